@@ -1,0 +1,307 @@
+"""Products and quotients of arrays of scaled Gaussians, fused with their log scale. Formulas: gaussian.pxd.
+
+Design:
+a) Rows are taken CHUNK at a time; one loop computes everything, including whether any row is special. It vectorises
+   because results wait in stack buffers; for the same reason outputs may be the inputs.
+b) A chunk with a special row is redone row by row; ordinary rows get the same bits either way.
+c) Outputs far larger than the caches are written past them, unless they overwrite the inputs.
+d) `multiply` and `divide` look at the ndarrays directly: nine typed memoryviews cost 1.2 us a call, this 0.1 us.
+"""
+
+cimport numpy as cnp
+from cpython.float cimport PyFloat_Check
+from libc.math cimport fabs
+from libc.stdint cimport int64_t, uintptr_t
+from libc.string cimport memcpy
+
+from cavity._core.gaussian cimport (
+    CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row,
+)
+from cavity._core.simd cimport cv_log_normal, cv_stream, cv_stream_end, cv_sum
+from cavity._core.types cimport OK
+
+cnp.import_array()
+
+cdef extern from *:
+    """
+    #define CV_TAME_LOW 0x1p-100
+    #define CV_TAME_HIGH 0x1p100
+    """
+    const double TAME_LOW "CV_TAME_LOW"
+    const double TAME_HIGH "CV_TAME_HIGH"
+
+cdef enum:
+    RELEASE_GIL = 512                    # rows from which other threads profit
+    STREAM_ROWS = 1 << 20                # rows (24 MB of results) from which outputs bypass the caches
+
+
+cdef inline void write(double *to, const double *source, Py_ssize_t n, bint stream) noexcept nogil:
+    if stream:
+        cv_stream(to, source, n)
+    else:
+        memcpy(to, source, n * sizeof(double))
+
+
+cdef int one_by_one(
+    double sign,
+    const double *tau1, const double *rho1, const double *gamma1,  # in (n, d), (n,), (n,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in (n, d), (n,), (n,)
+    double *tau, double *rho, double *gamma,                       # out (n, d), (n,), (n,); may be the inputs
+    Py_ssize_t n, Py_ssize_t d,
+    Py_ssize_t *offender,
+) noexcept nogil:
+    """Rows of any kind, any d."""
+    cdef Py_ssize_t i
+    cdef int status
+    for i in range(n):
+        status = combine_one(sign, tau1 + i * d, rho1[i], gamma1[i], tau2 + i * d, rho2[i], gamma2[i],
+                             tau + i * d, rho + i, gamma + i, d)
+        if status != OK:
+            offender[0] = i
+            return status
+    return OK
+
+
+cdef int chunk(
+    double sign,
+    const double *tau1, const double *rho1, const double *gamma1,  # in (CHUNK,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in (CHUNK,)
+    double *tau, double *rho, double *gamma,                       # out (CHUNK,), may be the inputs
+    bint stream,
+    Py_ssize_t *offender,
+) noexcept nogil:
+    """CHUNK rows, d = 1. The constant count spares the loops their remainders."""
+    cdef double t[CHUNK]
+    cdef double r[CHUNK]
+    cdef double g[CHUNK]
+    cdef Row row
+    cdef int64_t found = 0
+    cdef Py_ssize_t i
+    if sign > 0.0:
+        for i in range(CHUNK):
+            row = multiply_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
+            t[i] = row.tau
+            r[i] = row.rho
+            g[i] = row.gamma
+            found |= row.special
+    else:
+        for i in range(CHUNK):
+            row = divide_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
+            t[i] = row.tau
+            r[i] = row.rho
+            g[i] = row.gamma
+            found |= row.special
+    if found:
+        return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, CHUNK, 1, offender)
+    write(tau, t, CHUNK, stream)
+    write(rho, r, CHUNK, stream)
+    write(gamma, g, CHUNK, stream)
+    return OK
+
+
+cdef int rows(
+    double sign,
+    const double *tau1, const double *rho1, const double *gamma1,  # in (n, d), (n,), (n,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in (n, d), (n,), (n,)
+    double *tau, double *rho, double *gamma,                       # out (n, d), (n,), (n,); may be the inputs
+    Py_ssize_t n, Py_ssize_t d, bint stream,
+    Py_ssize_t *offender,
+) noexcept nogil:
+    """All rows; on an error `offender` is the first bad row and later chunks are untouched."""
+    cdef Py_ssize_t i = 0
+    cdef int status = OK
+    if d != 1:
+        return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, n, d, offender)
+    while i < n and status == OK:
+        if n - i >= CHUNK:
+            status = chunk(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
+                           tau + i, rho + i, gamma + i, stream, offender)
+        else:
+            status = one_by_one(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
+                                tau + i, rho + i, gamma + i, n - i, 1, offender)
+        if status != OK:
+            offender[0] += i
+        i += CHUNK
+    if stream:
+        cv_stream_end()
+    return status
+
+
+cdef inline bint plain(object a) noexcept:
+    """An exact ndarray of aligned, C-contiguous, native float64."""
+    return (cnp.PyArray_CheckExact(a) and cnp.PyArray_TYPE(<cnp.ndarray> a) == cnp.NPY_DOUBLE
+            and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray> a))
+
+
+cdef inline double *data(object a) noexcept:
+    return <double *> cnp.PyArray_DATA(<cnp.ndarray> a)
+
+
+cdef inline bint apart(object a, object b) noexcept:
+    """Whether two plain arrays are the same memory or disjoint memory (anything but a partial overlap)."""
+    cdef uintptr_t p = <uintptr_t> data(a), q = <uintptr_t> data(b)
+    return (p == q and cnp.PyArray_SIZE(a) == cnp.PyArray_SIZE(b)) or (
+        p + cnp.PyArray_NBYTES(<cnp.ndarray> a) <= q or q + cnp.PyArray_NBYTES(<cnp.ndarray> b) <= p)
+
+
+cdef inline bint fits(object tau, object rho, object gamma, object like_tau, object like_rho) noexcept:
+    return (plain(tau) and plain(rho) and plain(gamma)
+            and cnp.PyArray_SAMESHAPE(<cnp.ndarray> tau, <cnp.ndarray> like_tau)
+            and cnp.PyArray_SAMESHAPE(<cnp.ndarray> rho, <cnp.ndarray> like_rho)
+            and cnp.PyArray_SAMESHAPE(<cnp.ndarray> gamma, <cnp.ndarray> like_rho))
+
+
+cdef object floats(double sign, double t1, double r1, double g1, double t2, double r2, double g2):
+    cdef double t, r, g
+    cdef int status = combine_one(sign, &t1, r1, g1, &t2, r2, g2, &t, &r, &g, 1)
+    return (status, 0, None) if status != OK else (OK, 0, (t, r, g))
+
+
+cdef object combine(double sign, object tau1, object rho1, object gamma1,
+                    object tau2, object rho2, object gamma2, object out, Py_ssize_t d, Py_ssize_t total):
+    """(status, offending row, outputs), or None where the operands need broadcasting, casting or staging."""
+    cdef Py_ssize_t n, offender = 0
+    cdef int status
+    cdef bint stream
+    cdef double *p[9]
+    cdef object tau, rho, gamma, a, b
+    if not (plain(rho1) and plain(tau1) and fits(tau1, rho1, gamma1, tau1, rho1)
+            and fits(tau2, rho2, gamma2, tau1, rho1)):
+        return None
+    if out is None:
+        tau = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(tau1), cnp.PyArray_DIMS(tau1), cnp.NPY_DOUBLE, 0)
+        rho = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(rho1), cnp.PyArray_DIMS(rho1), cnp.NPY_DOUBLE, 0)
+        gamma = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(rho1), cnp.PyArray_DIMS(rho1), cnp.NPY_DOUBLE, 0)
+        out = (tau, rho, gamma)
+    else:
+        tau, rho, gamma = out
+        if not fits(tau, rho, gamma, tau1, rho1):
+            return None
+        for a in (tau, rho, gamma):
+            if not cnp.PyArray_ISWRITEABLE(<cnp.ndarray> a):
+                return None
+            for b in (tau1, rho1, gamma1, tau2, rho2, gamma2):
+                if not apart(a, b):
+                    return None
+    n = cnp.PyArray_SIZE(rho1)
+    stream = max(n, total) >= STREAM_ROWS
+    if stream:
+        for a in (tau1, rho1, gamma1, tau2, rho2, gamma2):
+            stream = stream and data(a) != data(tau) and data(a) != data(rho) and data(a) != data(gamma)
+    p[0], p[1], p[2] = data(tau1), data(rho1), data(gamma1)
+    p[3], p[4], p[5] = data(tau2), data(rho2), data(gamma2)
+    p[6], p[7], p[8] = data(tau), data(rho), data(gamma)
+    if n < RELEASE_GIL:
+        status = rows(sign, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], n, d, stream, &offender)
+    else:
+        with nogil:
+            status = rows(sign, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], n, d, stream, &offender)
+    return status, offender, out
+
+
+cdef inline bint all_floats(object a, object b, object c, object d, object e, object f) noexcept:
+    return (PyFloat_Check(a) and PyFloat_Check(b) and PyFloat_Check(c)
+            and PyFloat_Check(d) and PyFloat_Check(e) and PyFloat_Check(f))
+
+
+def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0):
+    """f g for floats or equal-shaped plain arrays: (status, first bad row, (tau, rho, gamma)); None for others.
+
+    `total` is the size of the whole job if these rows are a part of it.
+    """
+    if out is None and all_floats(tau1, rho1, gamma1, tau2, rho2, gamma2):
+        return floats(1.0, tau1, rho1, gamma1, tau2, rho2, gamma2)
+    return combine(1.0, tau1, rho1, gamma1, tau2, rho2, gamma2, out, 1, total)
+
+
+def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, Py_ssize_t total=0):
+    """f/g: see multiply."""
+    if out is None and all_floats(tau1, rho1, gamma1, tau2, rho2, gamma2):
+        return floats(-1.0, tau1, rho1, gamma1, tau2, rho2, gamma2)
+    return combine(-1.0, tau1, rho1, gamma1, tau2, rho2, gamma2, out, 1, total)
+
+
+def combine_spherical(double sign, tau1, rho1, gamma1, tau2, rho2, gamma2):
+    """f g or f/g in d dimensions for plain arrays tau (n, d), rho (n,): (status, first bad row, outputs)."""
+    return combine(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, None, cnp.PyArray_DIM(tau1, 1), 0)
+
+
+# Products along an axis. All factors are evaluated at the mean of the product: log_scale = sum log f_i(mean)
+# + d/2 log(2 pi/|rho|). No intermediate product is formed, so improper factors that nearly cancel do no harm.
+
+cdef inline double summed(const double *x, Py_ssize_t stride, Py_ssize_t n) noexcept nogil:
+    """Sum of n numbers `stride` apart."""
+    cdef double total = 0.0
+    cdef Py_ssize_t i
+    if stride == 1:
+        return cv_sum(x, n)
+    for i in range(n):
+        total += x[i * stride]
+    return total
+
+
+cdef inline bint tame(const double *tau, double rho, Py_ssize_t d) noexcept nogil:
+    """Exponents so small that no square below can overflow, or the uniform factor."""
+    cdef bint good = (TAME_LOW < fabs(rho) and fabs(rho) < TAME_HIGH) or rho == 0.0
+    cdef Py_ssize_t j
+    for j in range(d):
+        good = good and fabs(tau[j]) < TAME_HIGH
+    return good
+
+
+cdef int product(
+    const double *tau, const double *rho, const double *gamma,   # in  (n, d), (n,), (n,)
+    double *tau_out, double *rho_out, double *gamma_out,         # out (d,), scalars
+    double *mean,                                                # scratch (d,)
+    Py_ssize_t n, Py_ssize_t d,
+) noexcept nogil:
+    """Product of n factors."""
+    cdef Py_ssize_t i, j
+    cdef double r = cv_sum(rho, n), g = 0.0
+    cdef bint good = True
+    cdef int status = OK
+    for j in range(d):
+        tau_out[j] = summed(tau + j, d, n)
+    for i in range(n):
+        good = good and tame(tau + i * d, rho[i], d)
+    if good and (r == 0.0 or tame(tau_out, r, d)):
+        for j in range(d):
+            mean[j] = tau_out[j] / r if r != 0.0 else 0.0
+        for i in range(n):
+            g += log_value(mean, tau + i * d, rho[i], gamma[i], d)
+        rho_out[0] = r
+        gamma_out[0] = g - 0.5 * d * (cv_log_normal(fabs(r)) - LOG_2PI) if r != 0.0 else g
+        return OK
+    for j in range(d):                   # extreme or point-mass factors: one after the other
+        tau_out[j] = 0.0
+    rho_out[0] = 0.0
+    gamma_out[0] = 0.0
+    for i in range(n):
+        if status == OK:
+            status = combine_one(1.0, tau_out, rho_out[0], gamma_out[0], tau + i * d, rho[i], gamma[i],
+                                 tau_out, rho_out, gamma_out, d)
+    return status
+
+
+def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
+         const double[:, ::1] rho,       # in  (B, n)
+         const double[:, ::1] gamma,     # in  (B, n)
+         double[:, ::1] tau_out,         # out (B, d)
+         double[::1] rho_out,            # out (B,)
+         double[::1] gamma_out,          # out (B,)
+         double[::1] mean):              # scratch (d,)
+    """Products over n, for each of B rows: (status, first bad row)."""
+    cdef Py_ssize_t b = 0, n = tau.shape[1], d = tau.shape[2]
+    cdef int status = OK
+    if n == 0 or d == 0:                 # the empty product is the uniform
+        tau_out[:] = 0.0
+        rho_out[:] = 0.0
+        gamma_out[:] = 0.0
+        return OK, 0
+    with nogil:
+        for b in range(tau.shape[0]):
+            status = product(&tau[b, 0, 0], &rho[b, 0], &gamma[b, 0], &tau_out[b, 0], &rho_out[b],
+                             &gamma_out[b], &mean[0], n, d)
+            if status != OK:
+                break
+    return status, b

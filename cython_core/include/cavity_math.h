@@ -1,0 +1,179 @@
+/* Portable SIMD arithmetic: exp, log and lane sums that a compiler can vectorise for any instruction set.
+ *
+ * Design:
+ * a) Everything is branch-free inline C on doubles (selects, no calls, no tables), so a plain loop over any of
+ *    these functions vectorises for SSE2, AVX2, AVX-512 or NEON, whatever the translation unit is compiled for.
+ * b) No fused multiply-add: the build forbids contraction (-ffp-contract=off), every operation is an IEEE
+ *    operation in a fixed order, so all instruction sets return the same bits. Measured with gcc 12 on AVX-512:
+ *    exp takes 0.96 ns an element this way and 0.95 ns with fma; on AVX2 1.38 and 1.20.
+ * c) Polynomial steps are written out: a coefficient array in an inner loop blocks vectorisation of the outer one.
+ * d) Errors against mpmath are in tests/test_simd.py: exp 1.1 ulp, log 1.0 ulp over the full range, subnormal
+ *    arguments and results included.
+ * The coefficients come from tests/golden/make_math_coefficients.py.
+ */
+#ifndef CAVITY_MATH_H
+#define CAVITY_MATH_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__SSE2__) || defined(_M_X64)
+#include <immintrin.h>
+#endif
+
+#define CV_LANES 8              /* the fixed width of every lane sum, whatever the hardware has */
+#define CV_ROUND 0x1.8p52       /* adding and subtracting it rounds a double to an integer, ties to even */
+
+static inline uint64_t cv_bits(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+static inline double cv_double(uint64_t u)
+{
+    double x;
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+/* exp(x) for any x: 0 below -745.2, inf above 709.8, nan for nan.
+ * x = n log 2 + r with |r| <= log(2)/2, exp(r) = 1 + r + r^2 Q(r), and 2^n in two exact factors, so that
+ * subnormal results are rounded once. */
+static inline double cv_exp(double x)
+{
+    /* beyond these bounds the result is 0 or inf anyway; nan passes through both comparisons */
+    double xc = x < -746.0 ? -746.0 : x;
+    xc = xc > 710.0 ? 710.0 : xc;
+    double n = (xc * 0x1.71547652b82fep0 + CV_ROUND) - CV_ROUND;
+    /* log 2 in two parts; n times the first is exact */
+    double r = (xc - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
+
+    double r2 = r * r, r4 = r2 * r2;
+    double q01 = 0.16666666666666669 * r + 0.5000000000000001;
+    double q23 = 0.008333333333330062 * r + 0.04166666666662413;
+    double q45 = 0.00019841269863053618 * r + 0.0013888888917213717;
+    double q67 = 2.7557268459997064e-06 * r + 2.4801521295954376e-05;
+    double q89 = 2.510038549551032e-08 * r + 2.7620088445409746e-07;
+    double q = (q89 * r4 + (q67 * r2 + q45)) * r4 + (q23 * r2 + q01);
+    double p = 1.0 + (r + r2 * q);
+
+    double half = (n * 0.5 + CV_ROUND) - CV_ROUND;
+    double scale1 = cv_double(cv_bits(half + (CV_ROUND + 1023.0)) << 52);
+    double scale2 = cv_double(cv_bits((n - half) + (CV_ROUND + 1023.0)) << 52);
+    return p * scale1 * scale2;
+}
+
+/* log(x) for normal, finite x > 0 (anything else returns a meaningless number).
+ * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), s = f/(2 + f), log(1 + f) = 2 s + s R(s^2), arranged so that
+ * the leading term f is added last. */
+static inline double cv_log_normal(double x)
+{
+    const uint64_t sqrt_half = 0x3fe6a09e00000000u;     /* sqrt(1/2), mantissa truncated to 20 bits */
+    uint64_t u = cv_bits(x) - sqrt_half + 0x3ff0000000000000u;
+    /* the biased exponent is below 2^52, so or-ing it into the bits of 2^52 converts it to double */
+    double k = cv_double((u >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
+    double f = cv_double((u & 0x000fffffffffffffu) + sqrt_half) - 1.0;
+    double s = f / (2.0 + f);
+    double z = s * s, z2 = z * z;
+    double r12 = 0.39999999999899444 * z + 0.666666666666667;
+    double r34 = 0.22222211130259878 * z + 0.2857142862600327;
+    double r56 = 0.15331710618210773 * z + 0.18182889455674947;
+    double R = z * (((0.14616585424888623 * z2 + r56) * z2 + r34) * z2 + r12);
+    double half_f2 = 0.5 * f * f;
+    return k * 0x1.62e42fee00000p-1 - ((half_f2 - (s * (half_f2 + R) + k * 0x1.a39ef35793c76p-33)) - f);
+}
+
+/* log(x) for any x: -inf at 0, nan below, inf at inf. */
+static inline double cv_log(double x)
+{
+    int tiny = x < 0x1p-1022;
+    double y = cv_log_normal(tiny ? x * 0x1p54 : x) - (tiny ? 54.0 * 0.6931471805599453 : 0.0);
+    y = x > 0.0 ? y : (x == 0.0 ? -INFINITY : NAN);
+    return x < INFINITY ? y : x;
+}
+
+/* log(a/b) without forming a/b, for normal a, b > 0 with |log2(a/b)| < 1000.
+ * k is the exponent of a/b estimated from the bit patterns (their difference is linear in the mantissas and at most
+ * 0.0861 off log2), so that a 2^-k and b agree within a factor 1.502; s = (a 2^-k - b)/(a 2^-k + b). */
+static inline double cv_log_ratio(double a, double b)
+{
+    const uint64_t bias = (UINT64_C(1024) << 52) + (UINT64_C(1) << 51);
+    uint64_t k_bits = (cv_bits(a) - cv_bits(b) + bias) >> 52;
+    double k = cv_double(k_bits | 0x4330000000000000u) - (0x1p52 + 1024.0);
+    double near = cv_double(cv_bits(a) - ((k_bits - 1024) << 52));
+    double s = (near - b) / (near + b);
+    double z = s * s, z2 = z * z;
+    double r12 = 0.39999999999329894 * z + 0.6666666666666694;
+    double r34 = 0.22222182550954345 * z + 0.2857142883792969;
+    double r56 = 0.15283409393895503 * z + 0.18184622314641316;
+    double R = z * (((0.15121156797718197 * z2 + r56) * z2 + r34) * z2 + r12);
+    return k * 0x1.62e42fee00000p-1 + ((s * R + k * 0x1.a39ef35793c76p-33) + (s + s));
+}
+
+/* The eight lanes of a sum, combined in one fixed order. */
+static inline double cv_combine(const double *lanes)
+{
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+/* sum of x[0..n): element i goes to lane i mod 8. */
+static inline double cv_sum(const double *x, ptrdiff_t n)
+{
+    double lanes[CV_LANES] = {0};
+    ptrdiff_t i = 0;
+    for (; i + CV_LANES <= n; i += CV_LANES)
+        for (int l = 0; l < CV_LANES; l++)
+            lanes[l] += x[i + l];
+    for (int l = 0; i + l < n; l++)
+        lanes[l] += x[i + l];
+    return cv_combine(lanes);
+}
+
+/* sum of x[i]^2 over 0 <= i < n, in the order of cv_sum. */
+static inline double cv_sum_squares(const double *x, ptrdiff_t n)
+{
+    double lanes[CV_LANES] = {0};
+    ptrdiff_t i = 0;
+    for (; i + CV_LANES <= n; i += CV_LANES)
+        for (int l = 0; l < CV_LANES; l++)
+            lanes[l] += x[i + l] * x[i + l];
+    for (int l = 0; i + l < n; l++)
+        lanes[l] += x[i + l] * x[i + l];
+    return cv_combine(lanes);
+}
+
+/* Copy n doubles past the caches, for outputs far larger than them (plain copy where there is no such store).
+ * The destination may have any alignment; callers on another thread see the data after cv_stream_end. */
+static inline void cv_stream(double *to, const double *from, ptrdiff_t n)
+{
+    ptrdiff_t i = 0;
+#if defined(__SSE2__) || defined(_M_X64)
+    for (; i < n && ((uintptr_t)(to + i) & 63) != 0; i++)
+        to[i] = from[i];
+#if defined(__AVX512F__)
+    for (; i + 8 <= n; i += 8)
+        _mm512_stream_pd(to + i, _mm512_loadu_pd(from + i));
+#elif defined(__AVX2__)
+    for (; i + 4 <= n; i += 4)
+        _mm256_stream_pd(to + i, _mm256_loadu_pd(from + i));
+#else
+    for (; i + 2 <= n; i += 2)
+        _mm_stream_pd(to + i, _mm_loadu_pd(from + i));
+#endif
+#endif
+    for (; i < n; i++)
+        to[i] = from[i];
+}
+
+static inline void cv_stream_end(void)
+{
+#if defined(__SSE2__) || defined(_M_X64)
+    _mm_sfence();
+#endif
+}
+
+#endif

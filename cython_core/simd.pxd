@@ -1,0 +1,11 @@
+"""Portable SIMD arithmetic for every kernel: see include/cavity_math.h for design, ranges and errors."""
+
+cdef extern from "cavity_math.h" nogil:
+    double cv_exp(double x) noexcept
+    double cv_log(double x) noexcept
+    double cv_log_normal(double x) noexcept
+    double cv_log_ratio(double a, double b) noexcept
+    double cv_sum(const double *x, Py_ssize_t n) noexcept
+    double cv_sum_squares(const double *x, Py_ssize_t n) noexcept
+    void cv_stream(double *to, const double *source, Py_ssize_t n) noexcept
+    void cv_stream_end() noexcept

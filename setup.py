@@ -1,0 +1,121 @@
+"""Compile cython_core/NAME.pyx to cavity._core.NAME, and nothing else.
+
+Kernels listed in SIMD are compiled once more for each x86-64 level in LEVELS, as cavity._core.LEVEL.NAME;
+`cavity._core.best` picks one when the library is imported. All variants are built from the same source without
+floating-point contraction, so they return the same bits.
+
+CAVITY_DEBUG=1 builds with bounds, initialisation and None checks (pass --force when switching in place).
+"""
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+CORE = Path("cython_core")
+BUILD = Path("build")
+DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
+SIMD = ("gaussian", "simd")
+LEVELS = {
+    "v3": ["-march=x86-64-v3"],
+    "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
+}
+DIRECTIVES = dict(
+    language_level=3,
+    boundscheck=DEBUG,
+    wraparound=False,
+    initializedcheck=DEBUG,
+    nonecheck=DEBUG,
+    cdivision=True,
+    embedsignature=True,
+    freethreading_compatible=True,
+)
+UNIX_FLAGS = ["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+MSVC_FLAGS = ["/O2", "/fp:precise"]
+
+
+def extensions():
+    """One extension per kernel file, and one more per instruction-set level for the SIMD kernels."""
+    headers = sorted(str(p) for pattern in ("*.pxd", "include/*.h") for p in CORE.glob(pattern))
+    for source in sorted(CORE.glob("*.pyx")):
+        for level in ("", *LEVELS) if source.stem in SIMD else ("",):
+            name = ".".join(filter(None, ("cavity._core", level, source.stem)))
+            yield Extension(name, [str(source)], depends=headers, include_dirs=[str(CORE / "include")])
+
+
+def level_of(extension):
+    """'v3' for cavity._core.v3.clutter, '' for cavity._core.clutter."""
+    return extension.name.removeprefix("cavity._core.").rpartition(".")[0]
+
+
+def link_pxd_root():
+    """Return an include root that holds cavity/_core/[LEVEL/]*.pxd: where Cython looks, but we do not."""
+    root = BUILD / "cython_include"
+    sources = list(CORE.glob("*.pxd"))
+    for package in (root / "cavity" / "_core" / level for level in ("", *LEVELS)):
+        package.mkdir(parents=True, exist_ok=True)
+        for stale in {p.name for p in package.glob("*.pxd")} - {p.name for p in sources}:
+            (package / stale).unlink()
+        for pxd in sources:
+            copy = package / pxd.name
+            if not copy.exists() or copy.stat().st_mtime < pxd.stat().st_mtime:
+                shutil.copy2(pxd, copy)  # copy2 keeps the time stamp: dependency tracking stays right
+    return str(root)
+
+
+class BuildCore(build_ext):
+    """Cythonize late (metadata and sdist commands never run Cython) and set the flags per level."""
+
+    def build_extensions(self):
+        levels = self._usable_levels()
+        self.extensions = [e for e in self.extensions if level_of(e) in levels]
+        self._cythonize(levels)
+        import numpy
+
+        for extension in self.extensions:
+            flags = MSVC_FLAGS if self.compiler.compiler_type == "msvc" else UNIX_FLAGS
+            extension.extra_compile_args = flags + levels[level_of(extension)]
+            extension.include_dirs.append(numpy.get_include())
+            extension.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"))
+        super().build_extensions()
+
+    def _usable_levels(self):
+        """Return the levels this compiler can build; the baseline always, the others on x86-64 only."""
+        levels = {"": []}
+        universal = "-arch" in os.environ.get("ARCHFLAGS", "")
+        if platform.machine() in ("x86_64", "AMD64") and self.compiler.compiler_type == "unix" and not universal:
+            levels |= {level: flags for level, flags in LEVELS.items() if self._compiles(flags)}
+        return levels
+
+    def _compiles(self, flags):
+        probe = Path(self.build_temp) / "probe.c"
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.write_text("int main(void) { return 0; }\n")
+        try:
+            self.compiler.compile([str(probe)], output_dir=self.build_temp, extra_postargs=flags)
+        except Exception as error:  # an older compiler: say so and go on without this level
+            print(f"skipping {' '.join(flags)}: {error}", file=sys.stderr)
+            return False
+        return True
+
+    def _cythonize(self, levels):
+        from Cython.Build import cythonize
+
+        include = link_pxd_root()
+        for level in levels:
+            chosen = [e for e in self.extensions if level_of(e) == level]
+            done = cythonize(
+                chosen,
+                include_path=[include],
+                build_dir=str(BUILD / ("cython-debug" if DEBUG else "cython") / (level or "baseline")),
+                compiler_directives=DIRECTIVES,
+            )
+            for extension, result in zip(chosen, done, strict=True):  # keep setuptools' own objects
+                extension.sources, extension.depends = result.sources, result.depends
+
+
+setup(ext_modules=list(extensions()), cmdclass={"build_ext": BuildCore})

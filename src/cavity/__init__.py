@@ -1,0 +1,34 @@
+"""Fast deterministic approximate Bayesian inference on a compiled core."""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Clutter": "clutter",
+    "ClutterPosterior": "clutter",
+    "ConvergenceWarning": "errors",
+    "Gaussian": "gaussian",
+    "NotPositiveDefiniteError": "errors",
+    "NumericalWarning": "errors",
+    "SphericalGaussian": "gaussian",
+    "divide": "gaussian",
+    "load": "persistence",
+    "match_moments": "gaussian",
+    "multiply": "gaussian",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+
+
+def __getattr__(name):
+    """Import public names when they are first used: `import cavity` itself costs milliseconds."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'cavity' has no attribute {name!r}")
+    value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

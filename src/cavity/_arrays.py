@@ -1,0 +1,124 @@
+"""The one boundary check: every array, number and option of a public call comes through here.
+
+Messages name the argument, what was expected and what came. Nothing is checked again further in.
+"""
+
+import numbers
+
+import numpy as np
+
+CHECK_ROWS = 1 << 16  # rows per finiteness check, so that no mask of the size of the data is built
+
+
+def real_array(value, name):
+    """Return `value` as a float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    return array.astype(np.float64, copy=False)
+
+
+def finite_array(value, name, ndim=None):
+    """Return `value` as float64, checked to be free of nan and infinity and, if given, to have `ndim` dimensions."""
+    array = real_array(value, name)
+    if ndim is not None and array.ndim not in np.atleast_1d(ndim):
+        wanted = " or ".join(str(n) for n in np.atleast_1d(ndim))
+        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+    check_finite(array, name)
+    return array
+
+
+def check_finite(array, name):
+    """Raise ValueError naming the first entry of `array` that is nan or infinite."""
+    rows = array.reshape(1) if array.ndim == 0 else array
+    for start in range(0, len(rows), CHECK_ROWS):
+        bad = ~np.isfinite(rows[start : start + CHECK_ROWS])
+        if bad.any():
+            index = np.argwhere(bad)[0]
+            value = rows[start : start + CHECK_ROWS][tuple(index)]
+            index[0] += start
+            place = f"[{', '.join(map(str, index))}]" if array.ndim else ""
+            raise ValueError(f"{name} must be finite, got {name}{place} = {value}")
+
+
+def data_array(value, name, ndim):
+    """Return data as an array of real numbers in its own dtype: finite, not empty, `ndim` one of the given.
+
+    float64 data are not copied, float32 and integers are converted block by block where they are used.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    if array.ndim not in ndim:
+        wanted = " or ".join(str(n) for n in ndim)
+        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
+    check_finite(array, name)
+    return array
+
+
+def number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
+    """Return `value` as a float inside the interval (low, high), ends included where said."""
+    if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    result = float(value)
+    above = result >= low if closed_low else result > low
+    below = result <= high if closed_high else result < high
+    if not (above and below):
+        left, right = "[" if closed_low else "(", "]" if closed_high else ")"
+        raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {result!r}")
+    return result
+
+
+def integer(value, name, *, low):
+    """Return `value` as an int, at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    return int(value)
+
+
+def choice(value, name, options):
+    """Return `value` if it is one of the strings in `options`."""
+    if not isinstance(value, str) or value not in options:
+        wanted = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name} must be one of {wanted}, got {value!r}")
+    return value
+
+
+def vector(value, name, size):
+    """Return a number or `size` numbers as a float64 vector of length `size`, finite."""
+    array = finite_array(value, name, ndim=(0, 1))
+    if array.ndim == 1 and array.shape != (size,):
+        raise ValueError(f"{name} must be a number or have shape ({size},) like a data point, got {array.shape}")
+    return np.ascontiguousarray(np.broadcast_to(array, (size,)))
+
+
+def permutation(value, name, size):
+    """Return `value` as an index array that holds each of 0..size-1 once."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.shape != (size,):
+        raise ValueError(
+            f"{name} must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}"
+        )
+    if size and not np.array_equal(np.sort(array), np.arange(size)):
+        raise ValueError(f"{name} must hold each of 0..{size - 1} once")
+    return np.ascontiguousarray(array, dtype=np.intp)
+
+
+def generator(rng, name="rng"):
+    """Return a numpy Generator from a seed or a Generator; randomness is never implicit."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise TypeError(f"{name} must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}")
+
+
+def read_only(array):
+    """Return `array` with its writeable flag cleared."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,32 @@
+"""The errors and warnings of the library, and the words for what kernels report as a status code."""
+
+import numpy as np
+
+OVERFLOWED, DIVIDED_BY_POINT_MASS = 1, 2  # cython_core/types.pxd
+
+
+class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
+    """A matrix that must be positive definite is not."""
+
+
+class NumericalWarning(RuntimeWarning):
+    """The result stands, but not exactly for what was asked: jitter added, precision lost."""
+
+
+class ConvergenceWarning(RuntimeWarning):
+    """An iteration stopped before its stopping rule was met; the result has `converged=False`."""
+
+
+def raise_status(status, row, action):
+    """Raise the exception that a kernel's status code stands for; `action` is 'multiply' or 'divide'."""
+    if status == OVERFLOWED:
+        raise OverflowError(
+            f"{action}: the natural parameters of element {row} leave the range of float64; rescale the variable"
+        )
+    if status == DIVIDED_BY_POINT_MASS:
+        raise ZeroDivisionError(f"{action}: element {row} of the divisor is a point mass (rho = inf)")
+
+
+def missing_extra(module, extra):
+    """Return the ImportError for an optional dependency that is not installed."""
+    return ImportError(f"this needs {module}, which is not installed; run: pip install 'cavity[{extra}]'")

@@ -6,13 +6,26 @@ Results come back in the order of the tasks, whoever finished first, so callers 
 from concurrent.futures import ThreadPoolExecutor
 
 
-def run(tasks, n_threads=1):
-    """Call every function in `tasks` and return the results in order; the first error in task order is raised."""
-    tasks = list(tasks)
-    if n_threads == 1 or len(tasks) < 2:
-        return [task() for task in tasks]
-    with ThreadPoolExecutor(max_workers=min(n_threads, len(tasks))) as pool:
-        futures = [pool.submit(task) for task in tasks]
+class Threads:
+    """A context in which `run` calls functions on up to n_threads threads."""
+
+    def __init__(self, n_threads):
+        self.count = n_threads
+        self._pool = ThreadPoolExecutor(max_workers=n_threads) if n_threads > 1 else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def run(self, function, arguments):
+        """Return [function(*a) for a in arguments]; the first error in that order is raised."""
+        arguments = list(arguments)
+        if self._pool is None or len(arguments) < 2:
+            return [function(*each) for each in arguments]
+        futures = [self._pool.submit(function, *each) for each in arguments]
         try:
             return [future.result() for future in futures]
         finally:

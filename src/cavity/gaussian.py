@@ -7,13 +7,11 @@ References
    slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
 """
 
-import functools
-
 import numpy as np
 
 from . import _arrays, _core
 from ._core import scalar
-from ._executors import run, spans
+from ._executors import Threads, spans
 from .errors import raise_status
 
 _kernel = _core.best("gaussian")
@@ -148,8 +146,9 @@ def _threads(kernel, action, arrays, out, n_threads):
         part = [a[start:stop] for a in flat]
         return kernel(*part[:6], tuple(part[6:]), size)
 
-    tasks = [functools.partial(task, *part) for part in parts]
-    for (start, _), (status, row, _) in zip(parts, run(tasks, n_threads), strict=True):
+    with Threads(n_threads) as threads:
+        results = threads.run(task, parts)
+    for (start, _), (status, row, _) in zip(parts, results, strict=True):
         raise_status(status, start + row, action)
     return out
 
@@ -198,7 +197,7 @@ class _Algebra:
     def variance(self):
         """1/rho: 0 for a point mass, infinite for a uniform factor, negative for an improper one."""
         with np.errstate(divide="ignore"):
-            return np.divide(1.0, self.rho)[()]
+            return _plain(np.divide(1.0, self.rho))
 
     @property
     def mean(self):
@@ -221,7 +220,7 @@ class _Algebra:
         """
         tau, rho, gamma = self._parts()
         x = self._vectors(x, "x")
-        return _log_value(x, tau, rho, gamma)[()]
+        return _plain(_log_value(x, tau, rho, gamma))
 
     def prod(self, axis=None):
         """Return the product over `axis` (default: all axes), log scale included; empty products are uniform.
@@ -344,7 +343,7 @@ class _Algebra:
         log_evidence = -0.5 * (d * (LOG_2PI + np.log(total)) + np.sum(residual**2, axis=-1) / total)
         new_rho = rho + a * a / noise
         new_tau = np.where(point[..., None], tau, tau + (a / noise)[..., None] * (y - b))
-        return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), log_evidence[()]
+        return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), _plain(log_evidence)
 
     def __getitem__(self, index):
         """Index the batch."""
@@ -434,7 +433,7 @@ class Gaussian(_Algebra, scalar.GaussianBase):
 
     @staticmethod
     def _points(vectors):
-        return vectors[..., 0][()]
+        return _plain(vectors[..., 0])
 
     @staticmethod
     def _vectors(points, name):
@@ -497,7 +496,7 @@ class SphericalGaussian(_Algebra):
     >>> import cavity
     >>> prior = cavity.SphericalGaussian([0.0, 0.0], 0.01)
     >>> posterior, log_evidence = prior.observe([1.0, 2.0], variance=1.0)
-    >>> posterior.mean.round(6).tolist(), round(float(log_evidence), 6)
+    >>> posterior.mean.round(6).tolist(), round(log_evidence, 6)
     ([0.990099, 1.980198], -6.47775)
     """
 
@@ -597,6 +596,11 @@ class SphericalGaussian(_Algebra):
         return type(self), (self.tau, self.rho, self.log_scale)
 
 
+def _plain(array):
+    """Return a float for shape (), the array otherwise."""
+    return array if np.ndim(array) else float(array)
+
+
 def _slots(tau, rho, log_scale):
     """Return tau (..., d), rho (...), log_scale (...) broadcast, after the checks both classes make."""
     rho, gamma = _arrays.real_array(rho, "rho"), _arrays.real_array(log_scale, "log_scale")
@@ -646,7 +650,7 @@ def match_moments(log_weights, means, variances):
     --------
     >>> import cavity, numpy as np
     >>> q = cavity.match_moments(np.log([0.5, 0.5]), [-1.0, 1.0], [1.0, 1.0])
-    >>> float(q.mean), float(q.variance)
+    >>> q.mean, q.variance
     (0.0, 2.0)
     """
     from scipy.special import logsumexp

@@ -1,0 +1,91 @@
+"""The clutter site: moments of a spherical Gaussian cavity times p(x | theta).
+
+[M]  T. Minka, A family of algorithms for approximate Bayesian inference, 2001, section 3.2.1 (the clutter problem).
+
+    p(x | theta) = (1 - w) N(x; theta, s I) + w N(x; c0, c I),     cavity N(theta; m, v I),  rho = 1/v
+
+With S = v + s, g = 1/S, q = v g, delta = x - m, e = |delta|^2 g and the probability r that x is no clutter,
+
+    log Z   = log((1 - w) N(x; m, S I) + w N(x; c0, c I))
+    d1      = r g delta,                d2 = -r g (1 - (1 - r) e/d)      (first, mean second derivative of log Z in m)
+    m_new   = m + v d1,                 v_new = v (1 + v d2) =: v D
+
+D > 0 is summed from positive parts, (1 - r) + r s g + r (1 - r) q e/d, and the site follows without differences of
+precisions: rho_site = -d2/D, tau_site = d1/D + rho_site m. rho_site never exceeds 1/s; for outliers it is negative.
+"""
+
+from libc.math cimport fabs, sqrt
+
+from cavity._core.simd cimport cv_exp, cv_log, cv_log_normal
+
+cdef extern from *:
+    """
+    #define CV_HALF_LOG_2PI 0.9189385332046727
+    """
+    const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
+
+cdef struct Clutter:                     # the model in working units
+    double noise                         # s
+    double clutter                       # c
+    double log_clutter_variance          # log c
+    double log_inlier                    # log(1 - w)
+    double log_clutter                   # log w
+
+cdef struct Site:
+    double rho                           # site precision
+    double pull                          # tau_site = pull delta + rho m
+
+
+cdef inline double base_odds(Clutter *model, double d, double from_centre) noexcept nogil:
+    """log of w N(x; c0, c I) over (1 - w) (2 pi)^(-d/2); from_centre = |x - c0|^2. Off the chain of dependencies."""
+    return (model.log_clutter - model.log_inlier) - 0.5 * (d * model.log_clutter_variance
+                                                           + from_centre / model.clutter)
+
+
+cdef inline Site match(
+    Clutter *model, double d, double base, double rho, double v, double distance2,
+) noexcept nogil:
+    """The site that matches moments; rho, v of the cavity, distance2 = |x - m|^2, base from base_odds."""
+    cdef Site site
+    cdef double k = 1.0 + model.noise * rho
+    cdef double q = 1.0 / k
+    cdef double g = rho * q
+    cdef double e = distance2 * g
+    # t = (1 - r)/r: for d = 1 a square root, which is off the critical path, takes the place of a log
+    cdef double t = (cv_exp(base + 0.5 * e) * sqrt(k * v) if d == 1.0
+                     else cv_exp(base + 0.5 * (e + d * cv_log_normal(k * v))))
+    cdef double r = 1.0 / (1.0 + t)
+    cdef double not_r = 1.0 - r if t > 1.0 else t * r
+    cdef double f = e / d
+    cdef double D = not_r * (1.0 + r * f * q) + r * (model.noise * g)
+    site.pull = r / D * g
+    site.rho = site.pull * (1.0 - not_r * f)
+    return site
+
+
+cdef inline double log_odds(
+    Clutter *model, double d, double base, double rho, double distance2,
+) noexcept nogil:
+    """log((1 - r)/r): how much likelier clutter is, given the cavity with precision rho."""
+    cdef double S = (1.0 + model.noise * rho) / rho
+    return base + 0.5 * (distance2 / S + d * cv_log_normal(S))
+
+
+cdef inline double log_normaliser(
+    Clutter *model, double d, double base, double odds,
+) noexcept nogil:
+    """log Z by log-sum-exp: nothing underflows at 300 sigma. odds from log_odds."""
+    cdef double log_clutter = base + model.log_inlier - d * HALF_LOG_2PI
+    cdef double gap = -fabs(odds)
+    return (log_clutter if odds > 0.0 else log_clutter - odds) + cv_log(1.0 + cv_exp(gap))
+
+
+cdef inline double log_site_value(
+    double log_z, double d, double cavity_rho, double rho, double shift2,
+) noexcept nogil:
+    """log of the scaled site Z q/cavity at the mean of the posterior q; shift2 = |mean - cavity mean|^2.
+
+    The product of prior and sites integrates to its value at that mean times (2 pi/rho)^(d/2): no site needs a log
+    scale of its own, which would lose digits where its precision is nearly zero.
+    """
+    return log_z + 0.5 * (d * cv_log_normal(rho / cavity_rho) + cavity_rho * shift2)

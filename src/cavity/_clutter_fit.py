@@ -1,0 +1,341 @@
+"""How the clutter model is fitted: working units, schedules, the double loop, the log evidence.
+
+Everything numerical happens in working units, theta' = scale (theta - origin), see cython_core/clutter.pyx.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import _core
+from ._blocks import rows, starts
+from ._ep import minimise_free_energy, moment_change
+from ._executors import Threads, spans
+from ._loop import CONVERGED, STUCK, iterate
+
+_kernel = _core.best("clutter")
+_double_loop = _core.load("double_loop", _core.BASELINE)
+
+CHUNK = _kernel.chunk_rows
+LANES = _kernel.lanes
+PATIENCE = 8  # sweeps without halving the change after which the double loop takes over
+DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
+LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """A clutter model and its data in working units."""
+
+    origin: np.ndarray  # (d,)
+    scale: float
+    model: np.ndarray  # (5,): s, c, log c, log(1 - w), log w
+    centre: np.ndarray  # (d,): c0
+    prior_tau: np.ndarray  # (d,)
+    prior_rho: float
+
+    @property
+    def log_jacobian(self):
+        """Log of the density of a data point in its own units over that in working units."""
+        return self.origin.shape[-1] * np.log(self.scale)
+
+    def problem(self, b):
+        """Return the units of problem b of a batch, whose origin, centre and prior_tau are (B, d)."""
+        return Units(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], self.prior_rho)
+
+
+@dataclass(slots=True)
+class State:
+    """Sites and posterior of one problem in working units."""
+
+    site_tau: np.ndarray  # (N, d)
+    site_rho: np.ndarray  # (N,)
+    tau: np.ndarray  # (d,)
+    rho: float
+    site_value: np.ndarray | None = None  # (N,): log of each scaled site at the posterior mean
+    log_evidence: float = np.nan  # of the data, in working units
+
+
+def working_units(data, weight, clutter_variance, noise_variance, centre, prior_mean, prior_variance):
+    """Choose origin and scale for data (N, d), or an origin per problem for (B, N, d), and return the model in them."""
+    n = data.shape[-2]
+    sample = np.asarray(data[..., :: max(1, n // 512), :], dtype=np.float64)
+    origin = np.median(sample, axis=-2)
+    scale = 2.0 ** -np.round(0.5 * np.log2(noise_variance))
+    s, c, v0 = (variance * scale * scale for variance in (noise_variance, clutter_variance, prior_variance))
+    centre, prior = (centre - origin) * scale, (prior_mean - origin) * scale
+    for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
+        if not 1 / LARGEST < ratio < LARGEST:
+            raise ValueError(f"{name} must be within a factor {LARGEST:g} of noise_variance")
+    extremes = np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
+    for name, distance in (("clutter_mean", centre), ("prior_mean", prior), ("x", (extremes - origin) * scale)):
+        if not np.max(np.abs(distance)) < LARGEST:
+            raise ValueError(f"{name} must be within {LARGEST:g} noise standard deviations of the median of x")
+    model = np.array([s, c, np.log(c), np.log1p(-weight), np.log(weight)])
+    return Units(origin, float(scale), model, centre, prior / v0, 1.0 / v0)
+
+
+def assimilate(data, units):
+    """One ADF pass in the order of the rows."""
+    n, d = data.shape
+    state = State(np.empty((n, d)), np.empty(n), units.prior_tau.copy(), units.prior_rho, np.empty(n))
+    scalars, work = np.array([state.rho, 0.0]), np.empty((4, d))
+    for start, stop in starts(n):
+        part = slice(start, stop)
+        _kernel.assimilate(units.model, rows(data, part), units.origin, units.scale, units.centre, state.site_tau[part],
+                           state.site_rho[part], state.site_value[part], state.tau, scalars, work)
+    state.rho, state.log_evidence = float(scalars[0]), float(scalars[1])
+    mean = state.tau / state.rho
+    for start, stop in starts(n):  # values at the origin become values at the posterior mean
+        part = slice(start, stop)
+        state.site_value[part] += state.site_tau[part] @ mean - 0.5 * state.site_rho[part] * (mean @ mean)
+    return state
+
+
+class Sweeper:
+    """EP on one problem: the step that the iteration loop calls."""
+
+    def __init__(self, data, units, schedule, order, rng, damping, threads):
+        n, d = data.shape
+        self.data, self.units, self.schedule = data, units, schedule
+        self.order, self.rng, self.damping, self.threads = order, rng, damping, threads
+        self.state = State(np.zeros((n, d)), np.zeros(n), units.prior_tau.copy(), units.prior_rho)
+        self.bound = -np.inf
+        self.improper = []
+        self.work = np.empty((4, d))
+
+    def step(self, active):
+        """Do one sweep and return the change of the posterior's moments, shape (1,)."""
+        state = self.state
+        old_mean, old_variance = state.tau / state.rho, 1.0 / state.rho
+        if self.schedule == "sequential":
+            self.improper.append(self._sequential(self.data.shape[0]))
+        elif not self.improper:  # from the bare prior all sites would see a flat posterior: let some rows go first
+            self.improper.append(self._sequential(min(CHUNK, self.data.shape[0])) + self._parallel())
+        else:
+            self.improper.append(self._parallel())
+        change = moment_change(old_mean, old_variance, state.tau / state.rho, 1.0 / state.rho)
+        return np.array([change / self.damping])
+
+    def _sequential(self, n):
+        """Visit the first n sites in order; return how many updates were cut."""
+        state, units = self.state, self.units
+        order = self.rng.permutation(self.data.shape[0]) if self.order == "random" else self.order
+        scalars = np.array([state.rho, self.bound, 0.0])
+        for start, stop in starts(n):
+            index = None if order is None else order[start:stop]
+            part = rows(self.data, slice(start, stop) if index is None else index)
+            _kernel.sweep(units.model, part, units.origin, units.scale, units.centre, index, start, state.site_tau,
+                          state.site_rho, state.tau, scalars, self.damping, self.work)
+        self.refresh()
+        return int(scalars[2])
+
+    def refresh(self):
+        """Sum the posterior from prior and sites, so that no rounding is carried from sweep to sweep."""
+        state, part = self.state, np.empty(self.data.shape[1])
+        state.tau, state.rho, self.bound = self.units.prior_tau.copy(), self.units.prior_rho, -np.inf
+        for start in range(0, len(state.site_rho), CHUNK):
+            chunk = slice(start, start + CHUNK)
+            rho, top = _kernel.total(state.site_tau[chunk], state.site_rho[chunk], part)
+            state.tau += part
+            state.rho += rho
+            self.bound = max(self.bound, top)
+
+    def _parallel(self):
+        """Renew all sites from one posterior; return how many were skipped, or 1 more if the step was cut."""
+        state, units, d = self.state, self.units, self.data.shape[1]
+
+        def task(start, stop):
+            part = slice(start, stop)
+            sums = np.empty((-(-(stop - start) // CHUNK), d + 2))
+            skipped = _kernel.sweep_parallel(
+                units.model, rows(self.data, part), units.origin, units.scale, units.centre, state.site_tau[part],
+                state.site_rho[part], state.tau, state.rho, self.damping, sums, np.empty((4, d)))
+            return skipped, sums
+
+        results = self.threads.run(task, starts(len(state.site_rho)))
+        skipped = sum(result[0] for result in results)
+        tau, rho, top = np.zeros(d), 0.0, -np.inf
+        for sums in np.concatenate([result[1] for result in results]):  # in the order of the chunks
+            tau, rho, top = tau + sums[:d], rho + sums[d], max(top, sums[d + 1])
+        if units.prior_rho + rho <= top:
+            # all cavities improper at once: shrink the sites to nine tenths of the way to impropriety,
+            # prior + f rho = f top + prior/10
+            fraction = 0.9 * units.prior_rho / (top - rho)
+            state.site_tau *= fraction
+            state.site_rho *= fraction
+            tau, rho, top, skipped = tau * fraction, rho * fraction, top * fraction, skipped + 1
+        state.tau, state.rho, self.bound = units.prior_tau + tau, units.prior_rho + rho, top
+        return skipped
+
+
+def double_loop(sweeper, tol):
+    """Minimise the free energy from where the sweeps got stuck; returns status and the changes of its Newton steps."""
+    data, units, state = sweeper.data, sweeper.units, sweeper.state
+    n, d = data.shape
+    np.subtract(state.tau, state.site_tau, out=state.site_tau)  # the arrays now hold the cavities
+    np.subtract(state.rho, state.site_rho, out=state.site_rho)
+
+    def moments(mean, variance):
+        total, failed, gradient, hessian = 0.0, 0, np.zeros(d + 1), np.zeros((d + 1, d + 1))
+        for start, stop in starts(n):
+            part = slice(start, stop)
+            conjugates, unsolved = _double_loop.moments(
+                units.model, rows(data, part), units.origin, units.scale, units.centre, mean, variance,
+                state.site_tau[part], state.site_rho[part], gradient, hessian)
+            total, failed = total + conjugates, failed + unsolved
+        return np.inf if failed else total, gradient, hessian
+
+    mean, variance, changes = minimise_free_energy(
+        moments, state.tau / state.rho, 1.0 / state.rho, units.prior_tau, units.prior_rho, n,
+        max_iter=DOUBLE_LOOP_ITER, tol=tol)
+    moments(mean, variance)  # a rejected trial may have been the last to write the cavities
+    np.subtract(mean / variance, state.site_tau, out=state.site_tau)
+    np.subtract(1.0 / variance, state.site_rho, out=state.site_rho)
+    sweeper.refresh()
+    return CONVERGED if changes[-1] <= tol else STUCK, changes
+
+
+def evaluate(data, units, state, threads, *, fitted=True):
+    """Return (log_z, log odds of clutter, log site values, their chunk sums) under the cavities (or the posterior)."""
+    n, d = data.shape
+    log_z, odds, value = np.empty(n), np.empty(n), np.empty(n)
+    sums = np.empty(-(-n // CHUNK))
+
+    def task(start, stop):
+        part = slice(start, stop)
+        site_tau = state.site_tau[part] if fitted else np.zeros((stop - start, d))
+        site_rho = state.site_rho[part] if fitted else np.zeros(stop - start)
+        _kernel.evaluate(units.model, rows(data, part), units.origin, units.scale, units.centre, site_tau, site_rho,
+                         state.tau, state.rho, log_z[part], odds[part], value[part],
+                         sums[start // CHUNK : -(-stop // CHUNK)], np.empty((4, d)))
+
+    threads.run(task, starts(n))
+    return log_z, odds, value, sums
+
+
+def finish(data, units, state, threads):
+    """Set the site values and the log evidence of an EP fit."""
+    _, _, state.site_value, sums = evaluate(data, units, state, threads)
+    state.log_evidence = float(combine_evidence(units, state.tau, np.float64(state.rho), _in_order(sums)))
+
+
+def _in_order(parts):
+    total = 0.0
+    for part in parts:
+        total += part
+    return total
+
+
+def combine_evidence(units, tau, rho, sums):
+    """log of the integral of prior times sites: their value at the posterior mean times (2 pi/rho)^(d/2).
+
+    tau, rho and the total of the site values may carry a batch axis in front.
+    """
+    d = tau.shape[-1]
+    shift = tau / rho[..., None] - units.prior_tau / units.prior_rho
+    distance2 = np.sum(shift * shift, axis=-1)
+    return sums + 0.5 * (d * np.log(units.prior_rho / rho) - units.prior_rho * distance2)
+
+
+def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_threads, callback):
+    """EP on one problem: sweeps, then the double loop if they do not settle. Returns (state, status, trace)."""
+    with Threads(n_threads) as threads:
+        sweeper = Sweeper(data, units, schedule, order, rng, damping, threads)
+        outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback)
+        status, newton = outcome.status[0], []
+        if status == STUCK:
+            status, newton = double_loop(sweeper, tol)
+        finish(data, units, sweeper.state, threads)
+    trace = {
+        "change": np.concatenate([outcome.changes[:, 0], newton]),
+        "improper": np.concatenate([sweeper.improper, np.zeros(len(newton), dtype=int)]).astype(int),
+        "double_loop": np.array(len(newton)),
+    }
+    return sweeper.state, status, trace
+
+
+class LaneSweeper:
+    """Sequential EP on B one-dimensional problems at once, LANES to a group; padding lanes repeat the first problem."""
+
+    def __init__(self, data, units, order, rng, damping, threads):
+        size, n = data.shape[:2]
+        groups = -(-size // LANES)
+        self.size, self.units, self.order, self.rng = size, units, order, rng
+        self.damping, self.threads = damping, threads
+        self.index = np.minimum(np.arange(groups * LANES), size - 1)
+        self.x = np.empty((groups, n, LANES))
+        for g in range(groups):
+            problems = self.index[g * LANES : (g + 1) * LANES]
+            self.x[g] = (rows(data, problems)[:, :, 0] - units.origin[problems]).T * units.scale
+        self.centre = np.ascontiguousarray(units.centre[self.index, 0].reshape(groups, LANES))
+        self.prior_tau = np.ascontiguousarray(units.prior_tau[self.index, 0].reshape(groups, LANES))
+        self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
+        self.tau, self.rho, self.bound = (np.empty((groups, LANES)) for _ in range(3))
+        _kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho, self.bound)
+        self.improper = []
+
+    def step(self, active):
+        """Do one sweep of the active problems; return the change of each problem's moments, shape (B,)."""
+        n, old_tau, old_rho = self.x.shape[1], self.tau.copy(), self.rho.copy()
+        padded = np.zeros(self.index.size, dtype=bool)
+        padded[: self.size] = active
+        padded = padded.reshape(self.tau.shape)
+        damping, improper = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
+        groups = np.flatnonzero(padded.any(axis=1))
+        order = self.rng.permutation(n) if self.order == "random" else self.order
+
+        def task(start, stop):
+            _kernel.sweep_lanes(self.units.model, self.x, self.centre, self.prior_tau, self.units.prior_rho,
+                                groups[start:stop], order, self.site_tau, self.site_rho, self.tau, self.rho, self.bound,
+                                damping, improper)
+
+        self.threads.run(task, spans(groups.size, self.threads.count))
+        self.improper.append(improper.ravel()[: self.size].astype(int))
+        change = moment_change((old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho)
+        return change.ravel()[: self.size] / self.damping
+
+    def problem(self, b, data):
+        """Return a single-problem sweeper that stands where problem b stands."""
+        units = self.units.problem(b)
+        single = Sweeper(data[b], units, "sequential", None, None, self.damping, self.threads)
+        g, lane = divmod(b, LANES)
+        single.state.site_tau[:, 0], single.state.site_rho[:] = self.site_tau[g, :, lane], self.site_rho[g, :, lane]
+        single.refresh()
+        return single
+
+    def replace(self, b, state):
+        """Put the state of a single problem back into its lane."""
+        g, lane = divmod(b, LANES)
+        self.site_tau[g, :, lane], self.site_rho[g, :, lane] = state.site_tau[:, 0], state.site_rho
+        self.tau[g, lane], self.rho[g, lane] = state.tau[0], state.rho
+
+    def state(self):
+        """Return the final state of all problems, with a batch axis; the lanes are given up."""
+        sums = np.empty(self.tau.shape)
+        _kernel.evaluate_lanes(self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums)
+        tau, rho = self.tau.ravel()[: self.size, None].copy(), self.rho.ravel()[: self.size].copy()
+        result = State(self._rows("site_tau")[..., None], self._rows("site_rho"), tau, rho, self._rows("x"))
+        result.log_evidence = combine_evidence(self.units, tau, rho, sums.ravel()[: self.size])
+        return result
+
+    def _rows(self, name):
+        lanes = self.__dict__.pop(name)
+        return np.ascontiguousarray(lanes.transpose(0, 2, 1).reshape(-1, lanes.shape[1])[: self.size])
+
+
+def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, callback):
+    """Sequential EP on a batch (B, N, 1). Returns (state, status (B,), n_iter (B,), trace)."""
+    with Threads(n_threads) as threads:
+        sweeper = LaneSweeper(data, units, order, rng, damping, threads)
+        outcome = iterate(
+            sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback)
+        status, newton = outcome.status, np.zeros(sweeper.size, dtype=int)
+        for b in np.flatnonzero(status == STUCK):
+            single = sweeper.problem(b, data)
+            status[b], changes = double_loop(single, tol)
+            newton[b] = len(changes)
+            sweeper.replace(b, single.state)
+        state = sweeper.state()
+    trace = {"change": outcome.changes, "improper": np.array(sweeper.improper).reshape(-1, sweeper.size), "double_loop": newton}
+    return state, status, outcome.n_iter + newton, trace

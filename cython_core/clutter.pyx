@@ -9,8 +9,8 @@ c) `sweep_lanes` does the same for LANES independent problems at a time, one per
    same order: a problem in a batch has the bits of the problem alone.
 d) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS rows
    and combined by the caller in that order.
-e) Every cavity stays proper because the posterior precision stays above every site precision. An update that would
-   break this is cut to nine tenths of the way there and counted; nothing else is clamped.
+e) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
+   nothing is ever clamped. The caller sees to it that sweeps that count any do not pass for converged.
 """
 
 from libc.math cimport fabs
@@ -36,34 +36,6 @@ cdef Clutter unpack(const double[::1] model) noexcept nogil:
     result.noise, result.clutter, result.log_clutter_variance = model[0], model[1], model[2]
     result.log_inlier, result.log_clutter = model[3], model[4]
     return result
-
-
-# ------------------------------------------------------------------------------------- keeping cavities proper
-
-cdef struct Chain:                       # the state of a sequential sweep, besides tau
-    double rho                           # posterior precision
-    double bound                         # no site precision is larger
-    int64_t improper                     # updates cut or skipped
-
-
-cdef double cut(
-    Chain *chain, const double *site_rho, Py_ssize_t stride, Py_ssize_t n, Py_ssize_t i, double step, double damping,
-) noexcept nogil:
-    """The fraction of the change `step` in the precision of site i that keeps the cavities of all others proper.
-
-    Only called when `bound`, which may be out of date, says that the full step might not; renews the bound.
-    """
-    cdef double others = -1e308, margin
-    cdef Py_ssize_t j
-    for j in range(n):
-        if j != i and site_rho[j * stride] > others:
-            others = site_rho[j * stride]
-    chain.bound = max(others, site_rho[i * stride])
-    if chain.rho + damping * step > others:
-        return damping
-    chain.improper += 1
-    margin = 0.9 * (others - chain.rho)  # negative, as is step
-    return min(damping, max(0.0, margin / step))
 
 
 # ------------------------------------------------------------------------------------- one problem, site by site
@@ -102,29 +74,30 @@ cdef inline void to_working(
         row[j] = (x[j] - origin[j]) * scale
 
 
-cdef void visit(
+cdef int64_t visit(
     Clutter *model, Py_ssize_t d,
     const double *x, const double *origin, double scale, const double *centre,  # in (n, d), (d,), (d,)
     const Py_ssize_t *order, Py_ssize_t start, Py_ssize_t n,                    # in (n,) or NULL
-    double *site_tau, double *site_rho, Py_ssize_t n_sites,                     # inout (n_sites, d), (n_sites,)
-    double *tau, Chain *chain, double damping,                                  # inout (d,)
+    double *site_tau, double *site_rho,                                         # inout (N, d), (N,)
+    double *tau, double *posterior_rho, double damping,                         # inout (d,), scalar
     double *work,                                                               # scratch (4, d)
 ) noexcept nogil:
-    """EP updates of sites order[0..n) or start..start+n, whose data are the n rows of x."""
+    """EP updates of sites order[0..n) or start..start+n, whose data are the n rows of x; returns the number skipped."""
     cdef double *row = work
     cdef double *m = work + d
     cdef double *delta = work + 2 * d
     cdef double *from_centre = work + 3 * d
     cdef double *old
-    cdef double rho, v, base, step, fraction, new
+    cdef double rho, v, base, new
+    cdef int64_t skipped = 0
     cdef Site site
     cdef Py_ssize_t k, i, j
     for k in range(n):
         i = order[k] if order != NULL else start + k
         old = site_tau + i * d
-        rho = chain.rho - site_rho[i]
+        rho = posterior_rho[0] - site_rho[i]
         if not rho > 0.0:
-            chain.improper += 1
+            skipped += 1
             continue
         to_working(x + k * d, origin, scale, row, d)
         base = base_odds(model, <double> d, subtract(row, centre, from_centre, d))
@@ -132,17 +105,13 @@ cdef void visit(
         for j in range(d):
             m[j] = (tau[j] - old[j]) * v
         site = match(model, <double> d, base, rho, v, subtract(row, m, delta, d))
-        step = site.rho - site_rho[i]
-        fraction = damping
-        if not chain.rho + damping * step > chain.bound:
-            fraction = cut(chain, site_rho, 1, n_sites, i, step, damping)
         for j in range(d):
-            new = old[j] + fraction * (site.pull * delta[j] + site.rho * m[j] - old[j])
+            new = old[j] + damping * (site.pull * delta[j] + site.rho * m[j] - old[j])
             tau[j] = (tau[j] - old[j]) + new
             old[j] = new
-        site_rho[i] += fraction * step
-        chain.rho = rho + site_rho[i]
-        chain.bound = max(chain.bound, site_rho[i])
+        site_rho[i] += damping * (site.rho - site_rho[i])
+        posterior_rho[0] = rho + site_rho[i]
+    return skipped
 
 
 def sweep(const double[::1] model,
@@ -155,28 +124,26 @@ def sweep(const double[::1] model,
           double[:, ::1] site_tau,       # inout (N, d)
           double[::1] site_rho,          # inout (N,)
           double[::1] tau,               # inout (d,): of the posterior
-          double[::1] state,             # inout (3,): posterior rho, bound on site_rho, updates cut
+          double rho,                    # its precision before the pass
           double damping,
           double[:, ::1] work):          # scratch (4, d)
-    """One sequential EP pass over the sites of x."""
+    """One sequential EP pass over the sites of x. Returns (posterior precision, sites skipped)."""
     cdef Clutter setting = unpack(model)
-    cdef Chain chain
     cdef const Py_ssize_t[::1] indices
     cdef const Py_ssize_t *index = NULL
     cdef Py_ssize_t d = x.shape[1], n = x.shape[0]
+    cdef int64_t skipped
     if order is not None:
         indices = order
         index = &indices[0]
-    chain.rho, chain.bound, chain.improper = state[0], state[1], 0
     with nogil:
         if d == 1:                       # compiled once more with d known
-            visit(&setting, 1, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
-                  &site_rho[0], site_rho.shape[0], &tau[0], &chain, damping, &work[0, 0])
+            skipped = visit(&setting, 1, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
+                            &site_rho[0], &tau[0], &rho, damping, &work[0, 0])
         else:
-            visit(&setting, d, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
-                  &site_rho[0], site_rho.shape[0], &tau[0], &chain, damping, &work[0, 0])
-    state[0], state[1] = chain.rho, chain.bound
-    state[2] += chain.improper
+            skipped = visit(&setting, d, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
+                            &site_rho[0], &tau[0], &rho, damping, &work[0, 0])
+    return rho, skipped
 
 
 def assimilate(const double[::1] model,
@@ -472,63 +439,54 @@ cdef void visit_lanes(
     const Py_ssize_t *order, Py_ssize_t n,       # in (N,) or NULL
     double *site_tau, double *site_rho,          # inout (N, LANES)
     double *tau, double *rho,                    # inout (LANES,)
-    double *bound, const double *damping,        # inout, in (LANES,)
-    double *improper,                            # inout (LANES,)
+    const double *damping,                       # in (LANES,)
+    double *skipped,                             # inout (LANES,)
 ) noexcept nogil:
     """One sequential sweep of LANES problems; lanes with damping 0 stay as they are."""
-    cdef double cavity_tau[LANES]
-    cdef double cavity_rho[LANES]
-    cdef double tau_step[LANES]
-    cdef double rho_step[LANES]
-    cdef double fraction[LANES]
-    cdef double v, m, delta, from_centre
-    cdef int64_t risk
+    cdef double t[LANES]
+    cdef double r[LANES]
+    cdef double new_tau[LANES]
+    cdef double new_rho[LANES]
+    cdef double bad[LANES]
+    cdef double cavity_tau, cavity_rho, v, m, delta, from_centre, f
     cdef Site site
-    cdef Chain chain
     cdef Py_ssize_t k, i, l
+    for l in range(LANES):
+        t[l], r[l], bad[l] = tau[l], rho[l], 0.0
     for k in range(n):
         i = (order[k] if order != NULL else k) * LANES
-        risk = 0
         for l in range(LANES):
-            cavity_rho[l] = rho[l] - site_rho[i + l]
-            cavity_tau[l] = tau[l] - site_tau[i + l]
-            v = 1.0 / cavity_rho[l]
-            m = cavity_tau[l] * v
+            cavity_rho = r[l] - site_rho[i + l]
+            cavity_tau = t[l] - site_tau[i + l]
+            v = 1.0 / cavity_rho
+            m = cavity_tau * v
             delta = x[i + l] - m
             from_centre = x[i + l] - centre[l]
-            site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho[l], v, delta * delta)
-            tau_step[l] = site.pull * delta + site.rho * m - site_tau[i + l]
-            rho_step[l] = site.rho - site_rho[i + l]
-            risk |= 0 if (cavity_rho[l] > 0.0) & (rho[l] + damping[l] * rho_step[l] > bound[l]) else 1
-            fraction[l] = damping[l]
-        if risk:
-            for l in range(LANES):
-                if not cavity_rho[l] > 0.0:
-                    improper[l] += damping[l] > 0.0
-                    fraction[l] = tau_step[l] = rho_step[l] = 0.0
-                elif damping[l] > 0.0 and not rho[l] + damping[l] * rho_step[l] > bound[l]:
-                    chain.rho, chain.bound, chain.improper = rho[l], bound[l], 0
-                    fraction[l] = cut(&chain, site_rho + l, LANES, n, i // LANES, rho_step[l], damping[l])
-                    bound[l] = chain.bound
-                    improper[l] += chain.improper
+            site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, v, delta * delta)
+            new_tau[l] = site_tau[i + l] + damping[l] * (site.pull * delta + site.rho * m - site_tau[i + l])
+            new_rho[l] = site_rho[i + l] + damping[l] * (site.rho - site_rho[i + l])
+            # keep the site where its cavity is improper
+            new_tau[l] = new_tau[l] if cavity_rho > 0.0 else site_tau[i + l]
+            new_rho[l] = new_rho[l] if cavity_rho > 0.0 else site_rho[i + l]
+            bad[l] += 0.0 if cavity_rho > 0.0 else 1.0
+            t[l] = cavity_tau + new_tau[l]
+            r[l] = cavity_rho + new_rho[l]
         for l in range(LANES):
-            site_tau[i + l] += fraction[l] * tau_step[l]
-            site_rho[i + l] += fraction[l] * rho_step[l]
-            tau[l] = cavity_tau[l] + site_tau[i + l]
-            rho[l] = cavity_rho[l] + site_rho[i + l]
-            bound[l] = site_rho[i + l] if site_rho[i + l] > bound[l] else bound[l]
+            site_tau[i + l] = new_tau[l]
+            site_rho[i + l] = new_rho[l]
+    for l in range(LANES):
+        tau[l], rho[l] = t[l], r[l]
+        skipped[l] += bad[l]
 
 
 cdef void total_lanes(
     const double *site_tau, const double *site_rho, Py_ssize_t n,  # in (N, LANES)
-    double *tau, double *rho, double *bound,                       # inout: prior in, posterior out; out (LANES,)
+    double *tau, double *rho,                                      # inout (LANES,): prior in, posterior out
 ) noexcept nogil:
     """Posterior from prior and sites, summed like `total` chunk by chunk."""
     cdef double part_tau[LANES]
     cdef double part_rho[LANES]
     cdef Py_ssize_t start = 0, i, l
-    for l in range(LANES):
-        bound[l] = -1e308
     while start < n:
         for l in range(LANES):
             part_tau[l] = part_rho[l] = 0.0
@@ -536,7 +494,6 @@ cdef void total_lanes(
             for l in range(LANES):
                 part_tau[l] += site_tau[i * LANES + l]
                 part_rho[l] += site_rho[i * LANES + l]
-                bound[l] = site_rho[i * LANES + l] if site_rho[i * LANES + l] > bound[l] else bound[l]
         for l in range(LANES):
             tau[l] += part_tau[l]
             rho[l] += part_rho[l]
@@ -554,9 +511,8 @@ def sweep_lanes(const double[::1] model,
                 double[:, :, ::1] site_rho,      # inout (G, N, LANES)
                 double[:, ::1] tau,              # inout (G, LANES): of the posterior
                 double[:, ::1] rho,              # inout (G, LANES)
-                double[:, ::1] bound,            # inout (G, LANES): the largest site_rho
                 const double[:, ::1] damping,    # in  (G, LANES), 0 for problems that are done
-                double[:, ::1] improper):        # inout (G, LANES): updates cut or skipped
+                double[:, ::1] skipped):         # inout (G, LANES)
     """One sequential EP sweep of the problems in `groups`."""
     cdef Clutter setting = unpack(model)
     cdef const Py_ssize_t[::1] indices
@@ -569,10 +525,10 @@ def sweep_lanes(const double[::1] model,
         for a in range(groups.shape[0]):
             g = groups[a]
             visit_lanes(&setting, &x[g, 0, 0], &centre[g, 0], index, n, &site_tau[g, 0, 0], &site_rho[g, 0, 0],
-                        &tau[g, 0], &rho[g, 0], &bound[g, 0], &damping[g, 0], &improper[g, 0])
+                        &tau[g, 0], &rho[g, 0], &damping[g, 0], &skipped[g, 0])
             for l in range(LANES):
                 tau[g, l], rho[g, l] = prior_tau[g, l], prior_rho
-            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], n, &tau[g, 0], &rho[g, 0], &bound[g, 0])
+            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], n, &tau[g, 0], &rho[g, 0])
 
 
 def start_lanes(const double[:, :, ::1] site_tau,  # in  (G, N, LANES)
@@ -580,15 +536,14 @@ def start_lanes(const double[:, :, ::1] site_tau,  # in  (G, N, LANES)
                 const double[:, ::1] prior_tau,    # in  (G, LANES)
                 double prior_rho,
                 double[:, ::1] tau,                # out (G, LANES)
-                double[:, ::1] rho,                # out (G, LANES)
-                double[:, ::1] bound):             # out (G, LANES)
-    """Posterior and largest site precision from given sites."""
+                double[:, ::1] rho):               # out (G, LANES)
+    """Posterior from given sites."""
     cdef Py_ssize_t g, l
     with nogil:
         for g in range(site_tau.shape[0]):
             for l in range(LANES):
                 tau[g, l], rho[g, l] = prior_tau[g, l], prior_rho
-            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], site_tau.shape[1], &tau[g, 0], &rho[g, 0], &bound[g, 0])
+            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], site_tau.shape[1], &tau[g, 0], &rho[g, 0])
 
 
 def evaluate_lanes(const double[::1] model,

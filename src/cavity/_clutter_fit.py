@@ -3,7 +3,7 @@
 Everything numerical happens in working units, theta' = scale (theta - origin), see cython_core/clutter.pyx.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,14 +25,14 @@ LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """A clutter model and its data in working units."""
+    """A clutter model and its data in working units; origin, centre and prior_tau are (B, d) for a batch."""
 
     origin: np.ndarray  # (d,)
     scale: float
     model: np.ndarray  # (5,): s, c, log c, log(1 - w), log w
     centre: np.ndarray  # (d,): c0
     prior_tau: np.ndarray  # (d,)
-    prior_rho: float
+    prior_rho: float  # or (B,) in a batch after update
 
     @property
     def log_jacobian(self):
@@ -41,7 +41,8 @@ class Units:
 
     def problem(self, b):
         """Return the units of problem b of a batch, whose origin, centre and prior_tau are (B, d)."""
-        return Units(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], self.prior_rho)
+        rho = self.prior_rho if np.ndim(self.prior_rho) == 0 else float(self.prior_rho[b])
+        return Units(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], rho)
 
 
 @dataclass(slots=True)
@@ -75,21 +76,59 @@ def working_units(data, weight, clutter_variance, noise_variance, centre, prior_
     return Units(origin, float(scale), model, centre, prior / v0, 1.0 / v0)
 
 
-def assimilate(data, units):
-    """One ADF pass in the order of the rows."""
+def assimilate(data, units, order=None):
+    """One ADF pass over the rows of data (N, d), in order or in the given one."""
     n, d = data.shape
     state = State(np.empty((n, d)), np.empty(n), units.prior_tau.copy(), units.prior_rho, np.empty(n))
     scalars, work = np.array([state.rho, 0.0]), np.empty((4, d))
     for start, stop in starts(n):
         part = slice(start, stop)
-        _kernel.assimilate(units.model, rows(data, part), units.origin, units.scale, units.centre, state.site_tau[part],
+        block = rows(data, part if order is None else order[part])
+        _kernel.assimilate(units.model, block, units.origin, units.scale, units.centre, state.site_tau[part],
                            state.site_rho[part], state.site_value[part], state.tau, scalars, work)
     state.rho, state.log_evidence = float(scalars[0]), float(scalars[1])
     mean = state.tau / state.rho
     for start, stop in starts(n):  # values at the origin become values at the posterior mean
         part = slice(start, stop)
         state.site_value[part] += state.site_tau[part] @ mean - 0.5 * state.site_rho[part] * (mean @ mean)
+    if order is not None:
+        for name in ("site_tau", "site_rho", "site_value"):
+            by_visit = getattr(state, name)
+            by_row = np.empty_like(by_visit)
+            by_row[order] = by_visit
+            setattr(state, name, by_row)
     return state
+
+
+def stack(states):
+    """Put the states of B problems into one with a batch axis."""
+    names = ("site_tau", "site_rho", "tau", "rho", "site_value", "log_evidence")
+    return State(*(np.stack([getattr(state, name) for state in states]) for name in names))
+
+
+def problem(state, b):
+    """Return the state of problem b of a batch."""
+    names = ("site_tau", "site_rho", "tau", "rho", "site_value", "log_evidence")
+    return State(*(getattr(state, name)[b] for name in names))
+
+
+def assimilate_all(data, units, order, n_threads):
+    """ADF on one problem (N, d) or on each of a batch (B, N, d)."""
+    if data.ndim == 2:
+        return assimilate(data, units, order)
+    with Threads(n_threads) as threads:
+        return stack(threads.run(lambda b: assimilate(data[b], units.problem(b), order), [(b,) for b in range(len(data))]))
+
+
+def update(data, units, state, n_threads):
+    """ADF with the posterior as the prior. Returns (state, units), the latter with that prior."""
+    if data.ndim == 2:
+        after = replace(units, prior_tau=state.tau, prior_rho=state.rho)
+        return assimilate(data, after), after
+    with Threads(n_threads) as threads:
+        afters = [replace(units.problem(b), prior_tau=state.tau[b], prior_rho=float(state.rho[b])) for b in range(len(data))]
+        states = threads.run(assimilate, [(data[b], afters[b]) for b in range(len(data))])
+    return stack(states), replace(units, prior_tau=state.tau, prior_rho=state.rho)
 
 
 class Sweeper:
@@ -100,49 +139,51 @@ class Sweeper:
         self.data, self.units, self.schedule = data, units, schedule
         self.order, self.rng, self.damping, self.threads = order, rng, damping, threads
         self.state = State(np.zeros((n, d)), np.zeros(n), units.prior_tau.copy(), units.prior_rho)
-        self.bound = -np.inf
         self.improper = []
         self.work = np.empty((4, d))
 
     def step(self, active):
-        """Do one sweep and return the change of the posterior's moments, shape (1,)."""
-        state = self.state
+        """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""
+        state, n = self.state, self.data.shape[0]
         old_mean, old_variance = state.tau / state.rho, 1.0 / state.rho
         if self.schedule == "sequential":
-            self.improper.append(self._sequential(self.data.shape[0]))
-        elif not self.improper:  # from the bare prior all sites would see a flat posterior: let some rows go first
-            self.improper.append(self._sequential(min(CHUNK, self.data.shape[0])) + self._parallel())
-        else:
-            self.improper.append(self._parallel())
+            skipped = self._sequential(n)
+        elif self.improper:
+            skipped = self._parallel()
+        else:  # from the bare prior all sites would see a flat posterior: let the first rows go first
+            skipped = self._sequential(min(CHUNK, n)) + self._parallel()
+        self.improper.append(skipped)
         change = moment_change(old_mean, old_variance, state.tau / state.rho, 1.0 / state.rho)
-        return np.array([change / self.damping])
+        return np.array([change / self.damping]), np.array([skipped == 0])
 
     def _sequential(self, n):
-        """Visit the first n sites in order; return how many updates were cut."""
-        state, units = self.state, self.units
+        """Visit the first n sites in order; return how many were skipped."""
+        state, units, total = self.state, self.units, 0
         order = self.rng.permutation(self.data.shape[0]) if self.order == "random" else self.order
-        scalars = np.array([state.rho, self.bound, 0.0])
         for start, stop in starts(n):
             index = None if order is None else order[start:stop]
             part = rows(self.data, slice(start, stop) if index is None else index)
-            _kernel.sweep(units.model, part, units.origin, units.scale, units.centre, index, start, state.site_tau,
-                          state.site_rho, state.tau, scalars, self.damping, self.work)
+            state.rho, skipped = _kernel.sweep(
+                units.model, part, units.origin, units.scale, units.centre, index, start, state.site_tau,
+                state.site_rho, state.tau, state.rho, self.damping, self.work)
+            total += skipped
         self.refresh()
-        return int(scalars[2])
+        return total
 
     def refresh(self):
         """Sum the posterior from prior and sites, so that no rounding is carried from sweep to sweep."""
         state, part = self.state, np.empty(self.data.shape[1])
-        state.tau, state.rho, self.bound = self.units.prior_tau.copy(), self.units.prior_rho, -np.inf
+        state.tau, state.rho, top = self.units.prior_tau.copy(), self.units.prior_rho, -np.inf
         for start in range(0, len(state.site_rho), CHUNK):
             chunk = slice(start, start + CHUNK)
-            rho, top = _kernel.total(state.site_tau[chunk], state.site_rho[chunk], part)
+            rho, largest = _kernel.total(state.site_tau[chunk], state.site_rho[chunk], part)
             state.tau += part
             state.rho += rho
-            self.bound = max(self.bound, top)
+            top = max(top, largest)
+        return top
 
     def _parallel(self):
-        """Renew all sites from one posterior; return how many were skipped, or 1 more if the step was cut."""
+        """Renew all sites from one posterior; return how many were skipped."""
         state, units, d = self.state, self.units, self.data.shape[1]
 
         def task(start, stop):
@@ -155,18 +196,31 @@ class Sweeper:
 
         results = self.threads.run(task, starts(len(state.site_rho)))
         skipped = sum(result[0] for result in results)
-        tau, rho, top = np.zeros(d), 0.0, -np.inf
+        tau, rho, top = units.prior_tau.copy(), units.prior_rho, -np.inf
         for sums in np.concatenate([result[1] for result in results]):  # in the order of the chunks
             tau, rho, top = tau + sums[:d], rho + sums[d], max(top, sums[d + 1])
-        if units.prior_rho + rho <= top:
-            # all cavities improper at once: shrink the sites to nine tenths of the way to impropriety,
-            # prior + f rho = f top + prior/10
-            fraction = 0.9 * units.prior_rho / (top - rho)
-            state.site_tau *= fraction
-            state.site_rho *= fraction
-            tau, rho, top, skipped = tau * fraction, rho * fraction, top * fraction, skipped + 1
-        state.tau, state.rho, self.bound = units.prior_tau + tau, units.prior_rho + rho, top
+        state.tau, state.rho = tau, rho
+        if rho <= top:
+            self.make_proper(top)
+            skipped += 1
         return skipped
+
+    def settle(self):
+        """Make all cavities proper after a fit that ended before they were."""
+        top = self.refresh()
+        if self.state.rho <= top:
+            self.make_proper(top)
+
+    def make_proper(self, top):
+        """Shrink all sites by the largest fraction that leaves every cavity proper, less a tenth.
+
+        The tightest cavity is that of the site with the largest precision, prior + f (total - top) > 0.
+        """
+        state, prior_rho = self.state, self.units.prior_rho
+        fraction = 0.9 * prior_rho / (top - (state.rho - prior_rho))
+        state.site_tau *= fraction
+        state.site_rho *= fraction
+        self.refresh()
 
 
 def double_loop(sweeper, tol):
@@ -175,6 +229,8 @@ def double_loop(sweeper, tol):
     n, d = data.shape
     np.subtract(state.tau, state.site_tau, out=state.site_tau)  # the arrays now hold the cavities
     np.subtract(state.rho, state.site_rho, out=state.site_rho)
+    improper = state.site_rho <= 0  # any proper cavity will do to start from
+    state.site_tau[improper], state.site_rho[improper] = state.tau, state.rho
 
     def moments(mean, variance):
         total, failed, gradient, hessian = 0.0, 0, np.zeros(d + 1), np.zeros((d + 1, d + 1))
@@ -220,6 +276,15 @@ def finish(data, units, state, threads):
     state.log_evidence = float(combine_evidence(units, state.tau, np.float64(state.rho), _in_order(sums)))
 
 
+def densities(data, units, state, fitted):
+    """Return log densities and log odds of clutter of data (N, d) or (B, N, d) in working units."""
+    with Threads(1) as threads:
+        if data.ndim == 2:
+            return evaluate(data, units, state, threads, fitted=fitted)[:2]
+        each = [evaluate(data[b], units.problem(b), problem(state, b), threads, fitted=fitted)[:2] for b in range(len(data))]
+    return tuple(np.stack(part) for part in zip(*each, strict=True))
+
+
 def _in_order(parts):
     total = 0.0
     for part in parts:
@@ -243,16 +308,42 @@ def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_thre
     with Threads(n_threads) as threads:
         sweeper = Sweeper(data, units, schedule, order, rng, damping, threads)
         outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback)
-        status, newton = outcome.status[0], []
+        status, changes, improper, newton = outcome.status[0], outcome.changes[:, 0], sweeper.improper, []
+        if status == STUCK and schedule == "parallel":  # where it has gone is no place to continue from
+            sweeper = Sweeper(data, units, "sequential", None, None, damping, threads)
+            outcome = iterate(sweeper.step, 1, max_iter=max_iter - len(changes), tol=tol, patience=PATIENCE / damping)
+            status = outcome.status[0]
+            changes, improper = np.concatenate([changes, outcome.changes[:, 0]]), improper + sweeper.improper
         if status == STUCK:
             status, newton = double_loop(sweeper, tol)
+        sweeper.settle()
         finish(data, units, sweeper.state, threads)
     trace = {
-        "change": np.concatenate([outcome.changes[:, 0], newton]),
-        "improper": np.concatenate([sweeper.improper, np.zeros(len(newton), dtype=int)]).astype(int),
+        "change": np.concatenate([changes, newton]),
+        "improper": np.concatenate([improper, np.zeros(len(newton), dtype=int)]).astype(int),
         "double_loop": np.array(len(newton)),
     }
     return sweeper.state, status, trace
+
+
+def fit_each(data, units, *, schedule, n_threads, callback, rng, **options):
+    """EP on each problem of a batch (B, N, d), problems spread over threads. Returns as fit_lanes does."""
+    # a generator per problem, so that the visits do not depend on which thread is first
+    rngs = [None] * len(data) if rng is None else rng.spawn(len(data))
+
+    def task(b):
+        return fit_one(data[b], units.problem(b), schedule=schedule, n_threads=1, callback=callback, rng=rngs[b], **options)
+
+    with Threads(n_threads) as threads:
+        results = threads.run(task, [(b,) for b in range(len(data))])
+    states, statuses, traces = zip(*results, strict=True)
+    n_iter = np.array([len(trace["change"]) for trace in traces])
+    trace = {"double_loop": np.array([trace["double_loop"] for trace in traces])}
+    for name in ("change", "improper"):
+        trace[name] = np.zeros((n_iter.max(), len(data)), dtype=traces[0][name].dtype)
+        for b, single in enumerate(traces):
+            trace[name][: n_iter[b], b] = single[name]
+    return stack(states), np.array(statuses, dtype=object), n_iter, trace
 
 
 class LaneSweeper:
@@ -271,29 +362,29 @@ class LaneSweeper:
         self.centre = np.ascontiguousarray(units.centre[self.index, 0].reshape(groups, LANES))
         self.prior_tau = np.ascontiguousarray(units.prior_tau[self.index, 0].reshape(groups, LANES))
         self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
-        self.tau, self.rho, self.bound = (np.empty((groups, LANES)) for _ in range(3))
-        _kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho, self.bound)
+        self.tau, self.rho = np.empty((groups, LANES)), np.empty((groups, LANES))
+        _kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho)
         self.improper = []
 
     def step(self, active):
-        """Do one sweep of the active problems; return the change of each problem's moments, shape (B,)."""
+        """Do one sweep of the active problems; return each problem's change and whether it skipped no site, shapes (B,)."""
         n, old_tau, old_rho = self.x.shape[1], self.tau.copy(), self.rho.copy()
         padded = np.zeros(self.index.size, dtype=bool)
         padded[: self.size] = active
         padded = padded.reshape(self.tau.shape)
-        damping, improper = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
+        damping, skipped = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
         groups = np.flatnonzero(padded.any(axis=1))
         order = self.rng.permutation(n) if self.order == "random" else self.order
 
         def task(start, stop):
             _kernel.sweep_lanes(self.units.model, self.x, self.centre, self.prior_tau, self.units.prior_rho,
-                                groups[start:stop], order, self.site_tau, self.site_rho, self.tau, self.rho, self.bound,
-                                damping, improper)
+                                groups[start:stop], order, self.site_tau, self.site_rho, self.tau, self.rho, damping, skipped)
 
         self.threads.run(task, spans(groups.size, self.threads.count))
-        self.improper.append(improper.ravel()[: self.size].astype(int))
+        skipped = np.where(padded, skipped, 0.0).ravel()[: self.size].astype(int)
+        self.improper.append(skipped)
         change = moment_change((old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho)
-        return change.ravel()[: self.size] / self.damping
+        return change.ravel()[: self.size] / self.damping, skipped == 0
 
     def problem(self, b, data):
         """Return a single-problem sweeper that stands where problem b stands."""
@@ -335,6 +426,11 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
             single = sweeper.problem(b, data)
             status[b], changes = double_loop(single, tol)
             newton[b] = len(changes)
+            sweeper.replace(b, single.state)
+        largest = sweeper.site_rho.max(axis=1)
+        for b in np.flatnonzero((sweeper.rho <= largest).ravel()[: sweeper.size]):
+            single = sweeper.problem(b, data)
+            single.settle()
             sweeper.replace(b, single.state)
         state = sweeper.state()
     trace = {"change": outcome.changes, "improper": np.array(sweeper.improper).reshape(-1, sweeper.size), "double_loop": newton}

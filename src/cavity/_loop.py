@@ -29,11 +29,12 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     Parameters
     ----------
     step : callable
-        Does one sweep of the problems marked in the boolean array it gets and returns the change (B,) of each.
+        Does one sweep of the problems marked in the boolean array it gets. Returns, for each, its change and whether
+        the sweep was complete, both (B,); an incomplete sweep does not count as converged however small its change.
     max_iter : int
         Most sweeps.
     tol : float
-        A problem has converged when its change is at most tol.
+        A problem has converged when its change in a complete sweep is at most tol.
     patience : float
         A problem is stuck when its smallest change has not halved in that many sweeps.
     callback : callable, optional
@@ -45,14 +46,16 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     active = np.ones(n_problems, dtype=bool)
     changes, stopped = [], False
     while active.any() and len(changes) < max_iter and not stopped:
-        change = np.where(active, step(active), 0.0)
+        change, complete = step(active)
+        change = np.where(active, change, 0.0)
         changes.append(change)
         n_iter += active
-        halved = change <= 0.5 * best
+        halved = complete & (change < 0.5 * best)
         best = np.where(halved, change, best)
         waited = np.where(halved, 0, waited + 1)
-        status[active & (change <= tol)] = CONVERGED
-        status[active & (change > tol) & (waited >= patience)] = STUCK
+        done = (change <= tol) & complete
+        status[active & done] = CONVERGED
+        status[active & ~done & (waited >= patience)] = STUCK
         active = status == MAX_ITER
         if callback is not None and callback(len(changes), float(change.max())):
             stopped = True

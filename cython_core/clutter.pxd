@@ -4,14 +4,18 @@
 
     p(x | theta) = (1 - w) N(x; theta, s I) + w N(x; c0, c I),     cavity N(theta; m, v I),  rho = 1/v
 
-With S = v + s, g = 1/S, q = v g, delta = x - m, e = |delta|^2 g and the probability r that x is no clutter,
+With S = v + s, g = 1/S, q = v g, delta = x - m, f = |delta|^2 g/d and the probability r = 1/(1 + t) that x is no clutter,
 
     log Z   = log((1 - w) N(x; m, S I) + w N(x; c0, c I))
-    d1      = r g delta,                d2 = -r g (1 - (1 - r) e/d)      (first, mean second derivative of log Z in m)
+    d1      = r g delta,                d2 = -r g (1 - (1 - r) f)      (first, mean second derivative of log Z in m)
     m_new   = m + v d1,                 v_new = v (1 + v d2) =: v D
 
-D > 0 is summed from positive parts, (1 - r) + r s g + r (1 - r) q e/d, and the site follows without differences of
-precisions: rho_site = -d2/D, tau_site = d1/D + rho_site m. rho_site never exceeds 1/s; for outliers it is negative.
+D > 0 is summed from positive parts, D = (1 - r) + r s g + r (1 - r) q f, and the site follows without differences of
+precisions: rho_site = -d2/D, tau_site = d1/D + rho_site m. In terms of t one division serves both:
+
+    rho_site = g (1 + t - t f)/E,  tau_site = g (1 + t)/E delta + rho_site m,  E = (1 + t)(t + s g) + t q f.
+
+rho_site never exceeds 1/s; for outliers it is negative.
 """
 
 from libc.math cimport fabs, sqrt
@@ -21,15 +25,17 @@ from cavity._core.simd cimport cv_exp, cv_log, cv_log_normal
 cdef extern from *:
     """
     #define CV_HALF_LOG_2PI 0.9189385332046727
+    #define CV_FAR 1e130
     """
     const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
+    const double FAR "CV_FAR"
 
 cdef struct Clutter:                     # the model in working units
     double noise                         # s
-    double clutter                       # c
-    double log_clutter_variance          # log c
+    double half_precision                # 1/(2 c)
+    double half_log_clutter              # log(c)/2
     double log_inlier                    # log(1 - w)
-    double log_clutter                   # log w
+    double log_ratio                     # log(w/(1 - w))
 
 cdef struct Site:
     double rho                           # site precision
@@ -38,28 +44,32 @@ cdef struct Site:
 
 cdef inline double base_odds(Clutter *model, double d, double from_centre) noexcept nogil:
     """log of w N(x; c0, c I) over (1 - w) (2 pi)^(-d/2); from_centre = |x - c0|^2. Off the chain of dependencies."""
-    return (model.log_clutter - model.log_inlier) - 0.5 * (d * model.log_clutter_variance
-                                                           + from_centre / model.clutter)
+    return (model.log_ratio - d * model.half_log_clutter) - from_centre * model.half_precision
 
 
 cdef inline Site match(
-    Clutter *model, double d, double base, double rho, double v, double distance2,
+    Clutter *model, double d, double base, double rho, double inv, double distance2,
 ) noexcept nogil:
-    """The site that matches moments; rho, v of the cavity, distance2 = |x - m|^2, base from base_odds."""
+    """The site that matches moments.
+
+    rho is the precision of the cavity, inv = 1/(rho (1 + s rho)), so that v = (1 + s rho) inv and q = rho inv;
+    distance2 = |x - m|^2, base from base_odds.
+    """
     cdef Site site
     cdef double k = 1.0 + model.noise * rho
-    cdef double q = 1.0 / k
+    cdef double q = rho * inv
     cdef double g = rho * q
     cdef double e = distance2 * g
+    cdef double S = k * k * inv
     # t = (1 - r)/r: for d = 1 a square root, which is off the critical path, takes the place of a log
-    cdef double t = (cv_exp(base + 0.5 * e) * sqrt(k * v) if d == 1.0
-                     else cv_exp(base + 0.5 * (e + d * cv_log_normal(k * v))))
-    cdef double r = 1.0 / (1.0 + t)
-    cdef double not_r = 1.0 - r if t > 1.0 else t * r
+    cdef double t = (cv_exp(base + 0.5 * e) * sqrt(S) if d == 1.0
+                     else cv_exp(base + 0.5 * (e + d * cv_log_normal(S))))
     cdef double f = e / d
-    cdef double D = not_r * (1.0 + r * f * q) + r * (model.noise * g)
-    site.pull = r / D * g
-    site.rho = site.pull * (1.0 - not_r * f)
+    cdef double T = 1.0 + t
+    cdef double scale = g / (T * (t + model.noise * g) + t * (f * q))
+    # beyond FAR the site is below 1e-100 of any prior: exactly no information, and no inf/inf
+    site.pull = scale * T if t < FAR else 0.0
+    site.rho = scale * (T - t * f) if t < FAR else 0.0
     return site
 
 
@@ -89,3 +99,11 @@ cdef inline double log_site_value(
     scale of its own, which would lose digits where its precision is nearly zero.
     """
     return log_z + 0.5 * (d * cv_log_normal(rho / cavity_rho) + cavity_rho * shift2)
+
+
+cdef inline Clutter unpack(const double[::1] model) noexcept nogil:
+    """The model from its vector: s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))."""
+    cdef Clutter result
+    result.noise, result.half_precision, result.half_log_clutter = model[0], model[1], model[2]
+    result.log_inlier, result.log_ratio = model[3], model[4]
+    return result

@@ -17,9 +17,9 @@ from libc.math cimport fabs
 from libc.stdint cimport int64_t
 
 from cavity._core.clutter cimport (
-    Clutter, Site, base_odds, log_normaliser, log_odds, log_site_value, match,
+    Clutter, Site, base_odds, log_normaliser, log_odds, log_site_value, match, unpack,
 )
-from cavity._core.simd cimport cv_sum
+from cavity._core.simd cimport cv_sum, cv_sum_squares
 
 cdef enum:
     LANES = 16                           # problems side by side: two AVX-512 vectors hide each other's latency
@@ -30,48 +30,80 @@ lanes = LANES
 chunk_rows = CHUNK_ROWS
 
 
-cdef Clutter unpack(const double[::1] model) noexcept nogil:
-    """The model from its vector: s, c, log c, log(1 - w), log w."""
-    cdef Clutter result
-    result.noise, result.clutter, result.log_clutter_variance = model[0], model[1], model[2]
-    result.log_inlier, result.log_clutter = model[3], model[4]
-    return result
-
-
 # ------------------------------------------------------------------------------------- one problem, site by site
+# Coordinates are taken TILE at a time through a local array: nothing can alias it, so the loops vectorise.
 
-cdef inline double subtract(
-    const double *x, const double *y,    # in  (d,)
-    double *difference,                  # out (d,)
-    Py_ssize_t d,
+cdef inline double from_centre2(
+    const double *x, const double *origin, double scale, const double *centre, Py_ssize_t d,
 ) noexcept nogil:
-    """difference = x - y; returns its squared norm, summed in eight lanes."""
-    cdef double sums[8]
-    cdef Py_ssize_t j = 0, l
+    """|x - c0|^2 in working units."""
+    cdef double t[TILE]
+    cdef double total = 0.0
+    cdef Py_ssize_t start = 0, j, n
     if d == 1:
-        difference[0] = x[0] - y[0]
-        return difference[0] * difference[0]
-    for l in range(8):
-        sums[l] = 0.0
-    while j + 8 <= d:
-        for l in range(8):
-            difference[j + l] = x[j + l] - y[j + l]
-            sums[l] += difference[j + l] * difference[j + l]
-        j += 8
-    for l in range(d - j):
-        difference[j + l] = x[j + l] - y[j + l]
-        sums[l] += difference[j + l] * difference[j + l]
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]))
+        t[0] = (x[0] - origin[0]) * scale - centre[0]
+        return t[0] * t[0]
+    while start < d:
+        n = min(TILE, d - start)
+        for j in range(n):
+            t[j] = (x[start + j] - origin[start + j]) * scale - centre[start + j]
+        total += cv_sum_squares(t, n)
+        start += TILE
+    return total
 
 
-cdef inline void to_working(
+cdef inline double from_cavity2(
     const double *x, const double *origin, double scale,   # in (d,)
-    double *row,                                           # out (d,)
+    const double *tau, const double *site_tau, double v,   # in (d,): posterior, site; variance of the cavity
     Py_ssize_t d,
 ) noexcept nogil:
-    cdef Py_ssize_t j
-    for j in range(d):
-        row[j] = (x[j] - origin[j]) * scale
+    """|x - m|^2 in working units, m the mean of the cavity."""
+    cdef double t[TILE]
+    cdef double total = 0.0
+    cdef Py_ssize_t start = 0, j, n
+    if d == 1:
+        t[0] = (x[0] - origin[0]) * scale - (tau[0] - site_tau[0]) * v
+        return t[0] * t[0]
+    while start < d:
+        n = min(TILE, d - start)
+        for j in range(n):
+            t[j] = (x[start + j] - origin[start + j]) * scale - (tau[start + j] - site_tau[start + j]) * v
+        total += cv_sum_squares(t, n)
+        start += TILE
+    return total
+
+
+cdef inline double new_tau(
+    Site site, double x, double origin, double scale, double tau, double site_tau, double v, double damping,
+) noexcept nogil:
+    """One coordinate of the damped site."""
+    cdef double m = (tau - site_tau) * v
+    return site_tau + damping * (site.pull * ((x - origin) * scale - m) + site.rho * m - site_tau)
+
+
+cdef inline void move(
+    Site site, const double *x, const double *origin, double scale, double v, double damping,   # in (d,)
+    double *tau, double *site_tau,                                                              # inout (d,)
+    Py_ssize_t d,
+) noexcept nogil:
+    """Replace the tau of a site and of the posterior."""
+    cdef double t[TILE]
+    cdef Py_ssize_t start = 0, i, j, n
+    if d == 1:
+        t[0] = new_tau(site, x[0], origin[0], scale, tau[0], site_tau[0], v, damping)
+        tau[0] = (tau[0] - site_tau[0]) + t[0]
+        site_tau[0] = t[0]
+        return
+    while start < d:
+        n = min(TILE, d - start)
+        for j in range(n):
+            i = start + j
+            t[j] = new_tau(site, x[i], origin[i], scale, tau[i], site_tau[i], v, damping)
+        for j in range(n):
+            tau[start + j] = (tau[start + j] - site_tau[start + j]) + t[j]
+        for j in range(n):
+            site_tau[start + j] = t[j]
+        start += TILE
 
 
 cdef int64_t visit(
@@ -80,35 +112,26 @@ cdef int64_t visit(
     const Py_ssize_t *order, Py_ssize_t start, Py_ssize_t n,                    # in (n,) or NULL
     double *site_tau, double *site_rho,                                         # inout (N, d), (N,)
     double *tau, double *posterior_rho, double damping,                         # inout (d,), scalar
-    double *work,                                                               # scratch (4, d)
 ) noexcept nogil:
     """EP updates of sites order[0..n) or start..start+n, whose data are the n rows of x; returns the number skipped."""
-    cdef double *row = work
-    cdef double *m = work + d
-    cdef double *delta = work + 2 * d
-    cdef double *from_centre = work + 3 * d
-    cdef double *old
-    cdef double rho, v, base, new
+    cdef double rho, k, inv, base, distance2
     cdef int64_t skipped = 0
     cdef Site site
-    cdef Py_ssize_t k, i, j
-    for k in range(n):
-        i = order[k] if order != NULL else start + k
-        old = site_tau + i * d
+    cdef Py_ssize_t n_seen, i
+    cdef const double *row
+    for n_seen in range(n):
+        i = order[n_seen] if order != NULL else start + n_seen
+        row = x + n_seen * d
         rho = posterior_rho[0] - site_rho[i]
         if not rho > 0.0:
             skipped += 1
             continue
-        to_working(x + k * d, origin, scale, row, d)
-        base = base_odds(model, <double> d, subtract(row, centre, from_centre, d))
-        v = 1.0 / rho
-        for j in range(d):
-            m[j] = (tau[j] - old[j]) * v
-        site = match(model, <double> d, base, rho, v, subtract(row, m, delta, d))
-        for j in range(d):
-            new = old[j] + damping * (site.pull * delta[j] + site.rho * m[j] - old[j])
-            tau[j] = (tau[j] - old[j]) + new
-            old[j] = new
+        k = 1.0 + model.noise * rho
+        inv = 1.0 / (rho * k)
+        base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
+        distance2 = from_cavity2(row, origin, scale, tau, site_tau + i * d, k * inv, d)
+        site = match(model, <double> d, base, rho, inv, distance2)
+        move(site, row, origin, scale, k * inv, damping, tau, site_tau + i * d, d)
         site_rho[i] += damping * (site.rho - site_rho[i])
         posterior_rho[0] = rho + site_rho[i]
     return skipped
@@ -125,8 +148,7 @@ def sweep(const double[::1] model,
           double[::1] site_rho,          # inout (N,)
           double[::1] tau,               # inout (d,): of the posterior
           double rho,                    # its precision before the pass
-          double damping,
-          double[:, ::1] work):          # scratch (4, d)
+          double damping):
     """One sequential EP pass over the sites of x. Returns (posterior precision, sites skipped)."""
     cdef Clutter setting = unpack(model)
     cdef const Py_ssize_t[::1] indices
@@ -139,11 +161,50 @@ def sweep(const double[::1] model,
     with nogil:
         if d == 1:                       # compiled once more with d known
             skipped = visit(&setting, 1, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
-                            &site_rho[0], &tau[0], &rho, damping, &work[0, 0])
+                            &site_rho[0], &tau[0], &rho, damping)
         else:
             skipped = visit(&setting, d, &x[0, 0], &origin[0], scale, &centre[0], index, start, n, &site_tau[0, 0],
-                            &site_rho[0], &tau[0], &rho, damping, &work[0, 0])
+                            &site_rho[0], &tau[0], &rho, damping)
     return rho, skipped
+
+
+cdef void filter_rows(
+    Clutter *model, Py_ssize_t d,
+    const double *x, const double *origin, double scale, const double *centre,  # in (n, d), (d,), (d,)
+    double *site_tau, double *site_rho, double *site_value,                     # out (n, d), (n,), (n,)
+    double *tau, double *posterior_rho, double *log_z,                          # inout (d,), scalars
+    Py_ssize_t n,
+) noexcept nogil:
+    """ADF: site i from the posterior of the rows before it."""
+    cdef double rho = posterior_rho[0], new_rho, k, inv, v, base, distance2, z, shift, shift2, at_origin, mean
+    cdef Site site
+    cdef Py_ssize_t i, j
+    cdef const double *row
+    cdef double *mine
+    for i in range(n):
+        row, mine = x + i * d, site_tau + i * d
+        for j in range(d):
+            mine[j] = 0.0
+        k = 1.0 + model.noise * rho
+        inv = 1.0 / (rho * k)
+        v = k * inv
+        base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
+        distance2 = from_cavity2(row, origin, scale, tau, mine, v, d)
+        site = match(model, <double> d, base, rho, inv, distance2)
+        z = log_normaliser(model, <double> d, base, log_odds(model, <double> d, base, rho, distance2))
+        new_rho = rho + site.rho
+        move(site, row, origin, scale, v, 1.0, tau, mine, d)
+        shift2 = at_origin = 0.0
+        for j in range(d):
+            mean = tau[j] / new_rho
+            shift = mean - (tau[j] - mine[j]) * v
+            shift2 += shift * shift
+            at_origin += mean * (0.5 * site.rho * mean - mine[j])
+        site_value[i] = at_origin + log_site_value(z, <double> d, rho, new_rho, shift2)
+        site_rho[i] = site.rho
+        rho = new_rho
+        log_z[0] += z
+    posterior_rho[0] = rho
 
 
 def assimilate(const double[::1] model,
@@ -154,39 +215,20 @@ def assimilate(const double[::1] model,
                double[:, ::1] site_tau,  # out (n, d)
                double[::1] site_rho,     # out (n,)
                double[::1] site_value,   # out (n,): log value of each scaled site at the working origin
-               double[::1] tau,          # inout (d,)
-               double[::1] state,        # inout (2,): posterior rho, sum of log Z
-               double[:, ::1] work):     # scratch (4, d)
-    """One ADF pass: each site from the posterior of those before it."""
+               double[::1] tau,          # inout (d,): of the posterior
+               double rho,               # its precision before the pass
+               double log_z):            # sum of log Z before the pass
+    """One ADF pass over the rows of x. Returns (posterior precision, sum of log Z)."""
     cdef Clutter setting = unpack(model)
-    cdef Py_ssize_t d = x.shape[1], i, j
-    cdef double *row = &work[0, 0]
-    cdef double *m = &work[1, 0]
-    cdef double *delta = &work[2, 0]
-    cdef double rho = state[0], total = state[1], v, base, distance2, log_z, shift2, at_origin, mean
-    cdef Site site
+    cdef Py_ssize_t d = x.shape[1]
     with nogil:
-        for i in range(x.shape[0]):
-            to_working(&x[i, 0], &origin[0], scale, row, d)
-            base = base_odds(&setting, <double> d, subtract(row, &centre[0], &work[3, 0], d))
-            v = 1.0 / rho
-            for j in range(d):
-                m[j] = tau[j] * v
-            distance2 = subtract(row, m, delta, d)
-            site = match(&setting, <double> d, base, rho, v, distance2)
-            log_z = log_normaliser(&setting, <double> d, base, log_odds(&setting, <double> d, base, rho, distance2))
-            site_rho[i] = site.rho
-            shift2 = at_origin = 0.0
-            for j in range(d):
-                site_tau[i, j] = site.pull * delta[j] + site.rho * m[j]
-                tau[j] += site_tau[i, j]
-                mean = tau[j] / (rho + site.rho)
-                shift2 += (mean - m[j]) * (mean - m[j])
-                at_origin += mean * (0.5 * site.rho * mean - site_tau[i, j])
-            site_value[i] = at_origin + log_site_value(log_z, <double> d, rho, rho + site.rho, shift2)
-            rho += site.rho
-            total += log_z
-    state[0], state[1] = rho, total
+        if d == 1:                       # compiled once more with d known
+            filter_rows(&setting, 1, &x[0, 0], &origin[0], scale, &centre[0], &site_tau[0, 0], &site_rho[0],
+                        &site_value[0], &tau[0], &rho, &log_z, x.shape[0])
+        else:
+            filter_rows(&setting, d, &x[0, 0], &origin[0], scale, &centre[0], &site_tau[0, 0], &site_rho[0],
+                        &site_value[0], &tau[0], &rho, &log_z, x.shape[0])
+    return rho, log_z
 
 
 def total(const double[:, ::1] site_tau,   # in  (n, d), n <= CHUNK_ROWS
@@ -217,9 +259,9 @@ cdef int64_t tile(
     Py_ssize_t n,
 ) noexcept nogil:
     """At most TILE rows of a parallel sweep, d = 1; returns how many sites had no proper cavity and were left."""
-    cdef double new_tau[TILE]
-    cdef double new_rho[TILE]
-    cdef double cavity_rho, v, m, xi, delta, from_centre, t, r, top = sums[2]
+    cdef double next_tau[TILE]
+    cdef double next_rho[TILE]
+    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r, top = sums[2]
     cdef Site site
     cdef int64_t skipped = 0
     cdef Py_ssize_t i
@@ -227,21 +269,22 @@ cdef int64_t tile(
         xi = (x[i] - origin) * scale
         from_centre = xi - centre
         cavity_rho = rho - site_rho[i]
-        v = 1.0 / cavity_rho
-        m = (tau - site_tau[i]) * v
+        k = 1.0 + model.noise * cavity_rho
+        inv = 1.0 / (cavity_rho * k)
+        m = (tau - site_tau[i]) * (k * inv)
         delta = xi - m
-        site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, v, delta * delta)
+        site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, inv, delta * delta)
         t = site_tau[i] + damping * (site.pull * delta + site.rho * m - site_tau[i])
         r = site_rho[i] + damping * (site.rho - site_rho[i])
-        new_tau[i] = t if cavity_rho > 0.0 else site_tau[i]
-        new_rho[i] = r if cavity_rho > 0.0 else site_rho[i]
+        next_tau[i] = t if cavity_rho > 0.0 else site_tau[i]
+        next_rho[i] = r if cavity_rho > 0.0 else site_rho[i]
         skipped += 0 if cavity_rho > 0.0 else 1
     for i in range(n):
-        site_tau[i] = new_tau[i]
-        site_rho[i] = new_rho[i]
-        top = new_rho[i] if new_rho[i] > top else top
-    sums[0] += cv_sum(new_tau, n)
-    sums[1] += cv_sum(new_rho, n)
+        site_tau[i] = next_tau[i]
+        site_rho[i] = next_rho[i]
+        top = next_rho[i] if next_rho[i] > top else top
+    sums[0] += cv_sum(next_tau, n)
+    sums[1] += cv_sum(next_rho, n)
     sums[2] = top
     return skipped
 
@@ -252,35 +295,31 @@ cdef int64_t rows_parallel(
     double *site_tau, double *site_rho,                                         # inout (n, d), (n,)
     const double *tau, double rho, double damping,                              # in (d,)
     double *sum_tau, double *sum_rho, double *top,                              # inout (d,), scalars
-    double *work,                                                               # scratch (4, d)
     Py_ssize_t n,
 ) noexcept nogil:
     """Rows of a parallel sweep, any d."""
-    cdef double *row = work
-    cdef double *m = work + d
-    cdef double *delta = work + 2 * d
-    cdef double *old
-    cdef double cavity_rho, v, base
+    cdef double cavity_rho, k, inv, base, distance2
     cdef Site site
     cdef int64_t skipped = 0
     cdef Py_ssize_t i, j
+    cdef const double *row
+    cdef double *mine
     for i in range(n):
-        old = site_tau + i * d
+        row, mine = x + i * d, site_tau + i * d
         cavity_rho = rho - site_rho[i]
         if cavity_rho > 0.0:
-            to_working(x + i * d, origin, scale, row, d)
-            base = base_odds(model, <double> d, subtract(row, centre, work + 3 * d, d))
-            v = 1.0 / cavity_rho
+            k = 1.0 + model.noise * cavity_rho
+            inv = 1.0 / (cavity_rho * k)
+            base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
+            distance2 = from_cavity2(row, origin, scale, tau, mine, k * inv, d)
+            site = match(model, <double> d, base, cavity_rho, inv, distance2)
             for j in range(d):
-                m[j] = (tau[j] - old[j]) * v
-            site = match(model, <double> d, base, cavity_rho, v, subtract(row, m, delta, d))
-            for j in range(d):
-                old[j] += damping * (site.pull * delta[j] + site.rho * m[j] - old[j])
+                mine[j] = new_tau(site, row[j], origin[j], scale, tau[j], mine[j], k * inv, damping)
             site_rho[i] += damping * (site.rho - site_rho[i])
         else:
             skipped += 1
         for j in range(d):
-            sum_tau[j] += old[j]
+            sum_tau[j] += mine[j]
         sum_rho[0] += site_rho[i]
         top[0] = max(top[0], site_rho[i])
     return skipped
@@ -296,8 +335,7 @@ def sweep_parallel(const double[::1] model,
                    const double[::1] tau,        # in  (d,): of the posterior
                    double rho,
                    double damping,
-                   double[:, ::1] sums,          # out (n_chunks, d + 2): sums of site_tau and site_rho, largest site_rho
-                   double[:, ::1] work):         # scratch (4, d)
+                   double[:, ::1] sums):         # out (n_chunks, d + 2): sums of site_tau, site_rho; largest site_rho
     """All sites from one posterior. Returns how many had no proper cavity and were left as they are."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c, i, stop
@@ -311,7 +349,7 @@ def sweep_parallel(const double[::1] model,
             if d > 1:
                 skipped += rows_parallel(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0],
                                          &site_rho[i], &tau[0], rho, damping, &sums[c, 0], &sums[c, d],
-                                         &sums[c, d + 1], &work[0, 0], stop - i)
+                                         &sums[c, d + 1], stop - i)
             else:
                 while i < stop:
                     skipped += tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i],
@@ -375,24 +413,22 @@ cdef void evaluate_rows(
     const double *site_tau, const double *site_rho,                             # in  (n, d), (n,)
     const double *tau, double rho,                                              # in  (d,)
     double *log_z, double *odds, double *value,                                 # out (n,)
-    double *work,                                                               # scratch (4, d)
     Py_ssize_t n,
 ) noexcept nogil:
     """Any d."""
-    cdef double *row = work
-    cdef double *m = work + d
-    cdef double cavity_rho, shift2, from_centre
+    cdef double cavity_rho, v, from_centre, shift, shift2
     cdef Density result
     cdef Py_ssize_t i, j
     for i in range(n):
         cavity_rho = rho - site_rho[i]
-        to_working(x + i * d, origin, scale, row, d)
-        from_centre = subtract(row, centre, work + 3 * d, d)
+        v = 1.0 / cavity_rho
+        from_centre = from_centre2(x + i * d, origin, scale, centre, d)
         shift2 = 0.0
         for j in range(d):
-            m[j] = (tau[j] - site_tau[i * d + j]) / cavity_rho
-            shift2 += (tau[j] / rho - m[j]) * (tau[j] / rho - m[j])
-        result = density(model, <double> d, from_centre, cavity_rho, rho, subtract(row, m, work + 2 * d, d), shift2)
+            shift = tau[j] / rho - (tau[j] - site_tau[i * d + j]) * v
+            shift2 += shift * shift
+        result = density(model, <double> d, from_centre, cavity_rho, rho,
+                         from_cavity2(x + i * d, origin, scale, tau, site_tau + i * d, v, d), shift2)
         log_z[i] = result.log_z
         odds[i] = result.odds
         value[i] = result.value
@@ -410,8 +446,7 @@ def evaluate(const double[::1] model,
              double[::1] log_z,              # out (n,): log density of each point under its cavity
              double[::1] odds,               # out (n,): log odds that it is clutter
              double[::1] value,              # out (n,): log of its scaled site at the posterior mean
-             double[::1] sums,               # out (n_chunks,): sums of value in the order of the rows
-             double[:, ::1] work):           # scratch (4, d)
+             double[::1] sums):              # out (n_chunks,): sums of value in the order of the rows
     """Log densities under the cavities, all of which must be proper."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c, i = 0, m
@@ -423,7 +458,7 @@ def evaluate(const double[::1] model,
                               rho, &log_z[i], &odds[i], &value[i], m)
             else:
                 evaluate_rows(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0], &site_rho[i],
-                              &tau[0], rho, &log_z[i], &odds[i], &value[i], &work[0, 0], m)
+                              &tau[0], rho, &log_z[i], &odds[i], &value[i], m)
             i += TILE
         for c in range(sums.shape[0]):
             sums[c] = 0.0
@@ -445,35 +480,36 @@ cdef void visit_lanes(
     """One sequential sweep of LANES problems; lanes with damping 0 stay as they are."""
     cdef double t[LANES]
     cdef double r[LANES]
-    cdef double new_tau[LANES]
-    cdef double new_rho[LANES]
+    cdef double next_tau[LANES]
+    cdef double next_rho[LANES]
     cdef double bad[LANES]
-    cdef double cavity_tau, cavity_rho, v, m, delta, from_centre, f
+    cdef double cavity_tau, cavity_rho, k, inv, m, delta, from_centre
     cdef Site site
-    cdef Py_ssize_t k, i, l
+    cdef Py_ssize_t visited, i, l
     for l in range(LANES):
         t[l], r[l], bad[l] = tau[l], rho[l], 0.0
-    for k in range(n):
-        i = (order[k] if order != NULL else k) * LANES
+    for visited in range(n):
+        i = (order[visited] if order != NULL else visited) * LANES
         for l in range(LANES):
             cavity_rho = r[l] - site_rho[i + l]
             cavity_tau = t[l] - site_tau[i + l]
-            v = 1.0 / cavity_rho
-            m = cavity_tau * v
+            k = 1.0 + model.noise * cavity_rho
+            inv = 1.0 / (cavity_rho * k)
+            m = cavity_tau * (k * inv)
             delta = x[i + l] - m
             from_centre = x[i + l] - centre[l]
-            site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, v, delta * delta)
-            new_tau[l] = site_tau[i + l] + damping[l] * (site.pull * delta + site.rho * m - site_tau[i + l])
-            new_rho[l] = site_rho[i + l] + damping[l] * (site.rho - site_rho[i + l])
+            site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, inv, delta * delta)
+            next_tau[l] = site_tau[i + l] + damping[l] * (site.pull * delta + site.rho * m - site_tau[i + l])
+            next_rho[l] = site_rho[i + l] + damping[l] * (site.rho - site_rho[i + l])
             # keep the site where its cavity is improper
-            new_tau[l] = new_tau[l] if cavity_rho > 0.0 else site_tau[i + l]
-            new_rho[l] = new_rho[l] if cavity_rho > 0.0 else site_rho[i + l]
+            next_tau[l] = next_tau[l] if cavity_rho > 0.0 else site_tau[i + l]
+            next_rho[l] = next_rho[l] if cavity_rho > 0.0 else site_rho[i + l]
             bad[l] += 0.0 if cavity_rho > 0.0 else 1.0
-            t[l] = cavity_tau + new_tau[l]
-            r[l] = cavity_rho + new_rho[l]
+            t[l] = cavity_tau + next_tau[l]
+            r[l] = cavity_rho + next_rho[l]
         for l in range(LANES):
-            site_tau[i + l] = new_tau[l]
-            site_rho[i + l] = new_rho[l]
+            site_tau[i + l] = next_tau[l]
+            site_rho[i + l] = next_rho[l]
     for l in range(LANES):
         tau[l], rho[l] = t[l], r[l]
         skipped[l] += bad[l]

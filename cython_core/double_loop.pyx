@@ -17,7 +17,7 @@ along the line, whose inverses sum to the Hessian of F that the caller needs.
 
 from libc.math cimport fabs, isfinite, sqrt
 
-from cavity._core.clutter cimport HALF_LOG_2PI, Clutter, base_odds, log_normaliser, log_odds
+from cavity._core.clutter cimport HALF_LOG_2PI, Clutter, base_odds, log_normaliser, log_odds, unpack
 from cavity._core.simd cimport cv_exp, cv_log
 
 cdef enum:
@@ -103,7 +103,7 @@ def moments(const double[::1] model,
 
     Returns (sum of A_i*(mu), rows without a solution).
     """
-    cdef Clutter setting
+    cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, failed = 0
     cdef double t, rho, place, xj, base, from_centre, det, h_line, h_across, h_mix, h_rho, total = 0.0
     cdef double[::1] line
@@ -111,8 +111,6 @@ def moments(const double[::1] model,
     import numpy
 
     line = numpy.empty(d)
-    setting.noise, setting.clutter, setting.log_clutter_variance = model[0], model[1], model[2]
-    setting.log_inlier, setting.log_clutter = model[3], model[4]
     with nogil:
         for i in range(n):
             place = from_centre = 0.0

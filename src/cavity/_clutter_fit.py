@@ -29,7 +29,7 @@ class Units:
 
     origin: np.ndarray  # (d,)
     scale: float
-    model: np.ndarray  # (5,): s, c, log c, log(1 - w), log w
+    model: np.ndarray  # (5,): s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
     centre: np.ndarray  # (d,): c0
     prior_tau: np.ndarray  # (d,)
     prior_rho: float  # or (B,) in a batch after update
@@ -72,7 +72,7 @@ def working_units(data, weight, clutter_variance, noise_variance, centre, prior_
     for name, distance in (("clutter_mean", centre), ("prior_mean", prior), ("x", (extremes - origin) * scale)):
         if not np.max(np.abs(distance)) < LARGEST:
             raise ValueError(f"{name} must be within {LARGEST:g} noise standard deviations of the median of x")
-    model = np.array([s, c, np.log(c), np.log1p(-weight), np.log(weight)])
+    model = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
     return Units(origin, float(scale), model, centre, prior / v0, 1.0 / v0)
 
 
@@ -80,13 +80,13 @@ def assimilate(data, units, order=None):
     """One ADF pass over the rows of data (N, d), in order or in the given one."""
     n, d = data.shape
     state = State(np.empty((n, d)), np.empty(n), units.prior_tau.copy(), units.prior_rho, np.empty(n))
-    scalars, work = np.array([state.rho, 0.0]), np.empty((4, d))
+    state.log_evidence = 0.0
     for start, stop in starts(n):
         part = slice(start, stop)
         block = rows(data, part if order is None else order[part])
-        _kernel.assimilate(units.model, block, units.origin, units.scale, units.centre, state.site_tau[part],
-                           state.site_rho[part], state.site_value[part], state.tau, scalars, work)
-    state.rho, state.log_evidence = float(scalars[0]), float(scalars[1])
+        state.rho, state.log_evidence = _kernel.assimilate(
+            units.model, block, units.origin, units.scale, units.centre, state.site_tau[part], state.site_rho[part],
+            state.site_value[part], state.tau, state.rho, state.log_evidence)
     mean = state.tau / state.rho
     for start, stop in starts(n):  # values at the origin become values at the posterior mean
         part = slice(start, stop)
@@ -140,7 +140,6 @@ class Sweeper:
         self.order, self.rng, self.damping, self.threads = order, rng, damping, threads
         self.state = State(np.zeros((n, d)), np.zeros(n), units.prior_tau.copy(), units.prior_rho)
         self.improper = []
-        self.work = np.empty((4, d))
 
     def step(self, active):
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""
@@ -165,7 +164,7 @@ class Sweeper:
             part = rows(self.data, slice(start, stop) if index is None else index)
             state.rho, skipped = _kernel.sweep(
                 units.model, part, units.origin, units.scale, units.centre, index, start, state.site_tau,
-                state.site_rho, state.tau, state.rho, self.damping, self.work)
+                state.site_rho, state.tau, state.rho, self.damping)
             total += skipped
         self.refresh()
         return total
@@ -191,7 +190,7 @@ class Sweeper:
             sums = np.empty((-(-(stop - start) // CHUNK), d + 2))
             skipped = _kernel.sweep_parallel(
                 units.model, rows(self.data, part), units.origin, units.scale, units.centre, state.site_tau[part],
-                state.site_rho[part], state.tau, state.rho, self.damping, sums, np.empty((4, d)))
+                state.site_rho[part], state.tau, state.rho, self.damping, sums)
             return skipped, sums
 
         results = self.threads.run(task, starts(len(state.site_rho)))
@@ -264,7 +263,7 @@ def evaluate(data, units, state, threads, *, fitted=True):
         site_rho = state.site_rho[part] if fitted else np.zeros(stop - start)
         _kernel.evaluate(units.model, rows(data, part), units.origin, units.scale, units.centre, site_tau, site_rho,
                          state.tau, state.rho, log_z[part], odds[part], value[part],
-                         sums[start // CHUNK : -(-stop // CHUNK)], np.empty((4, d)))
+                         sums[start // CHUNK : -(-stop // CHUNK)])
 
     threads.run(task, starts(n))
     return log_z, odds, value, sums

@@ -6,7 +6,6 @@ References
 """
 
 import numpy as np
-from scipy import linalg
 
 SMALLEST_CURVATURE = 1e-3  # of the convex part: bounds Newton steps where the free energy is flat or not convex
 
@@ -75,6 +74,8 @@ def minimise_free_energy(moments, mean, variance, prior_tau, prior_rho, n_sites,
 
 def _newton_step(gradient, convex, variance, n_sites):
     """Return -|H|^-1 gradient, with H measured against its convex part (the part from the sites)."""
+    from scipy import linalg
+
     d = gradient.size - 1
     hessian = convex.copy()
     hessian[range(d), range(d)] -= (n_sites - 1) / variance

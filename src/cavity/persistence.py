@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 import zipfile
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -16,17 +17,17 @@ HEADER = "header"
 KINDS = {"clutter": ("clutter", "ClutterPosterior")}
 
 
-def write(path, kind, arrays, settings):
-    """Write arrays and settings to `path`: a temporary file beside it, fsync, rename.
+@contextmanager
+def whole_file(path):
+    """Open a binary file that appears under `path` whole or not at all: a temporary file beside it, fsync, rename.
 
     On any failure the temporary file is removed and an existing file at `path` is as it was.
     """
     path = Path(path)
-    header = json.dumps({"kind": kind, "format": FORMAT, "cavity": __version__, "settings": settings})
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
@@ -35,6 +36,13 @@ def write(path, kind, arrays, settings):
         Path(temporary).unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def write(path, kind, arrays, settings):
+    """Write arrays and settings to `path`, whole or not at all."""
+    header = json.dumps({"kind": kind, "format": FORMAT, "cavity": __version__, "settings": settings})
+    with whole_file(path) as file:
+        np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
 
 def load(path):

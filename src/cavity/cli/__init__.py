@@ -1,0 +1,37 @@
+"""The command line: `cavity fit MODEL DATA`. One file per model; reading, saving and plotting are shared."""
+
+import argparse
+import sys
+import warnings
+
+from .. import __version__
+from . import clutter
+
+MODELS = (clutter,)
+
+
+def parser():
+    """Return the argument parser of the `cavity` command."""
+    top = argparse.ArgumentParser(prog="cavity", description="Fast deterministic approximate Bayesian inference.")
+    top.add_argument("--version", action="version", version=f"cavity {__version__}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
+    models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
+    for model in MODELS:
+        model.add(models)
+    return top
+
+
+def main(arguments=None):
+    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input."""
+    options = parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they say is part of the printed result
+            return options.run(options)
+    except (ValueError, TypeError, OverflowError, OSError, ImportError) as error:
+        print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("cavity: interrupted", file=sys.stderr)
+        return 130

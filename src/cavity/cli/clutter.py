@@ -1,0 +1,125 @@
+"""`cavity fit clutter`: a robust mean with its uncertainty, and which points look like clutter."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ..clutter import Clutter
+from . import tables
+
+MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+SHOWN = 20  # most clutter points listed
+
+
+def add(models):
+    """Add the subcommand to the parser."""
+    command = models.add_parser(
+        "clutter", help="the mean of a signal when some points are background clutter",
+        description="Fit a mean to data of which some are clutter, by expectation propagation. Variances and means "
+        "default to values scaled to the data (robustly, by median and MAD); all are printed.")
+    command.add_argument("data", help="a shipped data set (newcomb), a .csv or a .npy file")
+    command.add_argument("--column", action="append", metavar="NAME", help="column name or number; repeat for points in "
+                         "several dimensions")
+    model = command.add_argument_group("model")
+    model.add_argument("--clutter-weight", type=float, default=0.1, metavar="W", help="prior probability that a point is "
+                       "clutter (default 0.1)")
+    model.add_argument("--noise-variance", type=float, metavar="V", help="variance of the signal around the mean "
+                       "(default (1.4826 MAD)^2)")
+    model.add_argument("--clutter-variance", type=float, metavar="V", help="variance of the clutter (default 100 noise)")
+    model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
+    model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
+    model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 10000 noise)")
+    fit = command.add_argument_group("fit")
+    fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
+    fit.add_argument("--random-order", type=int, metavar="SEED", help="visit the points in random order")
+    fit.add_argument("--damping", type=float, default=1.0)
+    fit.add_argument("--max-iter", type=int, default=100)
+    fit.add_argument("--tol", type=float, default=1e-10)
+    fit.add_argument("--threads", type=int, default=1)
+    output = command.add_argument_group("output")
+    output.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
+    output.add_argument("--plot", metavar="FILE", help="draw data, posterior and clutter probabilities (plot extra)")
+    command.set_defaults(run=run)
+
+
+def run(options):
+    """Fit, print, save, plot."""
+    table = tables.read(options.data, options.column)
+    for option in ("output", "plot"):
+        path = getattr(options, option)
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"--{option}: the folder of {path} does not exist")
+    if options.plot is not None:
+        from ..plot import clutter_figure  # fails now, before any work, if matplotlib is missing
+    x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
+    settings = scaled_settings(table.values, options)
+    order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
+    started = time.perf_counter()
+    posterior = Clutter(**settings).fit(
+        x, method=options.method, schedule=options.schedule, damping=options.damping, max_iter=options.max_iter,
+        tol=options.tol, n_threads=options.threads, **order)
+    seconds = time.perf_counter() - started
+    probability = posterior.clutter_probability(x, fitted=options.method == "ep")
+    print("\n".join(report(table, settings, posterior, probability, seconds)))
+    if options.output is not None:
+        posterior.save(options.output)
+        print(f"  saved            {options.output}")
+    if options.plot is not None:
+        clutter_figure(options.plot, posterior, table.values, probability, table.name, table.columns,
+                       table.about.get("unit"))
+        print(f"  plot             {options.plot}")
+    return 0 if posterior.converged else 1
+
+
+def scaled_settings(values, options):
+    """Return the model settings: what was asked for, the rest scaled to the data."""
+    median = np.median(values, axis=0)
+    spread = MAD_TO_SD * np.median(np.abs(values - median))
+    spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
+    noise = spread**2 if options.noise_variance is None else options.noise_variance
+    chosen = {
+        "clutter_weight": options.clutter_weight,
+        "noise_variance": noise,
+        "clutter_variance": options.clutter_variance if options.clutter_variance is not None else 100 * noise,
+        "clutter_mean": options.clutter_mean if options.clutter_mean is not None else median,
+        "prior_mean": options.prior_mean if options.prior_mean is not None else median,
+        "prior_variance": options.prior_variance if options.prior_variance is not None else 10000 * noise,
+    }
+    if values.shape[1] == 1:
+        chosen = {name: float(np.ravel(value)[0]) for name, value in chosen.items()}
+    return chosen
+
+
+def report(table, settings, posterior, probability, seconds):
+    """Yield the lines of the printed result."""
+    about, unit = table.about, table.about.get("unit", "")
+    mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
+    yield f"{about.get('title', table.name)}: {len(table.values)} points, columns {', '.join(table.columns)}"
+    yield "model"
+    for name, value in settings.items():
+        yield f"  {name:<16} {_numbers(value)}"
+    yield "posterior"
+    yield f"  mean             {_numbers(mean)} {unit}".rstrip()
+    yield f"  sd               {sd:.6g} {unit}".rstrip()
+    yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    if "reference" in about:
+        gap = (about["reference"] - mean[0]) / sd
+        yield (f"  reference        {about['reference']:g} {unit} ({about['reference_source']}): "
+               f"{abs(gap):.1f} posterior sd {'above' if gap > 0 else 'below'} the mean"
+               + (", too far for chance: a systematic error" if abs(gap) > 5 else ""))
+    suspects = np.flatnonzero(probability > 0.5)
+    suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
+    yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
+    for i in suspects[:SHOWN]:
+        yield f"  row {i + 1:<6} {_numbers(table.values[i]):>14}   probability {probability[i]:.6f}"
+    if len(suspects) > SHOWN:
+        yield f"  ... and {len(suspects) - SHOWN} more"
+    yield "fit"
+    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
+    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {1e3 * seconds:.3g} ms"
+
+
+def _numbers(value):
+    return ", ".join(f"{number:.6g}" for number in np.atleast_1d(value))

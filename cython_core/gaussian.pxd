@@ -108,7 +108,7 @@ cdef inline double overlap_scaled(
     cdef double m1 = frexp(p1, &e1), m2 = frexp(p2, &e2), mr = frexp(r, &er)
     cdef double n1 = frexp(rho1, &f1), n2 = frexp(rho2, &f2)
     cdef double log_term = cv_log(fabs(m1 * m2 / mr) * INV_2PI) + (e1 + e2 - er) * LOG_2
-    cdef double u, u2 = 0.0
+    cdef double t1, t2, u, u2 = 0.0
     cdef int a, b
     cdef Py_ssize_t j
     for j in range(d):                   # top: the largest exponent among the terms of u
@@ -121,8 +121,9 @@ cdef inline double overlap_scaled(
     if top == -100000:
         return 0.5 * d * log_term
     for j in range(d):
-        u = ldexp(frexp(tau1[j], &a) * n2, a + f2 - top)
-        u -= ldexp(frexp(tau2[j], &b) * n1, b + f1 - top)
+        t1 = frexp(tau1[j], &a)          # before a and b are read: C leaves the order of arguments open
+        t2 = frexp(tau2[j], &b)
+        u = ldexp(t1 * n2, a + f2 - top) - ldexp(t2 * n1, b + f1 - top)
         u2 += u * u
     return 0.5 * (d * log_term - ldexp(u2 / (m1 * m2 * mr), 2 * top - e1 - e2 - er))
 

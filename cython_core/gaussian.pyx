@@ -174,8 +174,11 @@ cdef object combine(double sign, object tau1, object rho1, object gamma1,
         gamma = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(rho1), cnp.PyArray_DIMS(rho1), cnp.NPY_DOUBLE, 0)
         out = (tau, rho, gamma)
     else:
+        if type(out) is not tuple or len(out) != 3:
+            return None
         tau, rho, gamma = out
-        if not fits(tau, rho, gamma, tau1, rho1):
+        if not fits(tau, rho, gamma, tau1, rho1) or data(tau) == data(rho) or data(tau) == data(gamma) or (
+                data(rho) == data(gamma)) or not (apart(tau, rho) and apart(tau, gamma) and apart(rho, gamma)):
             return None
         for a in (tau, rho, gamma):
             if not cnp.PyArray_ISWRITEABLE(<cnp.ndarray> a):

@@ -1,0 +1,95 @@
+"""The portable arithmetic: accuracy against mpmath, special values, equal bits from every variant."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from cavity import _core
+
+RNG = np.random.default_rng(20240607)
+SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 5e-324, 2.2e-308, 1.7976931348623157e308])
+
+
+def apply(variant, function, x):
+    """Run one function of the simd module in the given variant."""
+    x = np.ascontiguousarray(x, dtype=float)
+    out = np.empty_like(x)
+    getattr(_core.load("simd", variant), function)(x, out)
+    return out
+
+
+def exp_arguments():
+    """A dense set around every rounding decision, and the whole range."""
+    near = np.linspace(-0.36, 0.36, 601)
+    wide = RNG.uniform(-744, 709.7, 2000)
+    edges = np.log(2) * (np.arange(-1074, 1024, 7) + 0.5)
+    return np.concatenate([near, wide, edges, [-745.13, 709.78, 1e-300, -1e-20]])
+
+
+def log_arguments():
+    """All binades, both sides of 1 and of sqrt(2)."""
+    return np.concatenate([
+        2.0 ** RNG.uniform(-1074, 1023.99, 2000), 1 + RNG.uniform(-0.3, 0.45, 1500), 1 + RNG.normal(size=500) * 1e-8,
+        [5e-324, 1e-310, 2.2250738585072014e-308, np.nextafter(1, 0), np.nextafter(1, 2), 1.4142135623730951]])
+
+
+def error_in_ulp(function, x, y):
+    """Largest error of y = function(x), in units in the last place of the result."""
+    with mp.workdps(40):
+        return max(float(abs(mp.mpf(float(b)) - function(mp.mpf(float(a)))) / mp.mpf(float(np.spacing(abs(b)))))
+                   for a, b in zip(x, y, strict=True) if b != 0)
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_exp_is_accurate(variant):
+    x = exp_arguments()
+    assert error_in_ulp(mp.exp, x, apply(variant, "exp", x)) < 1.2
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_log_is_accurate(variant):
+    x = log_arguments()
+    assert error_in_ulp(mp.log, x, apply(variant, "log", x)) < 1.1
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_special_values(variant):
+    np.testing.assert_array_equal(
+        apply(variant, "exp", [0.0, -0.0, np.inf, -np.inf, np.nan, 1000.0, -1000.0]), [1, 1, np.inf, 0, np.nan, np.inf, 0])
+    np.testing.assert_array_equal(
+        apply(variant, "log", [0.0, -0.0, np.inf, -1.0, -np.inf, np.nan, 1.0]),
+        [-np.inf, -np.inf, np.inf, np.nan, np.nan, np.nan, 0])
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd")[1:])
+def test_variants_return_the_same_bits(variant):
+    for function, x in (("exp", exp_arguments()), ("log", log_arguments()), ("exp", SPECIAL), ("log", SPECIAL)):
+        for n in (len(x), 1, 3, 7):
+            base, other = apply(_core.BASELINE, function, x[:n]), apply(variant, function, x[:n])
+            np.testing.assert_array_equal(base.view(np.int64)[~np.isnan(base)], other.view(np.int64)[~np.isnan(base)])
+            np.testing.assert_array_equal(np.isnan(base), np.isnan(other))
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 64, 1001])
+def test_lane_sums(n):
+    x = RNG.normal(size=n) * 10.0 ** RNG.integers(-3, 4, n)
+    lanes = [sum(x[lane::8].tolist()) for lane in range(8)]
+    (a, b, c, d), (e, f, g, h) = lanes[:4], lanes[4:]
+    for variant in _core.variants("simd"):
+        module = _core.load("simd", variant)
+        assert module.sum(x) == ((a + b) + (c + d)) + ((e + f) + (g + h))
+        assert module.sum_squares(x) == module.sum(x * x)
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_stream_copies(variant, offset):
+    x, out = RNG.normal(size=100), np.zeros(110)
+    _core.load("simd", variant).stream(x, out[offset : offset + 100])
+    np.testing.assert_array_equal(out[offset : offset + 100], x)
+    assert np.count_nonzero(out) == 100
+
+
+def test_best_is_the_last_variant_that_was_built():
+    assert _core.best("simd") is _core.load("simd", _core.variants("simd")[-1])
+    assert _core.variants("simd")[0] == _core.BASELINE

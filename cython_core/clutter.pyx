@@ -505,8 +505,8 @@ cdef void visit_lanes(
             next_tau[l] = next_tau[l] if cavity_rho > 0.0 else site_tau[i + l]
             next_rho[l] = next_rho[l] if cavity_rho > 0.0 else site_rho[i + l]
             bad[l] += 0.0 if cavity_rho > 0.0 else 1.0
-            t[l] = cavity_tau + next_tau[l]
-            r[l] = cavity_rho + next_rho[l]
+            t[l] = cavity_tau + next_tau[l] if cavity_rho > 0.0 else t[l]
+            r[l] = cavity_rho + next_rho[l] if cavity_rho > 0.0 else r[l]
         for l in range(LANES):
             site_tau[i + l] = next_tau[l]
             site_rho[i + l] = next_rho[l]

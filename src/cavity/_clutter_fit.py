@@ -69,7 +69,7 @@ def working_units(data, weight, clutter_variance, noise_variance, centre, prior_
         if not 1 / LARGEST < ratio < LARGEST:
             raise ValueError(f"{name} must be within a factor {LARGEST:g} of noise_variance")
     extremes = np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
-    for name, distance in (("clutter_mean", centre), ("prior_mean", prior), ("x", (extremes - origin) * scale)):
+    for name, distance in (("x", (extremes - origin) * scale), ("clutter_mean", centre), ("prior_mean", prior)):
         if not np.max(np.abs(distance)) < LARGEST:
             raise ValueError(f"{name} must be within {LARGEST:g} noise standard deviations of the median of x")
     model = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
@@ -158,7 +158,7 @@ class Sweeper:
     def _sequential(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         state, units, total = self.state, self.units, 0
-        order = self.rng.permutation(self.data.shape[0]) if self.order == "random" else self.order
+        order = self.rng.permutation(self.data.shape[0]) if isinstance(self.order, str) else self.order
         for start, stop in starts(n):
             index = None if order is None else order[start:stop]
             part = rows(self.data, slice(start, stop) if index is None else index)
@@ -373,7 +373,7 @@ class LaneSweeper:
         padded = padded.reshape(self.tau.shape)
         damping, skipped = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
         groups = np.flatnonzero(padded.any(axis=1))
-        order = self.rng.permutation(n) if self.order == "random" else self.order
+        order = self.rng.permutation(n) if isinstance(self.order, str) else self.order
 
         def task(start, stop):
             _kernel.sweep_lanes(self.units.model, self.x, self.centre, self.prior_tau, self.units.prior_rho,

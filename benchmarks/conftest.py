@@ -1,0 +1,29 @@
+"""What both suites share: one BLAS thread, collection of bench_*.py, and how a timing is filed."""
+
+import os
+
+import pytest
+
+# read by the libraries when numpy is imported, which the suites do after this file
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+    os.environ[name] = "1"
+
+
+def pytest_configure(config):
+    """Let `pytest benchmarks` find bench_*.py."""
+    config.addinivalue_line("python_files", "bench_*.py")
+
+
+@pytest.fixture
+def measure(benchmark):
+    """Return a function that times `call`, one of several implementations of `case`.
+
+    `elements` is the number of `unit`s one call works through; run.py divides by it.
+    """
+
+    def run(case, implementation, call, elements, unit):
+        benchmark.group = case
+        benchmark.extra_info.update(case=case, implementation=implementation, elements=elements, unit=unit)
+        benchmark(call)
+
+    return run

@@ -1,0 +1,19 @@
+"""Sphinx settings. Build with `sphinx-build -W docs docs/_build`; `cavity` must be importable."""
+
+import cavity
+
+project = "cavity"
+author = copyright = "the cavity developers"
+version = release = cavity.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc"]
+exclude_patterns = ["_build"]
+default_role = "py:obj"
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # api.rst lists the members
+
+html_theme = "alabaster"  # the one that comes with Sphinx
+html_theme_options = {"page_width": "1060px"}
+html_copy_source = False

@@ -98,7 +98,7 @@ class FloatGaussian:
 
 
 # ------------------------------------------------------------------------------------- the clutter problem
-# Data in their own units, prior and clutter centred at 0. Formulas: cython_core/clutter.pxd; odds is log t there.
+# Data in their own units, prior and clutter centred at 0. Formulas: cython_core/clutter.pxd; odds means log t.
 
 
 @dataclass(frozen=True)

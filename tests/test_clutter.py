@@ -27,11 +27,12 @@ def draw(shape, seed=0, theta=2.0, w=0.5, c=10.0):
 # ---------------------------------------------------------------------------------------------- truth
 
 def test_golden_ep():
-    posterior = Clutter().fit(GOLDEN_X, tol=1e-13)
+    """From tests/golden/make_clutter.py."""
+    posterior = Clutter().fit(GOLDEN_X, tol=1e-14)
     assert posterior.converged
-    assert posterior.mean == pytest.approx(0.7899596571408652, rel=1e-11)  # 1e-12 posterior standard deviations
-    assert posterior.variance == pytest.approx(40.126282043161645, rel=1e-12)
-    assert posterior.log_evidence == pytest.approx(-5.129415372413431, rel=1e-13)
+    assert posterior.mean == pytest.approx(0.78995965714228971505, rel=1e-13)
+    assert posterior.variance == pytest.approx(40.126282042868738147, rel=1e-13)
+    assert posterior.log_evidence == pytest.approx(-5.129415372413431, rel=1e-14)
 
 
 def test_golden_adf():

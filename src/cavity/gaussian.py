@@ -64,9 +64,21 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
 
 
 def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
-    """Divide scaled Gaussians given as raw arrays, log scale included.
+    """Divide scaled Gaussians given as raw arrays, log scale included; the result may be improper.
 
-    Parameters, return value and notes are those of `multiply`; the result may be improper.
+    Parameters
+    ----------
+    tau1, rho1, gamma1, tau2, rho2, gamma2 : array_like
+        Dividend and divisor, as for `multiply`.
+    out : tuple of three ndarrays, optional
+        Where to write tau, rho and log scale. They may be the inputs themselves (in place).
+    n_threads : int, default 1
+        Threads for large arrays of equal shape; the result has the same bits for any number.
+
+    Returns
+    -------
+    tau, rho, gamma : ndarray or float
+        ``out`` if it was given; floats if all inputs are scalars.
 
     Raises
     ------
@@ -214,17 +226,42 @@ class _Algebra:
         return self._make(tau, rho, np.zeros_like(gamma))
 
     def logpdf(self, x):
-        """Return the log of the scaled value at `x`: gamma + log N(x; mean, variance) for a proper factor.
+        """Return the log of the scaled value: gamma + log N(x; mean, variance) for a proper factor.
 
-        A point mass has log value inf at its location and -inf elsewhere.
+        Parameters
+        ----------
+        x : array_like
+            Points, broadcast against the batch.
+
+        Returns
+        -------
+        float or ndarray
+            A point mass has log value inf at its location and -inf elsewhere.
         """
         tau, rho, gamma = self._parts()
         x = self._vectors(x, "x")
         return _plain(_log_value(x, tau, rho, gamma))
 
     def prod(self, axis=None):
-        """Return the product over `axis` (default: all axes), log scale included; empty products are uniform.
+        """Return the product over some axes, log scale included; empty products are uniform.
 
+        Parameters
+        ----------
+        axis : None, int or tuple of int, default None
+            Batch axes to multiply over; all of them by default.
+
+        Returns
+        -------
+        same type
+            The products, batch shape without these axes.
+
+        Raises
+        ------
+        OverflowError
+            If the result leaves the range of float64.
+
+        Notes
+        -----
         All factors are evaluated at the mean of the product, so that improper factors which nearly cancel in
         between cost no digits.
         """
@@ -269,8 +306,24 @@ class _Algebra:
     def pullback(self, a, b=0.0):
         """Return w -> g(a w + b), the factor as a function of w.
 
-        tau' = a (tau - rho b), rho' = a^2 rho, gamma' = gamma - log|a| d: [H]_, Theorem 3. `a` is not zero and may
-        be negative; `b` has the shape of a point.
+        Parameters
+        ----------
+        a : array_like
+            Slope, not zero, of either sign; broadcast against the batch.
+        b : array_like, default 0
+            Offset, shaped like a point.
+
+        Returns
+        -------
+        same type
+            tau' = a (tau - rho b), rho' = a^2 rho, gamma' = gamma - d log|a| (Theorem 3 of Herbrich 2023).
+
+        Raises
+        ------
+        ValueError
+            If `a` is zero.
+        OverflowError
+            If the result leaves the range of float64.
         """
         tau, rho, gamma = self._parts()
         a, b = _arrays.finite_array(a, "a"), self._vectors(b, "b")
@@ -291,7 +344,24 @@ class _Algebra:
     def pushforward(self, a, b=0.0):
         """Return the density of a w + b for w distributed as this factor; the log scale stays.
 
-        mean' = a mean + b, variance' = a^2 variance. `a` = 0 gives the point mass at `b` of a proper factor.
+        Parameters
+        ----------
+        a : array_like
+            Slope, of either sign; 0 gives the point mass at `b` and needs proper factors.
+        b : array_like, default 0
+            Offset, shaped like a point.
+
+        Returns
+        -------
+        same type
+            mean' = a mean + b, variance' = a^2 variance.
+
+        Raises
+        ------
+        ValueError
+            If `a` is zero and a factor improper.
+        OverflowError
+            If the result leaves the range of float64.
         """
         a, b = _arrays.finite_array(a, "a"), self._vectors(b, "b")
         tau, rho, gamma = self._parts()
@@ -315,10 +385,12 @@ class _Algebra:
 
         Parameters
         ----------
-        y, b : array_like, shaped like points
-            Observation and offset.
+        y : array_like
+            Observation, shaped like a point.
         a : array_like, default 1
             Slope, any sign, zero included.
+        b : array_like, default 0
+            Offset, shaped like a point.
         variance : array_like
             Variance of the (spherical) noise, positive.
 
@@ -327,7 +399,12 @@ class _Algebra:
         posterior : same type
             precision 1/v + a^2/variance; its log scale is that of the prior.
         log_evidence : float or ndarray
-            log N(y; a mean + b, variance + a^2 v) under the normalised prior: [H]_, Corollary 1.
+            log N(y; a mean + b, variance + a^2 v) under the normalised prior (Corollary 1 of Herbrich 2023).
+
+        Raises
+        ------
+        ValueError
+            If the prior is improper or `variance` not positive.
         """
         tau, rho, gamma = self._parts()
         if not np.all(rho > 0):
@@ -447,7 +524,22 @@ class Gaussian(_Algebra, scalar.GaussianBase):
 
     @classmethod
     def from_moments(cls, mean, variance, log_scale=0.0):
-        """Return the Gaussian(s) with this mean and variance; variance 0 is a point mass, inf the flat rho = 0."""
+        """Return Gaussians with given moments.
+
+        Parameters
+        ----------
+        mean : array_like
+            Means.
+        variance : array_like
+            Variances; 0 makes a point mass, inf the flat factor rho = 0.
+        log_scale : array_like, default 0
+            Log of the integral.
+
+        Returns
+        -------
+        Gaussian
+            The batch, of the broadcast shape.
+        """
         mean, variance = _arrays.finite_array(mean, "mean"), _variance(variance)
         with np.errstate(divide="ignore"):
             rho = 1.0 / variance
@@ -456,12 +548,34 @@ class Gaussian(_Algebra, scalar.GaussianBase):
 
     @classmethod
     def uniform(cls, shape=()):
-        """Return the constant function 1, the identity of multiplication."""
+        """Return the constant function 1, the identity of multiplication.
+
+        Parameters
+        ----------
+        shape : tuple of int, default ()
+            Batch shape.
+
+        Returns
+        -------
+        Gaussian
+            tau = rho = log_scale = 0.
+        """
         return cls(np.zeros(shape), 0.0)
 
     @classmethod
     def point_mass(cls, x):
-        """Return the point mass of weight 1 at x."""
+        """Return the point mass of weight 1 at x.
+
+        Parameters
+        ----------
+        x : array_like
+            Locations.
+
+        Returns
+        -------
+        Gaussian
+            tau = x, rho = inf.
+        """
         return cls(x, np.inf)
 
     def to_scipy(self):
@@ -567,7 +681,22 @@ class SphericalGaussian(_Algebra):
 
     @classmethod
     def from_moments(cls, mean, variance, log_scale=0.0):
-        """Return the Gaussian(s) with mean (..., d) and variance times the identity; 0 is a point mass, inf flat."""
+        """Return Gaussians with given moments.
+
+        Parameters
+        ----------
+        mean : array_like, shape (..., d)
+            Means.
+        variance : array_like, shape (...)
+            Variances per coordinate; 0 makes a point mass, inf the flat factor rho = 0.
+        log_scale : array_like, default 0
+            Log of the integral.
+
+        Returns
+        -------
+        SphericalGaussian
+            The batch, of the broadcast shape.
+        """
         mean, variance = _arrays.finite_array(mean, "mean"), _variance(variance)
         with np.errstate(divide="ignore"):
             rho = 1.0 / variance
@@ -576,12 +705,36 @@ class SphericalGaussian(_Algebra):
 
     @classmethod
     def uniform(cls, dim, shape=()):
-        """Return the constant function 1 of `dim` variables, the identity of multiplication."""
+        """Return the constant function 1, the identity of multiplication.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the variable.
+        shape : tuple of int, default ()
+            Batch shape.
+
+        Returns
+        -------
+        SphericalGaussian
+            tau = 0, rho = log_scale = 0.
+        """
         return cls(np.zeros((*np.atleast_1d(np.asarray(shape, dtype=int)), dim)), 0.0)
 
     @classmethod
     def point_mass(cls, x):
-        """Return the point mass of weight 1 at x (..., d)."""
+        """Return the point mass of weight 1 at x.
+
+        Parameters
+        ----------
+        x : array_like, shape (..., d)
+            Locations.
+
+        Returns
+        -------
+        SphericalGaussian
+            tau = x, rho = inf.
+        """
         return cls(x, np.inf)
 
     def to_scipy(self):

@@ -64,7 +64,7 @@ def load(path):
         If the file is not one of ours, damaged, or from a newer format; the message names it.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(bytes(arrays.pop(HEADER)).decode())
         kind, settings, version = header["kind"], header["settings"], header["format"]

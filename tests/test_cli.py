@@ -1,0 +1,179 @@
+"""The command line, run as a user runs it: results, files, and one sentence with status 2 for bad input."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import data
+from cavity.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command in this process; returns status, printed text, error text."""
+
+    def call(*arguments):
+        try:
+            status = main([str(a) for a in arguments])
+        except SystemExit as stop:
+            status = stop.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def test_newcomb_as_a_command(tmp_path):
+    """The main job in its own process: what is true about Newcomb's data."""
+    done = subprocess.run([sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"], capture_output=True, text=True,
+                          cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    values, _ = data.load("newcomb")
+    clean = values[values > 0]
+    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("mean"))
+    assert "ns beyond 24800 ns" in line
+    assert abs(float(line.split()[1]) - clean.mean()) < 0.1
+    assert "2 points are clutter" in done.stdout
+    assert "-44" in done.stdout
+    assert "systematic error" in done.stdout
+    assert "converged" in done.stdout
+    assert "clutter_variance 1978.29" in done.stdout
+
+
+def test_newcomb_data_are_stiglers():
+    values, about = data.load("newcomb")
+    assert len(values) == 66
+    assert values.mean() == pytest.approx(26.21212, abs=1e-5)  # Stigler 1977, Table 5: mean 26.21 of all 66
+    assert np.median(values) == 27
+    assert sorted(values)[:3] == [-44, -2, 16]
+    assert about["reference"] == 33.02
+    with pytest.raises(ValueError, match="no data set 'michelson'; there is newcomb"):
+        data.load("michelson")
+
+
+def test_output_and_plot(run, tmp_path):
+    status, out, _ = run("fit", "clutter", "newcomb", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png")
+    assert status == 0
+    posterior = cavity.load(tmp_path / "a.npz")
+    assert f"{posterior.mean:.6g}" in out
+    assert f"{posterior.log_evidence:.6f}" in out
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_formats_and_planes(run, tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(50, 2)))
+    status, *_ = run("fit", "clutter", tmp_path / "x.npy", "--column", 1, "--column", 2, "--plot", tmp_path / "a.svg")
+    assert status == 0
+    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+    status, _, err = run("fit", "clutter", "newcomb", "--plot", tmp_path / "a.xyz")
+    assert status == 2
+    assert "cannot draw a 'xyz' file" in err
+
+
+def test_the_same_numbers_as_the_library(run, tmp_path):
+    rng = np.random.default_rng(3)
+    x = np.where(rng.random(200) < 0.2, rng.normal(0, 30, 200), rng.normal(5, 1, 200))
+    table = tmp_path / "x.csv"
+    table.write_text("\ufeffid, value\n" + "".join(f"{i},{v!r}\n\n" for i, v in enumerate(x.tolist())), encoding="utf-8")
+    settings = dict(clutter_weight=0.2, noise_variance=1.0, clutter_variance=900.0, clutter_mean=0.0, prior_mean=0.0,
+                    prior_variance=100.0)
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    status, _, _ = run("fit", "clutter", table, "--column", "value", *options, "--output", tmp_path / "o.npz")
+    assert status == 0
+    expected, got = cavity.Clutter(**settings).fit(x), cavity.load(tmp_path / "o.npz")
+    assert (got.mean, got.variance, got.log_evidence) == (expected.mean, expected.variance, expected.log_evidence)
+    for more in (["--method", "adf"], ["--schedule", "parallel", "--threads", 2], ["--random-order", 3, "--damping", 0.8]):
+        assert run("fit", "clutter", table, "--column", 2, *more)[0] == 0
+
+
+def test_not_converged_is_status_1(run):
+    status, out, _ = run("fit", "clutter", "newcomb", "--max-iter", 2)
+    assert status == 1
+    assert "NOT CONVERGED: max_iter reached" in out
+
+
+@pytest.mark.parametrize("values", [[3.0], [3.0] * 9, [1.0, 1.0, 1.0, 1.0, 50.0]])
+def test_degenerate_data(run, tmp_path, values):
+    np.save(tmp_path / "x.npy", np.array(values))
+    status, out, err = run("fit", "clutter", tmp_path / "x.npy", "--plot", tmp_path / "x.png")
+    assert status == 0, err
+    assert "nan" not in out
+
+
+BAD_TABLES = {
+    "missing": (None, "no such file, and no such data set (there is newcomb)"),
+    "empty": ("", "the file holds no rows"),
+    "header only": ("a\n", "the file holds a header and no rows"),
+    "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),
+    "text": ("a,b\n1,2\n3,x\n", "line 3: column 'b' is 'x', not a finite number"),
+    "nan": ("a,b\n1,2\n3,nan\n", "line 3: column 'b' is 'nan', not a finite number"),
+    "infinite": ("a,b\n1,2\n\n3,-inf\n", "line 4: column 'b' is '-inf', not a finite number"),
+    "blank": ("a,b\n1,2\n3,\n", "line 3: column 'b' is '', not a finite number"),
+    "no such column": ("a,c\n1,2\n", "no column 'b'; there is a, c"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_bad_tables(run, tmp_path, kind):
+    text, message = BAD_TABLES[kind]
+    path, output = tmp_path / "table.csv", tmp_path / "out.npz"
+    output.write_bytes(b"precious")
+    if text is not None:
+        path.write_text(text)
+    status, out, err = run("fit", "clutter", path, "--column", "b", "--output", output)
+    assert (status, out) == (2, "")
+    assert err.startswith("cavity: error: ")
+    assert message in err
+    assert str(path) in err
+    assert len(err.splitlines()) == 1
+    assert output.read_bytes() == b"precious"
+
+
+def test_bad_arrays_and_bytes(run, tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"not an array")
+    assert "not a readable .npy file" in run("fit", "clutter", path)[2]
+    np.save(path, np.array(["a"]))
+    assert "expected numbers of shape (N,) or (N, d), got <U1" in run("fit", "clutter", path)[2]
+    np.save(path, np.array([1.0, np.nan]))
+    assert "row 2: column 1 is nan" in run("fit", "clutter", path)[2]
+    np.save(path, np.ones((3, 2)))
+    assert "choose one or more columns with --column; there is 1, 2" in run("fit", "clutter", path)[2]
+    table = tmp_path / "x.csv"
+    table.write_bytes(b"a\n1\n\xff\xfe\n")
+    assert "not readable as CSV" in run("fit", "clutter", table)[2]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
+    (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
+    (["--damping", 0], "damping must be in (0, 1], got 0.0"),
+    (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
+    (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
+    (["--random-order", -1], "rng must be a seed"),
+])
+def test_bad_options(run, options, message):
+    status, out, err = run("fit", "clutter", "newcomb", *options)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_extra_is_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "cavity.plot", raising=False)
+    status, _, err = run("fit", "clutter", "newcomb", "--plot", "a.png")
+    assert status == 2
+    assert "pip install 'cavity[plot]'" in err
+
+
+def test_usage(run):
+    assert run("--version")[1] == f"cavity {cavity.__version__}\n"
+    assert run()[0] == 2
+    assert run("fit", "nonsense")[0] == 2
+    assert "--clutter-weight" in run("fit", "clutter", "--help")[1]

@@ -13,7 +13,7 @@ import pytest
 
 import cavity
 
-BLOCK = 4096  # elements: eleven arrays of this length are 360 kB, which fits a level-2 cache
+BLOCK = 1 << 15  # elements: long enough to hide eleven slicings a block, short enough for level-3 caches
 SINGLES = range(1000)  # products per timing where one is too short to time
 KERNELS = {"multiply": cavity.multiply, "divide": cavity.divide}
 EXPERT = {"multiply": reference.multiply_expert, "divide": reference.divide_expert}

@@ -98,7 +98,7 @@ class FloatGaussian:
 
 
 # ------------------------------------------------------------------------------------- the clutter problem
-# Data in their own units, prior and clutter centred at 0. Formulas: cython_core/clutter.pxd; odds means log t.
+# Data in their own units, prior and clutter centred at 0. Formulas: cython_core/clutter.pxd; odds: log t.
 
 
 @dataclass(frozen=True)
@@ -496,6 +496,5 @@ def evaluate_in_blocks(x, base, site_tau, site_rho, tau, rho, setting, out, work
     for start in range(0, len(x), size):
         part = slice(start, start + size)
         results = tuple(a[part] for a in out)
-        scratch = tuple(work[:, : len(results[0])])
-        evaluate_expert(
-            x[part], base[part], site_tau[part], site_rho[part], tau, rho, setting, (*results, *scratch))
+        arrays = (*results, *work[:, : len(results[0])])
+        evaluate_expert(x[part], base[part], site_tau[part], site_rho[part], tau, rho, setting, arrays)

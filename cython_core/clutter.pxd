@@ -4,7 +4,8 @@
 
     p(x | theta) = (1 - w) N(x; theta, s I) + w N(x; c0, c I),     cavity N(theta; m, v I),  rho = 1/v
 
-With S = v + s, g = 1/S, q = v g, delta = x - m, f = |delta|^2 g/d and the probability r = 1/(1 + t) that x is no clutter,
+With S = v + s, g = 1/S, q = v g, delta = x - m, f = |delta|^2 g/d and r = 1/(1 + t) the probability that x is no
+clutter,
 
     log Z   = log((1 - w) N(x; m, S I) + w N(x; c0, c I))
     d1      = r g delta,                d2 = -r g (1 - (1 - r) f)      (first, mean second derivative of log Z in m)
@@ -30,6 +31,9 @@ cdef extern from *:
     const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
     const double FAR "CV_FAR"
 
+cdef enum:
+    CHUNK_ROWS = 8192                    # rows per partial sum; the same for every problem and thread count
+
 cdef struct Clutter:                     # the model in working units
     double noise                         # s
     double half_precision                # 1/(2 c)
@@ -40,6 +44,11 @@ cdef struct Clutter:                     # the model in working units
 cdef struct Site:
     double rho                           # site precision
     double pull                          # tau_site = pull delta + rho m
+
+cdef struct Density:
+    double log_z                         # log density of a point under its cavity
+    double odds                          # log odds that it is clutter
+    double value                         # log of its scaled site at the posterior mean
 
 
 cdef inline double base_odds(Clutter *model, double d, double from_centre) noexcept nogil:
@@ -99,6 +108,18 @@ cdef inline double log_site_value(
     scale of its own, which would lose digits where its precision is nearly zero.
     """
     return log_z + 0.5 * (d * cv_log_normal(rho / cavity_rho) + cavity_rho * shift2)
+
+
+cdef inline Density density(
+    Clutter *model, double d, double from_centre, double cavity_rho, double rho, double distance2, double shift2,
+) noexcept nogil:
+    """All three from squared distances: |x - c0|^2, |x - m|^2, and shift2 as in log_site_value."""
+    cdef Density result
+    cdef double base = base_odds(model, d, from_centre)
+    result.odds = log_odds(model, d, base, cavity_rho, distance2)
+    result.log_z = log_normaliser(model, d, base, result.odds)
+    result.value = log_site_value(result.log_z, d, cavity_rho, rho, shift2)
+    return result
 
 
 cdef inline Clutter unpack(const double[::1] model) noexcept nogil:

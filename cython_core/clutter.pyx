@@ -1,32 +1,26 @@
 """ADF and EP sweeps for the clutter problem. The site itself: clutter.pxd.
 
 Design:
-a) Working units: data are shifted and scaled on the fly, (x - origin) scale, with a power of two for scale and an origin
-   inside the data, so that natural parameters lose nothing to a far-away zero.
+a) Working units: data are shifted and scaled on the fly, (x - origin) scale, with a power of two for scale and an
+   origin inside the data, so that natural parameters lose nothing to a far-away zero.
 b) `sweep` visits sites one after the other: a chain of latencies (division, exp, division, division), scalar for d = 1;
    for larger d the loops over coordinates vectorise.
-c) `sweep_lanes` does the same for LANES independent problems at a time, one per SIMD lane, with the operations in the
-   same order: a problem in a batch has the bits of the problem alone.
-d) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS rows
-   and combined by the caller in that order.
-e) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
+c) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS
+   rows and combined by the caller in that order.
+d) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
    nothing is ever clamped. The caller sees to it that sweeps that count any do not pass for converged.
 """
 
-from libc.math cimport fabs
 from libc.stdint cimport int64_t
 
 from cavity._core.clutter cimport (
-    Clutter, Site, base_odds, log_normaliser, log_odds, log_site_value, match, unpack,
+    CHUNK_ROWS, Clutter, Density, Site, base_odds, density, log_normaliser, log_odds, log_site_value, match, unpack,
 )
 from cavity._core.simd cimport cv_sum, cv_sum_squares
 
 cdef enum:
-    LANES = 16                           # problems side by side: two AVX-512 vectors hide each other's latency
-    TILE = 128                           # rows staged on the stack
-    CHUNK_ROWS = 8192                    # rows per partial sum
+    TILE = 128                           # rows or coordinates staged on the stack
 
-lanes = LANES
 chunk_rows = CHUNK_ROWS
 
 
@@ -209,9 +203,9 @@ cdef void filter_rows(
 
 def assimilate(const double[::1] model,
                const double[:, ::1] x,   # in  (n, d)
-               const double[::1] origin, # in  (d,)
+               const double[::1] origin,  # in (d,)
                double scale,
-               const double[::1] centre, # in  (d,)
+               const double[::1] centre,  # in (d,)
                double[:, ::1] site_tau,  # out (n, d)
                double[::1] site_rho,     # out (n,)
                double[::1] site_value,   # out (n,): log value of each scaled site at the working origin
@@ -360,23 +354,6 @@ def sweep_parallel(const double[::1] model,
 
 # ------------------------------------------------------------------------------------- densities under the cavities
 
-cdef struct Density:
-    double log_z                         # log density of a point under its cavity
-    double odds                          # log odds that it is clutter
-    double value                         # log of its scaled site at the posterior mean
-
-
-cdef inline Density density(
-    Clutter *model, double d, double from_centre, double cavity_rho, double rho, double distance2, double shift2,
-) noexcept nogil:
-    cdef Density result
-    cdef double base = base_odds(model, d, from_centre)
-    result.odds = log_odds(model, d, base, cavity_rho, distance2)
-    result.log_z = log_normaliser(model, d, base, result.odds)
-    result.value = log_site_value(result.log_z, d, cavity_rho, rho, shift2)
-    return result
-
-
 cdef void evaluate_tile(
     Clutter *model,
     const double *x, double origin, double scale, double centre,   # in  (n,)
@@ -464,156 +441,3 @@ def evaluate(const double[::1] model,
             sums[c] = 0.0
             for i in range(c * CHUNK_ROWS, min(n, (c + 1) * CHUNK_ROWS)):
                 sums[c] += value[i]
-
-
-# ------------------------------------------------------------------------------------- many problems, one per lane
-
-cdef void visit_lanes(
-    Clutter *model,
-    const double *x, const double *centre,       # in (N, LANES), (LANES,)
-    const Py_ssize_t *order, Py_ssize_t n,       # in (N,) or NULL
-    double *site_tau, double *site_rho,          # inout (N, LANES)
-    double *tau, double *rho,                    # inout (LANES,)
-    const double *damping,                       # in (LANES,)
-    double *skipped,                             # inout (LANES,)
-) noexcept nogil:
-    """One sequential sweep of LANES problems; lanes with damping 0 stay as they are."""
-    cdef double t[LANES]
-    cdef double r[LANES]
-    cdef double next_tau[LANES]
-    cdef double next_rho[LANES]
-    cdef double bad[LANES]
-    cdef double cavity_tau, cavity_rho, k, inv, m, delta, from_centre
-    cdef Site site
-    cdef Py_ssize_t visited, i, l
-    for l in range(LANES):
-        t[l], r[l], bad[l] = tau[l], rho[l], 0.0
-    for visited in range(n):
-        i = (order[visited] if order != NULL else visited) * LANES
-        for l in range(LANES):
-            cavity_rho = r[l] - site_rho[i + l]
-            cavity_tau = t[l] - site_tau[i + l]
-            k = 1.0 + model.noise * cavity_rho
-            inv = 1.0 / (cavity_rho * k)
-            m = cavity_tau * (k * inv)
-            delta = x[i + l] - m
-            from_centre = x[i + l] - centre[l]
-            site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, inv, delta * delta)
-            next_tau[l] = site_tau[i + l] + damping[l] * (site.pull * delta + site.rho * m - site_tau[i + l])
-            next_rho[l] = site_rho[i + l] + damping[l] * (site.rho - site_rho[i + l])
-            # keep the site where its cavity is improper
-            next_tau[l] = next_tau[l] if cavity_rho > 0.0 else site_tau[i + l]
-            next_rho[l] = next_rho[l] if cavity_rho > 0.0 else site_rho[i + l]
-            bad[l] += 0.0 if cavity_rho > 0.0 else 1.0
-            t[l] = cavity_tau + next_tau[l] if cavity_rho > 0.0 else t[l]
-            r[l] = cavity_rho + next_rho[l] if cavity_rho > 0.0 else r[l]
-        for l in range(LANES):
-            site_tau[i + l] = next_tau[l]
-            site_rho[i + l] = next_rho[l]
-    for l in range(LANES):
-        tau[l], rho[l] = t[l], r[l]
-        skipped[l] += bad[l]
-
-
-cdef void total_lanes(
-    const double *site_tau, const double *site_rho, Py_ssize_t n,  # in (N, LANES)
-    double *tau, double *rho,                                      # inout (LANES,): prior in, posterior out
-) noexcept nogil:
-    """Posterior from prior and sites, summed like `total` chunk by chunk."""
-    cdef double part_tau[LANES]
-    cdef double part_rho[LANES]
-    cdef Py_ssize_t start = 0, i, l
-    while start < n:
-        for l in range(LANES):
-            part_tau[l] = part_rho[l] = 0.0
-        for i in range(start, min(n, start + CHUNK_ROWS)):
-            for l in range(LANES):
-                part_tau[l] += site_tau[i * LANES + l]
-                part_rho[l] += site_rho[i * LANES + l]
-        for l in range(LANES):
-            tau[l] += part_tau[l]
-            rho[l] += part_rho[l]
-        start += CHUNK_ROWS
-
-
-def sweep_lanes(const double[::1] model,
-                const double[:, :, ::1] x,       # in  (G, N, LANES), working units
-                const double[:, ::1] centre,     # in  (G, LANES)
-                const double[:, ::1] prior_tau,  # in  (G, LANES)
-                double prior_rho,
-                const Py_ssize_t[::1] groups,    # in  (A,): the groups to sweep
-                order,                           # in  (N,) intp, or None
-                double[:, :, ::1] site_tau,      # inout (G, N, LANES)
-                double[:, :, ::1] site_rho,      # inout (G, N, LANES)
-                double[:, ::1] tau,              # inout (G, LANES): of the posterior
-                double[:, ::1] rho,              # inout (G, LANES)
-                const double[:, ::1] damping,    # in  (G, LANES), 0 for problems that are done
-                double[:, ::1] skipped):         # inout (G, LANES)
-    """One sequential EP sweep of the problems in `groups`."""
-    cdef Clutter setting = unpack(model)
-    cdef const Py_ssize_t[::1] indices
-    cdef const Py_ssize_t *index = NULL
-    cdef Py_ssize_t a, g, l, n = x.shape[1]
-    if order is not None:
-        indices = order
-        index = &indices[0]
-    with nogil:
-        for a in range(groups.shape[0]):
-            g = groups[a]
-            visit_lanes(&setting, &x[g, 0, 0], &centre[g, 0], index, n, &site_tau[g, 0, 0], &site_rho[g, 0, 0],
-                        &tau[g, 0], &rho[g, 0], &damping[g, 0], &skipped[g, 0])
-            for l in range(LANES):
-                tau[g, l], rho[g, l] = prior_tau[g, l], prior_rho
-            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], n, &tau[g, 0], &rho[g, 0])
-
-
-def start_lanes(const double[:, :, ::1] site_tau,  # in  (G, N, LANES)
-                const double[:, :, ::1] site_rho,  # in  (G, N, LANES)
-                const double[:, ::1] prior_tau,    # in  (G, LANES)
-                double prior_rho,
-                double[:, ::1] tau,                # out (G, LANES)
-                double[:, ::1] rho):               # out (G, LANES)
-    """Posterior from given sites."""
-    cdef Py_ssize_t g, l
-    with nogil:
-        for g in range(site_tau.shape[0]):
-            for l in range(LANES):
-                tau[g, l], rho[g, l] = prior_tau[g, l], prior_rho
-            total_lanes(&site_tau[g, 0, 0], &site_rho[g, 0, 0], site_tau.shape[1], &tau[g, 0], &rho[g, 0])
-
-
-def evaluate_lanes(const double[::1] model,
-                   const double[:, ::1] centre,       # in (G, LANES)
-                   const double[:, :, ::1] site_tau,  # in (G, N, LANES)
-                   const double[:, :, ::1] site_rho,  # in (G, N, LANES)
-                   const double[:, ::1] tau,          # in (G, LANES)
-                   const double[:, ::1] rho,          # in (G, LANES)
-                   double[:, :, ::1] x,               # inout (G, N, LANES): data in, log site values out
-                   double[:, ::1] sums):              # out (G, LANES): sums of the values
-    """The values of `evaluate`, for the problems in all lanes."""
-    cdef Clutter setting = unpack(model)
-    cdef double part[LANES]
-    cdef double value[LANES]
-    cdef double cavity_rho, m, mean, xi
-    cdef Density row
-    cdef Py_ssize_t g, i, l, n = x.shape[1]
-    with nogil:
-        for g in range(x.shape[0]):
-            for l in range(LANES):
-                sums[g, l] = part[l] = 0.0
-            for i in range(n):
-                for l in range(LANES):
-                    xi = x[g, i, l]
-                    cavity_rho = rho[g, l] - site_rho[g, i, l]
-                    m = (tau[g, l] - site_tau[g, i, l]) / cavity_rho
-                    mean = tau[g, l] / rho[g, l]
-                    row = density(&setting, 1.0, (xi - centre[g, l]) * (xi - centre[g, l]), cavity_rho, rho[g, l],
-                                  (xi - m) * (xi - m), (mean - m) * (mean - m))
-                    value[l] = row.value
-                for l in range(LANES):
-                    x[g, i, l] = value[l]
-                    part[l] += value[l]
-                if (i + 1) % CHUNK_ROWS == 0 or i + 1 == n:
-                    for l in range(LANES):
-                        sums[g, l] += part[l]
-                        part[l] = 0.0

@@ -9,10 +9,10 @@ p(x | theta) tends to a constant far out, so A_i blows up where a cavity turns f
 proper cavity, at every mu, and F grows without bound at the edges (variance to 0 or infinity, mean to infinity). A
 minimum with all cavities proper therefore always exists; EP sweeps may still not be attracted by it.
 
-Everything is in coordinates y = theta - mean(q), with statistics (y, -|y|^2/2) and natural parameters (t, rho). The cavity
-of point x lies on the line from the mean through x, so its two unknowns are t = rho times the position on that line,
-and rho. `moments` finds them by Newton's method on a convex function and returns the 2 x 2 covariance of the statistics
-along the line, whose inverses sum to the Hessian of F that the caller needs.
+Everything is in coordinates y = theta - mean(q), with statistics (y, -|y|^2/2) and natural parameters (t, rho). The
+cavity of point x lies on the line from the mean through x, so its two unknowns are t, rho times the position on that
+line, and rho. `moments` finds them by Newton's method on a convex function and returns the 2 x 2 covariance of the
+statistics along the line, whose inverses sum to the Hessian of F that the caller needs.
 """
 
 from libc.math cimport fabs, isfinite, sqrt
@@ -61,8 +61,8 @@ cdef bint solve(
     """The cavity (t, rho) whose tilted distribution has mean 0 and E |y|^2 = d v: minimise A + rho d v/2."""
     cdef Tilted now = tilt(model, d, base, place, t[0], rho[0]), then
     cdef double target = d * v, g0, g1, det, dt, dr, slope, length, value, new_value, new_t, new_rho
-    cdef int k
-    for k in range(MAX_INNER):
+    cdef int _step
+    for _step in range(MAX_INNER):
         g0 = now.mean
         g1 = 0.5 * (target - now.second)
         det = now.a * now.c - now.b * now.b
@@ -85,7 +85,8 @@ cdef bint solve(
             length *= 0.5
         t[0], rho[0], now = new_t, new_rho, then
     result[0] = now
-    return isfinite(now.log_partition) and fabs(now.mean) <= 1e-6 * sqrt(v) and fabs(now.second - target) <= 1e-6 * target
+    return (isfinite(now.log_partition) and fabs(now.mean) <= 1e-6 * sqrt(v)
+            and fabs(now.second - target) <= 1e-6 * target)
 
 
 def moments(const double[::1] model,

@@ -17,8 +17,9 @@ With u = rho2 tau1 - rho1 tau2 both theorems, with absolute values for improper 
 
 `sign` is +1 for a product and -1 for a quotient.
 
-"Ordinary" operands (no zero precision, no product out of range) use exactly these formulas and vectorise. Everything else goes through the *_special functions: zero and infinite precisions by their own algebra, extreme
-exponents by splitting off powers of two. Which branch is taken depends on the element alone.
+"Ordinary" operands (no zero precision, no product out of range) use exactly these formulas and vectorise. Everything
+else goes through the *_special functions: zero and infinite precisions by their own algebra, extreme exponents by
+splitting off powers of two. Which branch is taken depends on the element alone.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, frexp, isfinite, ldexp

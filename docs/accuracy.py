@@ -3,7 +3,7 @@
     python docs/accuracy.py > docs/accuracy_table.inc
 
 The exact posterior (d = 1) is a sum over a fine grid: for analytic integrands that decay at both ends, such
-sums converge faster than any power of the step. Each is computed with two steps, which must agree to AGREEMENT.
+sums converge faster than any power of the step. Each is computed with two steps that must agree to AGREEMENT.
 """
 
 import warnings
@@ -89,7 +89,7 @@ def cases():
     yield "N = 200, seed 0", minka(200, 0), default
     newcomb, _ = data.load("newcomb")
     names = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
-    options = Namespace(clutter_weight=0.1, **dict.fromkeys(names))  # what the command line does without options
+    options = Namespace(clutter_weight=0.1, **dict.fromkeys(names))  # the command line without options
     settings = scaled_settings(newcomb[:, None], options)
     yield "Newcomb, N = 66", newcomb, cavity.Clutter(**settings)
     yield "two modes, (-4, -3.5, -3, 3.5, 4)", np.array([-4.0, -3.5, -3.0, 3.5, 4.0]), default
@@ -126,8 +126,8 @@ def over_draws():
         orders = [model.fit(x, order="random", rng=k, max_iter=1000) for k in range(N_ORDERS)]
         best = max((fit for fit in (first, *orders) if fit.converged), key=lambda fit: fit.log_evidence)
         for each, fit in zip(errors.values(), (first, best, filtered), strict=True):
-            mean, sd, log_evidence = fitted(fit)
-            each.append(np.abs([(mean - truth[0]) / truth[1], np.log(sd / truth[1]), log_evidence - truth[2]]))
+            mean, sd, value = fitted(fit)
+            each.append(np.abs([(mean - truth[0]) / truth[1], np.log(sd / truth[1]), value - truth[2]]))
     for label, each in errors.items():
         for name, level in (("median", 0.5), ("95 %", 0.95), ("largest", 1.0)):
             yield label, name, *(f"{value:.2g}" for value in np.quantile(each, level, axis=0))
@@ -137,8 +137,16 @@ def main():
     """Print both tables."""
     warnings.simplefilter("ignore", cavity.ConvergenceWarning)  # `fitted` raises where it matters
     print(".. Written by docs/accuracy.py.\n")
-    header = ("data", "method", "mean", "sd", "log evidence", "error of mean / sd", "sd / exact sd",
-              "error of log evidence")
+    header = (
+        "data",
+        "method",
+        "mean",
+        "sd",
+        "log evidence",
+        "error of mean / sd",
+        "sd / exact sd",
+        "error of log evidence",
+    )
     rows = [row for case in cases() for row in compared(*case)]
     print("\n".join(list_table("Single data sets", header, rows)))
     header = ("method", "over the draws", "error of mean / sd", "log of sd ratio", "error of log evidence")

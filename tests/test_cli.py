@@ -28,8 +28,13 @@ def run(capsys):
 
 def test_newcomb_as_a_command(tmp_path):
     """The main job in its own process: what is true about Newcomb's data."""
-    done = subprocess.run([sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"], capture_output=True, text=True,
-                          cwd=tmp_path, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 0
     assert done.stderr == ""
     values, _ = data.load("newcomb")
@@ -79,15 +84,27 @@ def test_the_same_numbers_as_the_library(run, tmp_path):
     rng = np.random.default_rng(3)
     x = np.where(rng.random(200) < 0.2, rng.normal(0, 30, 200), rng.normal(5, 1, 200))
     table = tmp_path / "x.csv"
-    table.write_text("\ufeffid, value\n" + "".join(f"{i},{v!r}\n\n" for i, v in enumerate(x.tolist())), encoding="utf-8")
-    settings = dict(clutter_weight=0.2, noise_variance=1.0, clutter_variance=900.0, clutter_mean=0.0, prior_mean=0.0,
-                    prior_variance=100.0)
+    table.write_text(
+        "\ufeffid, value\n" + "".join(f"{i},{v!r}\n\n" for i, v in enumerate(x.tolist())), encoding="utf-8"
+    )
+    settings = dict(
+        clutter_weight=0.2,
+        noise_variance=1.0,
+        clutter_variance=900.0,
+        clutter_mean=0.0,
+        prior_mean=0.0,
+        prior_variance=100.0,
+    )
     options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     status, _, _ = run("fit", "clutter", table, "--column", "value", *options, "--output", tmp_path / "o.npz")
     assert status == 0
     expected, got = cavity.Clutter(**settings).fit(x), cavity.load(tmp_path / "o.npz")
     assert (got.mean, got.variance, got.log_evidence) == (expected.mean, expected.variance, expected.log_evidence)
-    for more in (["--method", "adf"], ["--schedule", "parallel", "--threads", 2], ["--random-order", 3, "--damping", 0.8]):
+    for more in (
+        ["--method", "adf"],
+        ["--schedule", "parallel", "--threads", 2],
+        ["--random-order", 3, "--damping", 0.8],
+    ):
         assert run("fit", "clutter", table, "--column", 2, *more)[0] == 0
 
 
@@ -149,14 +166,17 @@ def test_bad_arrays_and_bytes(run, tmp_path):
     assert "not readable as CSV" in run("fit", "clutter", table)[2]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
-    (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
-    (["--damping", 0], "damping must be in (0, 1], got 0.0"),
-    (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
-    (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
-    (["--random-order", -1], "rng must be a seed"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
+        (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
+        (["--damping", 0], "damping must be in (0, 1], got 0.0"),
+        (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
+        (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
+        (["--random-order", -1], "rng must be a seed"),
+    ],
+)
 def test_bad_options(run, options, message):
     status, out, err = run("fit", "clutter", "newcomb", *options)
     assert (status, out) == (2, "")

@@ -26,6 +26,7 @@ def draw(shape, seed=0, theta=2.0, w=0.5, c=10.0):
 
 # ---------------------------------------------------------------------------------------------- truth
 
+
 def test_golden_ep():
     """From tests/golden/make_clutter.py."""
     posterior = Clutter().fit(GOLDEN_X, tol=1e-14)
@@ -45,7 +46,8 @@ def test_golden_adf():
 def test_golden_exact_is_what_the_reference_integrates():
     mean, variance, log_evidence = reference.exact(GOLDEN_X[:, None])
     assert (mean, variance, log_evidence) == pytest.approx(
-        (0.6371317338526923, 51.60175779973849, -5.105467275850213), rel=1e-9)
+        (0.6371317338526923, 51.60175779973849, -5.105467275850213), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 17, 130])
@@ -139,8 +141,13 @@ def test_fixed_point(d, schedule):
 def test_schedules_orders_and_dampings_share_the_fixed_point():
     x = draw((100, 2), seed=9)
     base = Clutter().fit(x)
-    for options in (dict(schedule="parallel"), dict(order="random", rng=1), dict(order=np.arange(100)[::-1]),
-                    dict(damping=0.4, max_iter=300), dict(order=np.random.default_rng(0).permutation(100))):
+    for options in (
+        dict(schedule="parallel"),
+        dict(order="random", rng=1),
+        dict(order=np.arange(100)[::-1]),
+        dict(damping=0.4, max_iter=300),
+        dict(order=np.random.default_rng(0).permutation(100)),
+    ):
         other = Clutter().fit(x, **options)
         np.testing.assert_allclose(other.mean, base.mean, rtol=1e-9)
         assert other.variance == pytest.approx(base.variance, rel=1e-9)
@@ -161,6 +168,7 @@ def test_order_of_adf():
 
 
 # ---------------------------------------------------------------------------------------------- convergence
+
 
 @pytest.mark.parametrize("n", [20, 50, 100, 200])
 def test_every_draw_of_minkas_setting_converges(n):
@@ -237,13 +245,19 @@ def test_unfinished_fits_are_finite_on_hard_data():
 
 # ---------------------------------------------------------------------------------------------- symmetries
 
+
 @given(st.floats(-60, 60), st.floats(-1e3, 1e3), st.integers(0, 5))
 def test_affine_equivariance(log2_scale, shift, seed):
     x, a = draw((25,), seed=seed + 100), 2.0**log2_scale
     base = Clutter(clutter_mean=0.5).fit(x)
     b = shift * a
-    moved = Clutter(clutter_variance=10 * a * a, noise_variance=a * a, prior_variance=100 * a * a, prior_mean=b,
-                    clutter_mean=0.5 * a + b).fit(a * x + b)
+    moved = Clutter(
+        clutter_variance=10 * a * a,
+        noise_variance=a * a,
+        prior_variance=100 * a * a,
+        prior_mean=b,
+        clutter_mean=0.5 * a + b,
+    ).fit(a * x + b)
     sd = np.sqrt(base.variance)
     if base.trace["double_loop"] == moved.trace["double_loop"] == 0:
         assert (moved.mean - b) / a == pytest.approx(base.mean, abs=1e-6 * sd)
@@ -275,7 +289,10 @@ FIELDS = ("mean", "variance", "log_evidence", "converged", "n_iter", "loo_log_de
 
 def bits(posterior, index=()):
     """All numbers of a posterior, or of one problem of a batch."""
-    return [np.asarray(getattr(posterior, name))[index] for name in FIELDS] + [posterior.sites.tau[index], posterior.sites.rho[index]]
+    return [np.asarray(getattr(posterior, name))[index] for name in FIELDS] + [
+        posterior.sites.tau[index],
+        posterior.sites.rho[index],
+    ]
 
 
 def assert_same_bits(a, b):
@@ -283,8 +300,9 @@ def assert_same_bits(a, b):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("options", [{}, dict(damping=0.7), dict(order=np.arange(30)[::-1]), dict(schedule="parallel"),
-                                     dict(method="adf")])
+@pytest.mark.parametrize(
+    "options", [{}, dict(damping=0.7), dict(order=np.arange(30)[::-1]), dict(schedule="parallel"), dict(method="adf")]
+)
 @pytest.mark.parametrize("d", [1, 2])
 def test_a_batch_has_the_bits_of_its_problems(options, d):
     x = draw((37, 30, d), seed=5)
@@ -316,6 +334,7 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
     monkeypatch.setattr(_clutter_fit, "_kernel", _core.load("clutter", variant))
+    monkeypatch.setattr(_clutter_fit, "_lane_kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
         assert_same_bits(bits(Clutter().fit(x, **o)), expected)
         assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)
@@ -330,8 +349,14 @@ def test_data_of_every_kind(kind):
     wide[:, ::2] = x
     frozen = x.copy()
     frozen.flags.writeable = False
-    given_x = {"float32": x.astype(np.float32), "strided": wide[:, ::2], "readonly": frozen,
-               "fortran": np.asfortranarray(x), "int": x.astype(np.int16), "list": x.tolist()}[kind]
+    given_x = {
+        "float32": x.astype(np.float32),
+        "strided": wide[:, ::2],
+        "readonly": frozen,
+        "fortran": np.asfortranarray(x),
+        "int": x.astype(np.int16),
+        "list": x.tolist(),
+    }[kind]
     for options in ({}, dict(schedule="parallel"), dict(method="adf")):
         base, other = Clutter().fit(x, **options), Clutter().fit(given_x, **options)
         assert base.mean.tolist() == other.mean.tolist()
@@ -354,9 +379,17 @@ def test_memory_is_the_sites(schedule):
 
 # ---------------------------------------------------------------------------------------------- extremes
 
+
 def finite(posterior):
-    values = [posterior.mean, posterior.variance, posterior.log_evidence, posterior.loo_log_density,
-              posterior.sites.tau, posterior.sites.rho, posterior.sites.log_scale]
+    values = [
+        posterior.mean,
+        posterior.variance,
+        posterior.log_evidence,
+        posterior.loo_log_density,
+        posterior.sites.tau,
+        posterior.sites.rho,
+        posterior.sites.log_scale,
+    ]
     return all(np.isfinite(v).all() for v in values) and posterior.converged
 
 
@@ -453,6 +486,7 @@ def test_far_from_zero_nothing_is_lost():
 
 # ---------------------------------------------------------------------------------------------- streaming and scoring
 
+
 @pytest.mark.parametrize("d", [1, 3])
 def test_update_is_adf_on_top(d):
     x = draw((60, d), seed=4)
@@ -485,7 +519,9 @@ def test_predictive_densities():
     posterior, new = Clutter().fit(x), draw((7, 2), seed=2)
     expected = [reference.tilted(row, posterior.mean, posterior.variance, 0.5, 10.0, 1.0)[:2] for row in new]
     np.testing.assert_allclose(posterior.log_density(new), [e[0] for e in expected], rtol=1e-12)
-    np.testing.assert_allclose(posterior.clutter_probability(new, fitted=False), [1 - e[1] for e in expected], rtol=1e-10)
+    np.testing.assert_allclose(
+        posterior.clutter_probability(new, fitted=False), [1 - e[1] for e in expected], rtol=1e-10
+    )
     batch = Clutter().fit(np.stack([x, x + 1]))
     np.testing.assert_array_equal(batch.log_density(np.stack([new, new]))[0], posterior.log_density(new))
     np.testing.assert_array_equal(batch.clutter_probability(np.stack([x, x + 1]))[0], posterior.clutter_probability(x))
@@ -571,7 +607,9 @@ def test_bad_models(settings, error, message):
 
 
 def test_settings_that_do_not_fit_the_data():
-    with pytest.raises(ValueError, match=r"prior_mean must be a number or have shape \(1,\) like a data point, got \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"prior_mean must be a number or have shape \(1,\) like a data point, got \(2,\)"
+    ):
         Clutter(prior_mean=[0.0, 1.0]).fit(X)
     with pytest.raises(ValueError, match="clutter_variance must be within a factor 1e.100 of noise_variance"):
         Clutter(clutter_variance=1e150).fit(X)
@@ -592,7 +630,9 @@ def test_bad_points_for_a_posterior():
         posterior.clutter_probability(X[:2])
     with pytest.raises(ValueError, match="x must have 1 dimension"):
         posterior.update(np.ones((2, 2)))
-    with pytest.raises(ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got \(4, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got \(4, 3\)"
+    ):
         Clutter().fit(np.ones((4, 2))).update(np.ones((4, 3)))
     with pytest.raises(ValueError, match="x must be points of dimension 2"):
         Clutter().fit(np.ones((4, 2))).log_density(np.ones((4, 3)))

@@ -185,8 +185,12 @@ def test_variants_return_the_same_bits(variant, name):
 @pytest.mark.parametrize("operation", [cavity.multiply, cavity.divide])
 def test_threads_and_streaming_return_the_same_bits(operation):
     arrays = operands((1 << 20) + 77)
-    base = [np.concatenate(parts) for parts in zip(
-        *(operation(*(a[i : i + 50000] for a in arrays)) for i in range(0, arrays[0].size, 50000)), strict=True)]
+    base = [
+        np.concatenate(parts)
+        for parts in zip(
+            *(operation(*(a[i : i + 50000] for a in arrays)) for i in range(0, arrays[0].size, 50000)), strict=True
+        )
+    ]
     for n_threads in (1, 2, 3):
         for out in (None, tuple(np.empty_like(arrays[0]) for _ in range(3))):
             for a, b in zip(base, operation(*arrays, out=out, n_threads=n_threads), strict=True):
@@ -226,8 +230,13 @@ def test_inputs_of_every_kind(kind):
             a = a.copy()
             a.flags.writeable = False
             return a
-        return {"float32": a.astype(np.float32), "int": a.astype(np.int32), "fortran": np.asfortranarray(a),
-                "reversed": a[::-1][::-1], "list": a.tolist()}[kind]
+        return {
+            "float32": a.astype(np.float32),
+            "int": a.astype(np.int32),
+            "fortran": np.asfortranarray(a),
+            "reversed": a[::-1][::-1],
+            "list": a.tolist(),
+        }[kind]
 
     results = cavity.multiply(*map(convert, arrays))
     np.testing.assert_array_equal(results, expected)
@@ -240,7 +249,9 @@ def test_broadcasting():
     assert [r.shape for r in results] == [(4, 7)] * 3
     for i in range(4):
         for j in range(7):
-            assert tuple(r[i, j] for r in results) == cavity.multiply(float(tau[i, 0]), 1.0, 0.0, 0.5, float(rho[j]), 0.25)
+            assert tuple(r[i, j] for r in results) == cavity.multiply(
+                float(tau[i, 0]), 1.0, 0.0, 0.5, float(rho[j]), 0.25
+            )
     product = Gaussian(tau, 1.0) * Gaussian(0.5, rho)
     assert product.shape == (4, 7)
 
@@ -253,9 +264,9 @@ def test_bad_raw_arguments():
         cavity.multiply(x, x, x, x, x, x, out=[x, x, x])
     with pytest.raises(ValueError, match=r"out: rho must be a writeable float array of shape \(3,\), got shape \(4,\)"):
         cavity.multiply(x, x, x, x, x, x, out=(np.ones(3), np.ones(4), np.ones(3)))
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
     with pytest.raises(ValueError, match="out: tau must be a writeable"):
-        frozen = np.ones(3)
-        frozen.flags.writeable = False
         cavity.divide(x, x, x, x, x, x, out=(frozen, np.ones(3), np.ones(3)))
     y = np.ones(3)
     with pytest.raises(ValueError, match="must not share memory"):
@@ -267,6 +278,7 @@ def test_bad_raw_arguments():
 
 
 # ---------------------------------------------------------------------------------------------- the class
+
 
 def test_moments_and_density():
     g = Gaussian.from_moments([1.0, -2.0], [4.0, 0.25], [0.0, 1.5])
@@ -292,7 +304,9 @@ def test_moments_and_density():
 def test_the_log_scale_is_the_log_of_the_integral():
     f, g = Gaussian.from_moments(1.0, 2.0, 0.3), Gaussian.from_moments(-1.0, 0.5, -0.7)
     product = f * g
-    integral, _ = integrate.quad(lambda x: np.exp(f.logpdf(x) + g.logpdf(x)), -30, 30, epsabs=0, epsrel=1e-12, limit=200)
+    integral, _ = integrate.quad(
+        lambda x: np.exp(f.logpdf(x) + g.logpdf(x)), -30, 30, epsabs=0, epsrel=1e-12, limit=200
+    )
     assert product.log_scale == pytest.approx(np.log(integral), abs=1e-11)
 
 
@@ -309,8 +323,15 @@ def test_prod_equals_the_definition(factors, random):
         if abs(r) > 1e-6 * size[1]:
             # the log scale of the rounded result that has the exact value at 0
             gamma = total - mp.log(abs(r) / (2 * mp.pi)) / 2 + t**2 / (2 * r)
-            slack = sum(abs(f[2]) + (abs(f[0]) + abs(t / r * f[1])) ** 2 / abs(f[1]) if f[1] else abs(f[2] + f[0] * t / r)
-                        for f in factors) + abs(t / r) * size[0] + (t / r) ** 2 * size[1] + 20
+            slack = (
+                sum(
+                    abs(f[2]) + (abs(f[0]) + abs(t / r * f[1])) ** 2 / abs(f[1]) if f[1] else abs(f[2] + f[0] * t / r)
+                    for f in factors
+                )
+                + abs(t / r) * size[0]
+                + (t / r) ** 2 * size[1]
+                + 20
+            )
             assert abs(mp.mpf(product.log_scale) - gamma) <= 1e-13 * slack
 
 
@@ -364,7 +385,11 @@ def test_pushforward_is_the_density_of_a_linear_function(a, b):
 
 def test_linear_limits_and_errors():
     g = Gaussian.from_moments(1.2, 0.7, 0.4)
-    assert (g.pushforward(0.0, 5.0).tau, g.pushforward(0.0, 5.0).rho, g.pushforward(0.0, 5.0).log_scale) == (5.0, INF, 0.4)
+    assert (g.pushforward(0.0, 5.0).tau, g.pushforward(0.0, 5.0).rho, g.pushforward(0.0, 5.0).log_scale) == (
+        5.0,
+        INF,
+        0.4,
+    )
     moved = Gaussian.point_mass(3.0).pullback(-2.0, 1.0)
     assert (moved.mean, moved.log_scale) == (-1.0, pytest.approx(-np.log(2)))
     assert Gaussian.point_mass(3.0).pushforward(-2.0, 1.0).mean == -5.0
@@ -421,8 +446,14 @@ def test_pickle_and_repr():
 
 # ---------------------------------------------------------------------------------------------- d dimensions
 
-FACTORS = [((1.0, -2.0, 0.5), 2.0), ((0.3, 0.1, -0.7), 3.0), ((1.0, 0.0, 2.0), -1.0), ((1.0, 1.0, 1.0), 0.0),
-           ((1e-100, 1e-120, 0.0), 1e-200), ((2.0, 1.0, 0.0), -2.0)]
+FACTORS = [
+    ((1.0, -2.0, 0.5), 2.0),
+    ((0.3, 0.1, -0.7), 3.0),
+    ((1.0, 0.0, 2.0), -1.0),
+    ((1.0, 1.0, 1.0), 0.0),
+    ((1e-100, 1e-120, 0.0), 1e-200),
+    ((2.0, 1.0, 0.0), -2.0),
+]
 
 
 @pytest.mark.parametrize("f", FACTORS)
@@ -445,8 +476,10 @@ def test_spherical_methods():
     assert g.shape == (2,)
     assert g.dim == 2
     x = np.array([0.3, 0.4])
-    expected = [stats.multivariate_normal(m, v * np.eye(2)).logpdf(x) + c
-                for m, v, c in zip(g.mean, g.variance, (0.1, 0.2), strict=True)]
+    expected = [
+        stats.multivariate_normal(m, v * np.eye(2)).logpdf(x) + c
+        for m, v, c in zip(g.mean, g.variance, (0.1, 0.2), strict=True)
+    ]
     np.testing.assert_allclose(g.logpdf(x), expected, rtol=1e-13)
     np.testing.assert_allclose(g.prod().log_scale, (g[0] * g[1]).log_scale, rtol=1e-13)
     np.testing.assert_allclose((g**2).log_scale, (g * g).log_scale, rtol=1e-13)
@@ -472,13 +505,19 @@ def test_spherical_methods():
 
 # ---------------------------------------------------------------------------------------------- projection
 
+
 def test_match_moments_against_quadrature():
     weights, means, variances = [0.2, 0.5, 1.3], [-1.0, 0.5, 4.0], [0.3, 2.0, 0.7]
     q = cavity.match_moments(np.log(weights), means, variances)
 
     def moment(k):
-        return integrate.quad(lambda x: x**k * np.dot(weights, stats.norm(means, np.sqrt(variances)).pdf(x)), -20, 25,
-                              epsabs=1e-13, limit=300)[0]
+        return integrate.quad(
+            lambda x: x**k * np.dot(weights, stats.norm(means, np.sqrt(variances)).pdf(x)),
+            -20,
+            25,
+            epsabs=1e-13,
+            limit=300,
+        )[0]
 
     assert q.log_scale == pytest.approx(np.log(moment(0)), rel=1e-12)
     assert q.mean == pytest.approx(moment(1) / moment(0), rel=1e-10)
@@ -500,4 +539,4 @@ def test_match_moments_far_from_zero_and_in_batches():
 
 
 def test_log_2pi():
-    assert module.LOG_2PI == float(mp.log(2 * mp.pi))
+    assert float(mp.log(2 * mp.pi)) == module.LOG_2PI

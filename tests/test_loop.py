@@ -67,5 +67,7 @@ def test_nan_never_converges():
 
 
 def test_warning_names_the_numbers():
-    with pytest.warns(ConvergenceWarning, match=r"not converged for 1 of 2 problems: no progress \(last change 0.5, tol 0.1"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"not converged for 1 of 2 problems: no progress \(last change 0.5, tol 0.1"
+    ):
         _loop.warn_unconverged(np.array([_loop.CONVERGED, _loop.STUCK]), np.array([0.0, 0.5]), 0.1, 10)

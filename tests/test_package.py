@@ -16,15 +16,26 @@ import cavity
 SOURCE = Path(cavity.__file__).parent
 MODULES = ["cavity.gaussian", "cavity.clutter", "cavity.data"]
 LAYERS = [  # each may import from those below it only
-    {"cli", "plot"}, {"clutter"}, {"_clutter_fit", "data"}, {"_ep", "gaussian", "results"}, {"_blocks", "_executors", "_loop"},
-    {"_arrays", "persistence"}, {"errors"}, {"_core"},
+    {"cli", "plot"},
+    {"clutter"},
+    {"_clutter_fit", "data"},
+    {"_ep", "gaussian", "results"},
+    {"_blocks", "_executors", "_loop"},
+    {"_arrays", "persistence"},
+    {"errors"},
+    {"_core"},
 ]
 
 
 def test_import_is_fast_and_light():
-    code = ("import sys, time; t = time.perf_counter(); import cavity; print(time.perf_counter() - t, "
-            "sorted({'scipy', 'matplotlib', 'numpy'} & set(sys.modules)))")
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)]
+    code = (
+        "import sys, time; t = time.perf_counter(); import cavity; print(time.perf_counter() - t, "
+        "sorted({'scipy', 'matplotlib', 'numpy'} & set(sys.modules)))"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    ]
     assert min(float(run.split()[0]) for run in runs) < 0.3
     assert runs[0].strip().endswith("[]")
 

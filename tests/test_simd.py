@@ -28,16 +28,24 @@ def exp_arguments():
 
 def log_arguments():
     """All binades, both sides of 1 and of sqrt(2)."""
-    return np.concatenate([
-        2.0 ** RNG.uniform(-1074, 1023.99, 2000), 1 + RNG.uniform(-0.3, 0.45, 1500), 1 + RNG.normal(size=500) * 1e-8,
-        [5e-324, 1e-310, 2.2250738585072014e-308, np.nextafter(1, 0), np.nextafter(1, 2), 1.4142135623730951]])
+    return np.concatenate(
+        [
+            2.0 ** RNG.uniform(-1074, 1023.99, 2000),
+            1 + RNG.uniform(-0.3, 0.45, 1500),
+            1 + RNG.normal(size=500) * 1e-8,
+            [5e-324, 1e-310, 2.2250738585072014e-308, np.nextafter(1, 0), np.nextafter(1, 2), 1.4142135623730951],
+        ]
+    )
 
 
 def error_in_ulp(function, x, y):
     """Largest error of y = function(x), in units in the last place of the result."""
     with mp.workdps(40):
-        return max(float(abs(mp.mpf(float(b)) - function(mp.mpf(float(a)))) / mp.mpf(float(np.spacing(abs(b)))))
-                   for a, b in zip(x, y, strict=True) if b != 0)
+        return max(
+            float(abs(mp.mpf(float(b)) - function(mp.mpf(float(a)))) / mp.mpf(float(np.spacing(abs(b)))))
+            for a, b in zip(x, y, strict=True)
+            if b != 0
+        )
 
 
 @pytest.mark.parametrize("variant", _core.variants("simd"))
@@ -55,10 +63,13 @@ def test_log_is_accurate(variant):
 @pytest.mark.parametrize("variant", _core.variants("simd"))
 def test_special_values(variant):
     np.testing.assert_array_equal(
-        apply(variant, "exp", [0.0, -0.0, np.inf, -np.inf, np.nan, 1000.0, -1000.0]), [1, 1, np.inf, 0, np.nan, np.inf, 0])
+        apply(variant, "exp", [0.0, -0.0, np.inf, -np.inf, np.nan, 1000.0, -1000.0]),
+        [1, 1, np.inf, 0, np.nan, np.inf, 0],
+    )
     np.testing.assert_array_equal(
         apply(variant, "log", [0.0, -0.0, np.inf, -1.0, -np.inf, np.nan, 1.0]),
-        [-np.inf, -np.inf, np.inf, np.nan, np.nan, np.nan, 0])
+        [-np.inf, -np.inf, np.inf, np.nan, np.nan, np.nan, 0],
+    )
 
 
 @pytest.mark.parametrize("variant", _core.variants("simd")[1:])

@@ -18,7 +18,7 @@ _PUBLIC = {
     "multiply": "gaussian",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_PUBLIC)]
 
 
 def __getattr__(name):

@@ -14,10 +14,11 @@ from ._executors import Threads, spans
 from ._loop import CONVERGED, STUCK, iterate
 
 _kernel = _core.best("clutter")
+_lane_kernel = _core.best("clutter_lanes")
 _double_loop = _core.load("double_loop", _core.BASELINE)
 
 CHUNK = _kernel.chunk_rows
-LANES = _kernel.lanes
+LANES = _lane_kernel.lanes
 PATIENCE = 8  # sweeps without halving the change after which the double loop takes over
 DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
 LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
@@ -85,8 +86,18 @@ def assimilate(data, units, order=None):
         part = slice(start, stop)
         block = rows(data, part if order is None else order[part])
         state.rho, state.log_evidence = _kernel.assimilate(
-            units.model, block, units.origin, units.scale, units.centre, state.site_tau[part], state.site_rho[part],
-            state.site_value[part], state.tau, state.rho, state.log_evidence)
+            units.model,
+            block,
+            units.origin,
+            units.scale,
+            units.centre,
+            state.site_tau[part],
+            state.site_rho[part],
+            state.site_value[part],
+            state.tau,
+            state.rho,
+            state.log_evidence,
+        )
     mean = state.tau / state.rho
     for start, stop in starts(n):  # values at the origin become values at the posterior mean
         part = slice(start, stop)
@@ -117,7 +128,9 @@ def assimilate_all(data, units, order, n_threads):
     if data.ndim == 2:
         return assimilate(data, units, order)
     with Threads(n_threads) as threads:
-        return stack(threads.run(lambda b: assimilate(data[b], units.problem(b), order), [(b,) for b in range(len(data))]))
+        return stack(
+            threads.run(lambda b: assimilate(data[b], units.problem(b), order), [(b,) for b in range(len(data))])
+        )
 
 
 def update(data, units, state, n_threads):
@@ -126,7 +139,9 @@ def update(data, units, state, n_threads):
         after = replace(units, prior_tau=state.tau, prior_rho=state.rho)
         return assimilate(data, after), after
     with Threads(n_threads) as threads:
-        afters = [replace(units.problem(b), prior_tau=state.tau[b], prior_rho=float(state.rho[b])) for b in range(len(data))]
+        afters = [
+            replace(units.problem(b), prior_tau=state.tau[b], prior_rho=float(state.rho[b])) for b in range(len(data))
+        ]
         states = threads.run(assimilate, [(data[b], afters[b]) for b in range(len(data))])
     return stack(states), replace(units, prior_tau=state.tau, prior_rho=state.rho)
 
@@ -163,8 +178,19 @@ class Sweeper:
             index = None if order is None else order[start:stop]
             part = rows(self.data, slice(start, stop) if index is None else index)
             state.rho, skipped = _kernel.sweep(
-                units.model, part, units.origin, units.scale, units.centre, index, start, state.site_tau,
-                state.site_rho, state.tau, state.rho, self.damping)
+                units.model,
+                part,
+                units.origin,
+                units.scale,
+                units.centre,
+                index,
+                start,
+                state.site_tau,
+                state.site_rho,
+                state.tau,
+                state.rho,
+                self.damping,
+            )
             total += skipped
         self.refresh()
         return total
@@ -189,8 +215,18 @@ class Sweeper:
             part = slice(start, stop)
             sums = np.empty((-(-(stop - start) // CHUNK), d + 2))
             skipped = _kernel.sweep_parallel(
-                units.model, rows(self.data, part), units.origin, units.scale, units.centre, state.site_tau[part],
-                state.site_rho[part], state.tau, state.rho, self.damping, sums)
+                units.model,
+                rows(self.data, part),
+                units.origin,
+                units.scale,
+                units.centre,
+                state.site_tau[part],
+                state.site_rho[part],
+                state.tau,
+                state.rho,
+                self.damping,
+                sums,
+            )
             return skipped, sums
 
         results = self.threads.run(task, starts(len(state.site_rho)))
@@ -236,14 +272,31 @@ def double_loop(sweeper, tol):
         for start, stop in starts(n):
             part = slice(start, stop)
             conjugates, unsolved = _double_loop.moments(
-                units.model, rows(data, part), units.origin, units.scale, units.centre, mean, variance,
-                state.site_tau[part], state.site_rho[part], gradient, hessian)
+                units.model,
+                rows(data, part),
+                units.origin,
+                units.scale,
+                units.centre,
+                mean,
+                variance,
+                state.site_tau[part],
+                state.site_rho[part],
+                gradient,
+                hessian,
+            )
             total, failed = total + conjugates, failed + unsolved
         return np.inf if failed else total, gradient, hessian
 
     mean, variance, changes = minimise_free_energy(
-        moments, state.tau / state.rho, 1.0 / state.rho, units.prior_tau, units.prior_rho, n,
-        max_iter=DOUBLE_LOOP_ITER, tol=tol)
+        moments,
+        state.tau / state.rho,
+        1.0 / state.rho,
+        units.prior_tau,
+        units.prior_rho,
+        n,
+        max_iter=DOUBLE_LOOP_ITER,
+        tol=tol,
+    )
     moments(mean, variance)  # a rejected trial may have been the last to write the cavities
     np.subtract(mean / variance, state.site_tau, out=state.site_tau)
     np.subtract(1.0 / variance, state.site_rho, out=state.site_rho)
@@ -261,9 +314,21 @@ def evaluate(data, units, state, threads, *, fitted=True):
         part = slice(start, stop)
         site_tau = state.site_tau[part] if fitted else np.zeros((stop - start, d))
         site_rho = state.site_rho[part] if fitted else np.zeros(stop - start)
-        _kernel.evaluate(units.model, rows(data, part), units.origin, units.scale, units.centre, site_tau, site_rho,
-                         state.tau, state.rho, log_z[part], odds[part], value[part],
-                         sums[start // CHUNK : -(-stop // CHUNK)])
+        _kernel.evaluate(
+            units.model,
+            rows(data, part),
+            units.origin,
+            units.scale,
+            units.centre,
+            site_tau,
+            site_rho,
+            state.tau,
+            state.rho,
+            log_z[part],
+            odds[part],
+            value[part],
+            sums[start // CHUNK : -(-stop // CHUNK)],
+        )
 
     threads.run(task, starts(n))
     return log_z, odds, value, sums
@@ -280,7 +345,9 @@ def densities(data, units, state, fitted):
     with Threads(1) as threads:
         if data.ndim == 2:
             return evaluate(data, units, state, threads, fitted=fitted)[:2]
-        each = [evaluate(data[b], units.problem(b), problem(state, b), threads, fitted=fitted)[:2] for b in range(len(data))]
+        each = [
+            evaluate(data[b], units.problem(b), problem(state, b), threads, fitted=fitted)[:2] for b in range(len(data))
+        ]
     return tuple(np.stack(part) for part in zip(*each, strict=True))
 
 
@@ -331,7 +398,9 @@ def fit_each(data, units, *, schedule, n_threads, callback, rng, **options):
     rngs = [None] * len(data) if rng is None else rng.spawn(len(data))
 
     def task(b):
-        return fit_one(data[b], units.problem(b), schedule=schedule, n_threads=1, callback=callback, rng=rngs[b], **options)
+        return fit_one(
+            data[b], units.problem(b), schedule=schedule, n_threads=1, callback=callback, rng=rngs[b], **options
+        )
 
     with Threads(n_threads) as threads:
         results = threads.run(task, [(b,) for b in range(len(data))])
@@ -362,11 +431,11 @@ class LaneSweeper:
         self.prior_tau = np.ascontiguousarray(units.prior_tau[self.index, 0].reshape(groups, LANES))
         self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
         self.tau, self.rho = np.empty((groups, LANES)), np.empty((groups, LANES))
-        _kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho)
+        _lane_kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho)
         self.improper = []
 
     def step(self, active):
-        """Do one sweep of the active problems; return each problem's change and whether it skipped no site, shapes (B,)."""
+        """Do one sweep of the active problems; return each problem's change, and whether it skipped no site."""
         n, old_tau, old_rho = self.x.shape[1], self.tau.copy(), self.rho.copy()
         padded = np.zeros(self.index.size, dtype=bool)
         padded[: self.size] = active
@@ -376,13 +445,28 @@ class LaneSweeper:
         order = self.rng.permutation(n) if isinstance(self.order, str) else self.order
 
         def task(start, stop):
-            _kernel.sweep_lanes(self.units.model, self.x, self.centre, self.prior_tau, self.units.prior_rho,
-                                groups[start:stop], order, self.site_tau, self.site_rho, self.tau, self.rho, damping, skipped)
+            _lane_kernel.sweep_lanes(
+                self.units.model,
+                self.x,
+                self.centre,
+                self.prior_tau,
+                self.units.prior_rho,
+                groups[start:stop],
+                order,
+                self.site_tau,
+                self.site_rho,
+                self.tau,
+                self.rho,
+                damping,
+                skipped,
+            )
 
         self.threads.run(task, spans(groups.size, self.threads.count))
         skipped = np.where(padded, skipped, 0.0).ravel()[: self.size].astype(int)
         self.improper.append(skipped)
-        change = moment_change((old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho)
+        change = moment_change(
+            (old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho
+        )
         return change.ravel()[: self.size] / self.damping, skipped == 0
 
     def problem(self, b, data):
@@ -403,7 +487,9 @@ class LaneSweeper:
     def state(self):
         """Return the final state of all problems, with a batch axis; the lanes are given up."""
         sums = np.empty(self.tau.shape)
-        _kernel.evaluate_lanes(self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums)
+        _lane_kernel.evaluate_lanes(
+            self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
+        )
         tau, rho = self.tau.ravel()[: self.size, None].copy(), self.rho.ravel()[: self.size].copy()
         result = State(self._rows("site_tau")[..., None], self._rows("site_rho"), tau, rho, self._rows("x"))
         result.log_evidence = combine_evidence(self.units, tau, rho, sums.ravel()[: self.size])
@@ -419,7 +505,8 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
     with Threads(n_threads) as threads:
         sweeper = LaneSweeper(data, units, order, rng, damping, threads)
         outcome = iterate(
-            sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback)
+            sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback
+        )
         status, newton = outcome.status, np.zeros(sweeper.size, dtype=int)
         for b in np.flatnonzero(status == STUCK):
             single = sweeper.problem(b, data)
@@ -432,5 +519,9 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
             single.settle()
             sweeper.replace(b, single.state)
         state = sweeper.state()
-    trace = {"change": outcome.changes, "improper": np.array(sweeper.improper).reshape(-1, sweeper.size), "double_loop": newton}
+    trace = {
+        "change": outcome.changes,
+        "improper": np.array(sweeper.improper).reshape(-1, sweeper.size),
+        "double_loop": newton,
+    }
     return state, status, outcome.n_iter + newton, trace

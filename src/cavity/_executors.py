@@ -4,6 +4,7 @@ Results come back in the order of the tasks, whoever finished first, so callers 
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 
 class Threads:
@@ -37,4 +38,4 @@ def spans(size, n_parts, multiple=1):
     """Return at most n_parts (start, stop) pairs that cover range(size), each start a multiple of `multiple`."""
     units = -(-size // multiple)
     edges = [units * part // n_parts * multiple for part in range(n_parts)] + [size]
-    return [(start, stop) for start, stop in zip(edges, edges[1:], strict=False) if stop > start]
+    return [(start, stop) for start, stop in pairwise(edges) if stop > start]

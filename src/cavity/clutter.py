@@ -72,8 +72,20 @@ class Clutter:
             array = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             keep(name, _arrays.read_only(array.copy()) if array.ndim else float(array))
 
-    def fit(self, x, *, method="ep", schedule="sequential", order=None, damping=1.0, max_iter=100, tol=1e-10,
-            rng=None, n_threads=1, callback=None):
+    def fit(
+        self,
+        x,
+        *,
+        method="ep",
+        schedule="sequential",
+        order=None,
+        damping=1.0,
+        max_iter=100,
+        tol=1e-10,
+        rng=None,
+        n_threads=1,
+        callback=None,
+    ):
         """Approximate the posterior of theta by a spherical Gaussian.
 
         Parameters
@@ -122,7 +134,8 @@ class Clutter:
         A site whose cavity is improper is left alone in that sweep and counted in ``trace["improper"]``; a sweep that
         counts any does not pass for converged. When the change has not halved in 8/damping sweeps, the fixed point is
         found by minimising EP's free energy over the posterior's moments, a double loop in which every cavity is proper
-        and a solution always exists; ``trace["double_loop"]`` counts its Newton steps. Memory: d + 2 doubles a point beyond the data.
+        and a solution always exists; ``trace["double_loop"]`` counts its Newton steps. Memory: d + 2 doubles a point
+        beyond the data.
 
         Examples
         --------
@@ -135,7 +148,7 @@ class Clutter:
         """
         data = _arrays.data_array(x, "x", ndim=(1, 2, 3))
         points = data[:, None] if data.ndim == 1 else data
-        n, d = points.shape[-2:]
+        n = points.shape[-2]
         _arrays.choice(method, "method", ("ep", "adf"))
         _arrays.choice(schedule, "schedule", ("sequential", "parallel"))
         options = dict(
@@ -162,9 +175,14 @@ class Clutter:
     def _units(self, points):
         d = points.shape[-1]
         return _clutter_fit.working_units(
-            points, self.clutter_weight, self.clutter_variance, self.noise_variance,
-            _arrays.vector(self.clutter_mean, "clutter_mean", d), _arrays.vector(self.prior_mean, "prior_mean", d),
-            self.prior_variance)
+            points,
+            self.clutter_weight,
+            self.clutter_variance,
+            self.noise_variance,
+            _arrays.vector(self.clutter_mean, "clutter_mean", d),
+            _arrays.vector(self.prior_mean, "prior_mean", d),
+            self.prior_variance,
+        )
 
     def _filter(self, data, points, units, options):
         """ADF on one problem or each of a batch."""
@@ -174,8 +192,16 @@ class Clutter:
 
         state = _clutter_fit.assimilate_all(points, units, order, options["n_threads"])
         batch = data.shape[: data.ndim - 2] if data.ndim == 3 else ()
-        return _posterior(self, data.ndim == 1, units, state, np.full(batch, CONVERGED, dtype=object)[()],
-                          np.ones(batch, dtype=int)[()], {}, "adf")
+        return _posterior(
+            self,
+            data.ndim == 1,
+            units,
+            state,
+            np.full(batch, CONVERGED, dtype=object)[()],
+            np.ones(batch, dtype=int)[()],
+            {},
+            "adf",
+        )
 
     def _fit_batch(self, data, units, schedule, options):
         """EP on a batch: side by side in SIMD lanes if that applies, else one problem after the other on threads."""
@@ -305,8 +331,9 @@ class ClutterPosterior(Posterior):
         mean = np.expand_dims(state.tau / np.asarray(state.rho)[..., None], -2)
         safe = np.where(rho == 0, 1.0, rho)
         miss = state.site_tau - rho[..., None] * mean
-        log_scale = (state.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI)
-                     + 0.5 * np.sum(miss * miss, axis=-1) / safe)
+        log_scale = (
+            state.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
+        )
         tau = units.scale * state.site_tau + (units.scale**2 * rho)[..., None] * origin
         at_zero = state.site_value + units.log_jacobian - np.sum(tau * (origin + mean / units.scale), axis=-1)
         log_scale = np.where(rho == 0, at_zero, log_scale)
@@ -369,7 +396,9 @@ class ClutterPosterior(Posterior):
         data = _arrays.data_array(x, "x", ndim=(1,) if isinstance(self.mean, float) else (self._state.site_tau.ndim,))
         points = data[:, None] if data.ndim == 1 else data
         wanted = self._state.site_tau.shape
-        matches = points.shape == wanted if fitted else points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
+        matches = (
+            points.shape == wanted if fitted else points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
+        )
         if not matches:
             what = f"the fitted data, shape {wanted}" if fitted else f"points of dimension {wanted[-1]}"
             raise ValueError(f"x must be {what}, got shape {data.shape}")
@@ -442,7 +471,10 @@ class ClutterPosterior(Posterior):
         before = part("before_")
         units = {name: plain(value) for name, value in part("units_").items()}
         return cls(
-            **{name: plain(arrays[name]) for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status")},
+            **{
+                name: plain(arrays[name])
+                for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status")
+            },
             model=Clutter(**settings["model"]),
             n_samples=settings["n_samples"],
             method=settings["method"],
@@ -458,9 +490,12 @@ class ClutterPosterior(Posterior):
         problems = f"{shape[0]} problems of " if batch else ""
         kept = f"{np.sum(self.converged)} of {shape[0]}" if batch else self.converged
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            return table(f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)", [
-                ("mean", np.array2string(np.asarray(self.mean))),
-                ("variance", np.array2string(np.asarray(self.variance))),
-                ("log_evidence", np.array2string(np.asarray(self.log_evidence))),
-                ("converged", f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"),
-            ])
+            return table(
+                f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",
+                [
+                    ("mean", np.array2string(np.asarray(self.mean))),
+                    ("variance", np.array2string(np.asarray(self.variance))),
+                    ("log_evidence", np.array2string(np.asarray(self.log_evidence))),
+                    ("converged", f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"),
+                ],
+            )

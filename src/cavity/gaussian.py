@@ -3,8 +3,8 @@
 References
 ----------
 .. [H] R. Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023: Theorems 1 (product),
-   2 (quotient) and 3 (linear functions), Corollary 1 (observation). With log|a| for its log(a) in (10), so that negative
-   slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
+   2 (quotient) and 3 (linear functions), Corollary 1 (observation). With log|a| for its log(a) in (10), so that
+   negative slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
 """
 
 import numpy as np
@@ -89,7 +89,8 @@ def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
 
     Notes
     -----
-    gamma = gamma1 - gamma2 - log|rho rho2/(2 pi rho1)|/2 + (tau1 rho2 - tau2 rho1)^2/(2 rho rho1 rho2): [H]_, Theorem 2.
+    gamma = gamma1 - gamma2 - log|rho rho2/(2 pi rho1)|/2 + (tau1 rho2 - tau2 rho1)^2/(2 rho rho1 rho2):
+    [H]_, Theorem 2.
 
     Examples
     --------
@@ -333,9 +334,7 @@ class _Algebra:
         finite = np.where(point, 0.0, rho)
         with np.errstate(over="ignore"):
             new_rho = np.where(point, rho, finite * a * a)
-            new_tau = np.where(
-                point[..., None], (tau - b) / a[..., None], a[..., None] * (tau - finite[..., None] * b)
-            )
+            new_tau = np.where(point[..., None], (tau - b) / a[..., None], a[..., None] * (tau - finite[..., None] * b))
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("pullback: the natural parameters leave the range of float64; rescale the variable")
         new_gamma = np.where(new_rho == 0, _log_value(b, tau, finite, gamma), gamma - d * np.log(np.abs(a)))
@@ -433,7 +432,6 @@ class _Algebra:
         if not self.shape:
             raise TypeError(f"a single {type(self).__name__} has no length")
         return self.shape[0]
-
 
     def __repr__(self):
         name = type(self).__name__
@@ -626,7 +624,11 @@ class SphericalGaussian(_Algebra):
 
     def _set(self, tau, rho, gamma):
         shape = np.broadcast_shapes(tau.shape[:-1], np.shape(rho), np.shape(gamma))
-        slots = np.broadcast_to(tau, (*shape, tau.shape[-1])), np.broadcast_to(rho, shape), np.broadcast_to(gamma, shape)
+        slots = (
+            np.broadcast_to(tau, (*shape, tau.shape[-1])),
+            np.broadcast_to(rho, shape),
+            np.broadcast_to(gamma, shape),
+        )
         for name, slot in zip(("tau", "rho", "log_scale"), slots, strict=True):
             slot = _arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))

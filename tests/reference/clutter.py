@@ -36,9 +36,21 @@ def adf(x, w=0.5, c=10.0, s=1.0, m0=0.0, v0=100.0, centre=0.0):
     return m, v, total
 
 
-def ep(x, n_sweeps, w=0.5, c=10.0, s=1.0, m0=0.0, v0=100.0, centre=0.0, order=None, parallel=False, damping=1.0,
-       moments=tilted):
-    """Return mean, variance, log evidence, LOO log densities and site (tau, rho) after n_sweeps sweeps over x (N, d)."""
+def ep(
+    x,
+    n_sweeps,
+    w=0.5,
+    c=10.0,
+    s=1.0,
+    m0=0.0,
+    v0=100.0,
+    centre=0.0,
+    order=None,
+    parallel=False,
+    damping=1.0,
+    moments=tilted,
+):
+    """Return mean, variance, log evidence, LOO densities and sites (tau, rho) after n_sweeps sweeps over x (N, d)."""
     n, d = x.shape
     tau, rho = np.zeros((n, d)), np.zeros(n)
     post_tau, post_rho = np.full(d, m0) / v0, 1 / v0

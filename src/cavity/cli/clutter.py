@@ -15,18 +15,35 @@ SHOWN = 20  # most clutter points listed
 def add(models):
     """Add the subcommand to the parser."""
     command = models.add_parser(
-        "clutter", help="the mean of a signal when some points are background clutter",
+        "clutter",
+        help="the mean of a signal when some points are background clutter",
         description="Fit a mean to data of which some are clutter, by expectation propagation. Variances and means "
-        "default to values scaled to the data (robustly, by median and MAD); all are printed.")
+        "default to values scaled to the data (robustly, by median and MAD); all are printed.",
+    )
     command.add_argument("data", help="a shipped data set (newcomb), a .csv or a .npy file")
-    command.add_argument("--column", action="append", metavar="NAME", help="column name or number; repeat for points in "
-                         "several dimensions")
+    command.add_argument(
+        "--column",
+        action="append",
+        metavar="NAME",
+        help="column name or number; repeat for points in several dimensions",
+    )
     model = command.add_argument_group("model")
-    model.add_argument("--clutter-weight", type=float, default=0.1, metavar="W", help="prior probability that a point is "
-                       "clutter (default 0.1)")
-    model.add_argument("--noise-variance", type=float, metavar="V", help="variance of the signal around the mean "
-                       "(default (1.4826 MAD)^2)")
-    model.add_argument("--clutter-variance", type=float, metavar="V", help="variance of the clutter (default 100 noise)")
+    model.add_argument(
+        "--clutter-weight",
+        type=float,
+        default=0.1,
+        metavar="W",
+        help="prior probability that a point is clutter (default 0.1)",
+    )
+    model.add_argument(
+        "--noise-variance",
+        type=float,
+        metavar="V",
+        help="variance of the signal around the mean (default (1.4826 MAD)^2)",
+    )
+    model.add_argument(
+        "--clutter-variance", type=float, metavar="V", help="variance of the clutter (default 100 noise)"
+    )
     model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
     model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
     model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 10000 noise)")
@@ -58,8 +75,15 @@ def run(options):
     order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
     started = time.perf_counter()
     posterior = Clutter(**settings).fit(
-        x, method=options.method, schedule=options.schedule, damping=options.damping, max_iter=options.max_iter,
-        tol=options.tol, n_threads=options.threads, **order)
+        x,
+        method=options.method,
+        schedule=options.schedule,
+        damping=options.damping,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        n_threads=options.threads,
+        **order,
+    )
     seconds = time.perf_counter() - started
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
     print("\n".join(report(table, settings, posterior, probability, seconds)))
@@ -67,8 +91,9 @@ def run(options):
         posterior.save(options.output)
         print(f"  saved            {options.output}")
     if options.plot is not None:
-        clutter_figure(options.plot, posterior, table.values, probability, table.name, table.columns,
-                       table.about.get("unit"))
+        clutter_figure(
+            options.plot, posterior, table.values, probability, table.name, table.columns, table.about.get("unit")
+        )
         print(f"  plot             {options.plot}")
     return 0 if posterior.converged else 1
 
@@ -106,9 +131,11 @@ def report(table, settings, posterior, probability, seconds):
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     if "reference" in about:
         gap = (about["reference"] - mean[0]) / sd
-        yield (f"  reference        {about['reference']:g} {unit} ({about['reference_source']}): "
-               f"{abs(gap):.1f} posterior sd {'above' if gap > 0 else 'below'} the mean"
-               + (", too far for chance: a systematic error" if abs(gap) > 5 else ""))
+        yield (
+            f"  reference        {about['reference']:g} {unit} ({about['reference_source']}): "
+            f"{abs(gap):.1f} posterior sd {'above' if gap > 0 else 'below'} the mean"
+            + (", too far for chance: a systematic error" if abs(gap) > 5 else "")
+        )
     suspects = np.flatnonzero(probability > 0.5)
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"

@@ -74,7 +74,9 @@ def _read_csv(path, columns):
         for j, column in enumerate(index):
             value = _number(row[column])
             if value is None or not np.isfinite(value):
-                raise ValueError(f"{path}, line {line}: column {names[column]!r} is {row[column]!r}, not a finite number")
+                raise ValueError(
+                    f"{path}, line {line}: column {names[column]!r} is {row[column]!r}, not a finite number"
+                )
             values[i, j] = value
     return Table(path.name, values, [names[i] for i in index])
 

@@ -249,13 +249,11 @@ cdef int64_t tile(
     const double *x, double origin, double scale, double centre,   # in (n,)
     double *site_tau, double *site_rho,                            # inout (n,)
     double tau, double rho, double damping,
-    double *sums,                                                  # inout (3,): tau, rho, largest rho
+    double *sums,                                                  # inout (2,): of site_tau and site_rho
     Py_ssize_t n,
 ) noexcept nogil:
     """At most TILE rows of a parallel sweep, d = 1; returns how many sites had no proper cavity and were left."""
-    cdef double next_tau[TILE]
-    cdef double next_rho[TILE]
-    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r, top = sums[2]
+    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r
     cdef Site site
     cdef int64_t skipped = 0
     cdef Py_ssize_t i
@@ -270,16 +268,11 @@ cdef int64_t tile(
         site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, inv, delta * delta)
         t = site_tau[i] + damping * (site.pull * delta + site.rho * m - site_tau[i])
         r = site_rho[i] + damping * (site.rho - site_rho[i])
-        next_tau[i] = t if cavity_rho > 0.0 else site_tau[i]
-        next_rho[i] = r if cavity_rho > 0.0 else site_rho[i]
+        site_tau[i] = t if cavity_rho > 0.0 else site_tau[i]
+        site_rho[i] = r if cavity_rho > 0.0 else site_rho[i]
         skipped += 0 if cavity_rho > 0.0 else 1
-    for i in range(n):
-        site_tau[i] = next_tau[i]
-        site_rho[i] = next_rho[i]
-        top = next_rho[i] if next_rho[i] > top else top
-    sums[0] += cv_sum(next_tau, n)
-    sums[1] += cv_sum(next_rho, n)
-    sums[2] = top
+    sums[0] += cv_sum(site_tau, n)
+    sums[1] += cv_sum(site_rho, n)
     return skipped
 
 
@@ -288,7 +281,7 @@ cdef int64_t rows_parallel(
     const double *x, const double *origin, double scale, const double *centre,  # in (n, d), (d,), (d,)
     double *site_tau, double *site_rho,                                         # inout (n, d), (n,)
     const double *tau, double rho, double damping,                              # in (d,)
-    double *sum_tau, double *sum_rho, double *top,                              # inout (d,), scalars
+    double *sum_tau, double *sum_rho,                                           # inout (d,), scalar
     Py_ssize_t n,
 ) noexcept nogil:
     """Rows of a parallel sweep, any d."""
@@ -315,7 +308,6 @@ cdef int64_t rows_parallel(
         for j in range(d):
             sum_tau[j] += mine[j]
         sum_rho[0] += site_rho[i]
-        top[0] = max(top[0], site_rho[i])
     return skipped
 
 
@@ -329,7 +321,7 @@ def sweep_parallel(const double[::1] model,
                    const double[::1] tau,        # in  (d,): of the posterior
                    double rho,
                    double damping,
-                   double[:, ::1] sums):         # out (n_chunks, d + 2): sums of site_tau, site_rho; largest site_rho
+                   double[:, ::1] sums):         # out (n_chunks, d + 1): sums of site_tau and site_rho
     """All sites from one posterior. Returns how many had no proper cavity and were left as they are."""
     cdef Clutter setting = unpack(model)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c, i, stop
@@ -337,13 +329,11 @@ def sweep_parallel(const double[::1] model,
     sums[:] = 0.0
     with nogil:
         for c in range(sums.shape[0]):
-            sums[c, d + 1] = -1e308
             i = c * CHUNK_ROWS
             stop = min(n, i + CHUNK_ROWS)
             if d > 1:
                 skipped += rows_parallel(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0],
-                                         &site_rho[i], &tau[0], rho, damping, &sums[c, 0], &sums[c, d],
-                                         &sums[c, d + 1], stop - i)
+                                         &site_rho[i], &tau[0], rho, damping, &sums[c, 0], &sums[c, d], stop - i)
             else:
                 while i < stop:
                     skipped += tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i],

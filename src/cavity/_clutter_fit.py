@@ -40,6 +40,11 @@ class Units:
         """Log of the density of a data point in its own units over that in working units."""
         return self.origin.shape[-1] * np.log(self.scale)
 
+    @property
+    def noise(self):
+        """The noise variance s."""
+        return self.model[0]
+
     def problem(self, b):
         """Return the units of problem b of a batch, whose origin, centre and prior_tau are (B, d)."""
         rho = self.prior_rho if np.ndim(self.prior_rho) == 0 else float(self.prior_rho[b])
@@ -213,7 +218,7 @@ class Sweeper:
 
         def task(start, stop):
             part = slice(start, stop)
-            sums = np.empty((-(-(stop - start) // CHUNK), d + 2))
+            sums = np.empty((-(-(stop - start) // CHUNK), d + 1))
             skipped = _kernel.sweep_parallel(
                 units.model,
                 rows(self.data, part),
@@ -231,20 +236,21 @@ class Sweeper:
 
         results = self.threads.run(task, starts(len(state.site_rho)))
         skipped = sum(result[0] for result in results)
-        tau, rho, top = units.prior_tau.copy(), units.prior_rho, -np.inf
+        tau, rho = units.prior_tau.copy(), units.prior_rho
         for sums in np.concatenate([result[1] for result in results]):  # in the order of the chunks
-            tau, rho, top = tau + sums[:d], rho + sums[d], max(top, sums[d + 1])
+            tau, rho = tau + sums[:d], rho + sums[d]
         state.tau, state.rho = tau, rho
-        if rho <= top:
-            self.make_proper(top)
-            skipped += 1
+        if rho * units.noise <= 1.0:  # no site is more precise than 1/s, so only now can a cavity be improper
+            skipped += self.settle()
         return skipped
 
     def settle(self):
-        """Make all cavities proper after a fit that ended before they were."""
+        """Make all cavities proper if they are not; return whether that changed anything."""
         top = self.refresh()
         if self.state.rho <= top:
             self.make_proper(top)
+            return True
+        return False
 
     def make_proper(self, top):
         """Shrink all sites by the largest fraction that leaves every cavity proper, less a tenth.

@@ -1,7 +1,7 @@
 """How often EP's sweeps settle on Minka's clutter problem: `python benchmarks/convergence.py`.
 
-1000 random data sets for each N, with theta = 2, half clutter, prior variance 100, clutter variance 10. Prints
-how many fits converged, in how many iterations (sweeps and Newton steps), and how many needed the double loop.
+1000 random data sets for each N: theta = 2, half clutter, prior variance 100, clutter variance 10. Prints how
+many fits converged, in how many iterations (sweeps and Newton steps), and how many used the double loop.
 """
 
 import warnings

@@ -1,7 +1,7 @@
 """Run both benchmark suites and print one table of ratios: `python benchmarks/run.py`.
 
-Every number comes from this one run. The suites are run three times over and each case keeps its shortest time,
-so that a busy moment of the machine hits one pass of a case and not all of them.
+Every number comes from this one run. The suites are run three times over and each case keeps its shortest
+time, so that a busy moment of the machine hits one pass of a case and not all of them.
 """
 
 import argparse
@@ -22,9 +22,9 @@ HERE = Path(__file__).resolve().parent
 SUITES = "bench_gaussian.py", "bench_clutter.py"
 OTHERS = {"blocked": "expert in cache-sized blocks", "floats": "Python floats"}
 
-# Bytes per element of the memory probes. NumPy stores through the caches: a line is read before it is changed,
-# so a copy moves 3 doubles (source, target read, target written) and a triad, a + b -> c, 4. Where the C library
-# copies past the caches, only 2 move, and the shares of the bandwidth are understated.
+# Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is
+# changed: a copy moves 3 doubles (source, target read, target written), a triad (a + b -> c) moves 4. Where
+# the C library copies past the caches, only 2 move, and the shares of the bandwidth are understated.
 PROBE_BYTES = {"memory copy": 24, "memory triad": 32}
 MULTIPLY_BYTES = 72  # six doubles read and three written past the caches
 
@@ -78,7 +78,7 @@ def rows_of(times, units):
 
 
 def memory_of(times):
-    """Return the bandwidths in GB/s of the probes and of multiply at N=1e7, one dict per number of threads."""
+    """Return the bandwidths in GB/s of the probes and of multiply at N=1e7, a dict per number of threads."""
     rows = []
     for n_threads, name in ((1, "cavity"), (2, "cavity, 2 threads")):
         probes = {case: times[case][f"{n_threads} thread(s)"] for case in PROBE_BYTES}

@@ -1,5 +1,7 @@
 """Sphinx settings. Build with `sphinx-build -W docs docs/_build`; `cavity` must be importable."""
 
+import re
+
 import cavity
 
 project = "cavity"
@@ -17,3 +19,13 @@ numpydoc_show_class_members = False  # api.rst lists the members
 html_theme = "alabaster"  # the one that comes with Sphinx
 html_theme_options = {"page_width": "1060px"}
 html_copy_source = False
+
+
+def keep_bars(app, what, name, obj, options, lines):
+    """Escape the |x| of docstrings, an absolute value that reST would take for a substitution."""
+    lines[:] = [re.sub(r"(?<!\w)\|(?=\w)", r"\\|", line) for line in lines]
+
+
+def setup(app):
+    """Register the hook."""
+    app.connect("autodoc-process-docstring", keep_bars)

@@ -123,6 +123,18 @@ def test_uniform_is_the_identity(f):
         assert result.log_scale == pytest.approx(f[2], rel=1e-14, abs=1e-14)
 
 
+def test_moments_at_the_ends_of_the_range():
+    with pytest.raises(OverflowError, match="mean/variance leaves the range"):
+        Gaussian.from_moments(1e300, 1e-300)
+    with pytest.raises(ValueError, match="variance must be 0 or at least 5.6e-309, got 1e-320"):
+        Gaussian.from_moments(0.0, 1e-320)
+    assert Gaussian.from_moments(2.0, 0.0).rho == INF
+    assert Gaussian.from_moments(2.0, INF).rho == 0.0
+    batch = SphericalGaussian.from_moments([2.0, 1.0], [0.0, INF, 4.0])
+    assert batch.rho.tolist() == [INF, 0.0, 0.25]
+    assert batch.tau.tolist() == [[2.0, 1.0], [0.0, 0.0], [0.5, 0.25]]
+
+
 def test_point_masses():
     g = Gaussian.from_moments(1.0, 2.0, 0.5)
     point = Gaussian.point_mass(3.0)
@@ -363,8 +375,11 @@ def test_power(f, power):
 def test_power_errors():
     with pytest.raises(ValueError, match="point mass"):
         Gaussian.point_mass(1.0) ** 2
-    with pytest.raises(OverflowError, match="power"):
+    with pytest.raises(OverflowError, match="power: the natural parameters"):
         Gaussian(0.0, 1e200) ** 1e200
+    with pytest.raises(OverflowError, match="power: the log scale"):
+        Gaussian(0.0, 1e-3, 10.0) ** 1e308
+    assert (Gaussian(0.0, 1.0, -INF) ** 0).log_scale == 0.0
 
 
 @pytest.mark.parametrize("f", [(1.0, 2.0, 0.3), (1.0, -2.0, 0.3), (1.5, 0.0, 0.3), (3.0, 1e-320, 0.1)])

@@ -19,7 +19,7 @@ _double_loop = _core.load("double_loop", _core.BASELINE)
 
 CHUNK = _kernel.chunk_rows
 LANES = _lane_kernel.lanes
-PATIENCE = 8  # sweeps without halving the change after which the double loop takes over
+PATIENCE = 3  # sweeps without halving the change after which the double loop takes over; slower would outlast max_iter
 DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
 LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
 
@@ -265,13 +265,12 @@ class Sweeper:
 
 
 def double_loop(sweeper, tol):
-    """Minimise the free energy from where the sweeps got stuck; returns status and the changes of its Newton steps."""
+    """Minimise the free energy where sweeps do not settle; returns status and the changes of its Newton steps."""
     data, units, state = sweeper.data, sweeper.units, sweeper.state
     n, d = data.shape
-    np.subtract(state.tau, state.site_tau, out=state.site_tau)  # the arrays now hold the cavities
-    np.subtract(state.rho, state.site_rho, out=state.site_rho)
-    improper = state.site_rho <= 0  # any proper cavity will do to start from
-    state.site_tau[improper], state.site_rho[improper] = state.tau, state.rho
+    # The search starts from the prior: where the sweeps have gone to may be far from any solution. The arrays of the
+    # sites hold the cavities from here on.
+    state.site_tau[:], state.site_rho[:] = units.prior_tau, units.prior_rho
 
     def moments(mean, variance):
         total, failed, gradient, hessian = 0.0, 0, np.zeros(d + 1), np.zeros((d + 1, d + 1))
@@ -295,8 +294,6 @@ def double_loop(sweeper, tol):
 
     mean, variance, changes = minimise_free_energy(
         moments,
-        state.tau / state.rho,
-        1.0 / state.rho,
         units.prior_tau,
         units.prior_rho,
         n,
@@ -310,10 +307,13 @@ def double_loop(sweeper, tol):
     return CONVERGED if changes[-1] <= tol else STUCK, changes
 
 
-def evaluate(data, units, state, threads, *, fitted=True):
-    """Return (log_z, log odds of clutter, log site values, their chunk sums) under the cavities (or the posterior)."""
+def evaluate(data, units, state, threads, *, fitted=True, values_only=False):
+    """Return (log_z, log odds of clutter, log site values, their chunk sums) under the cavities (or the posterior).
+
+    With values_only the first two are scratch of the size of a block, so that memory stays that of the sites.
+    """
     n, d = data.shape
-    log_z, odds, value = np.empty(n), np.empty(n), np.empty(n)
+    log_z, odds, value = (None, None, np.empty(n)) if values_only else (np.empty(n), np.empty(n), np.empty(n))
     sums = np.empty(-(-n // CHUNK))
 
     def task(start, stop):
@@ -330,8 +330,8 @@ def evaluate(data, units, state, threads, *, fitted=True):
             site_rho,
             state.tau,
             state.rho,
-            log_z[part],
-            odds[part],
+            np.empty(stop - start) if values_only else log_z[part],
+            np.empty(stop - start) if values_only else odds[part],
             value[part],
             sums[start // CHUNK : -(-stop // CHUNK)],
         )
@@ -342,7 +342,7 @@ def evaluate(data, units, state, threads, *, fitted=True):
 
 def finish(data, units, state, threads):
     """Set the site values and the log evidence of an EP fit."""
-    _, _, state.site_value, sums = evaluate(data, units, state, threads)
+    _, _, state.site_value, sums = evaluate(data, units, state, threads, values_only=True)
     state.log_evidence = float(combine_evidence(units, state.tau, np.float64(state.rho), _in_order(sums)))
 
 
@@ -383,7 +383,11 @@ def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_thre
         status, changes, improper, newton = outcome.status[0], outcome.changes[:, 0], sweeper.improper, []
         if status == STUCK and schedule == "parallel":  # where it has gone is no place to continue from
             sweeper = Sweeper(data, units, "sequential", None, None, damping, threads)
-            outcome = iterate(sweeper.step, 1, max_iter=max_iter - len(changes), tol=tol, patience=PATIENCE / damping)
+            before = len(changes)
+            later = None if callback is None else lambda n_iter, change: callback(before + n_iter, change)
+            outcome = iterate(
+                sweeper.step, 1, max_iter=max_iter - before, tol=tol, patience=PATIENCE / damping, callback=later
+            )
             status = outcome.status[0]
             changes, improper = np.concatenate([changes, outcome.changes[:, 0]]), improper + sweeper.improper
         if status == STUCK:
@@ -513,11 +517,10 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
         outcome = iterate(
             sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback
         )
-        status, newton = outcome.status, np.zeros(sweeper.size, dtype=int)
+        status, newton = outcome.status, {}
         for b in np.flatnonzero(status == STUCK):
             single = sweeper.problem(b, data)
-            status[b], changes = double_loop(single, tol)
-            newton[b] = len(changes)
+            status[b], newton[b] = double_loop(single, tol)
             sweeper.replace(b, single.state)
         largest = sweeper.site_rho.max(axis=1)
         for b in np.flatnonzero((sweeper.rho <= largest).ravel()[: sweeper.size]):
@@ -525,9 +528,19 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
             single.settle()
             sweeper.replace(b, single.state)
         state = sweeper.state()
+    improper = np.array(sweeper.improper).reshape(-1, sweeper.size)
+    return state, status, *_trace_of_batch(outcome.n_iter, outcome.changes, improper, newton)
+
+
+def _trace_of_batch(n_sweeps, changes, improper, newton):
+    """Return n_iter (B,) and the trace, whose columns hold each problem's sweeps and then its Newton steps."""
+    steps = np.array([len(newton.get(b, ())) for b in range(n_sweeps.size)])
+    n_iter = n_sweeps + steps
     trace = {
-        "change": outcome.changes,
-        "improper": np.array(sweeper.improper).reshape(-1, sweeper.size),
-        "double_loop": newton,
+        name: np.zeros((n_iter.max(), n_iter.size), dtype=old.dtype)
+        for name, old in (("change", changes), ("improper", improper))
     }
-    return state, status, outcome.n_iter + newton, trace
+    trace["change"][: len(changes)], trace["improper"][: len(improper)] = changes, improper
+    for b, column in newton.items():
+        trace["change"][n_sweeps[b] : n_iter[b], b] = column
+    return n_iter, trace | {"double_loop": steps}

@@ -2,7 +2,8 @@
 
 References
 ----------
-.. [HZ] T. Heskes and O. Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian networks", 2002.
+.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian
+   networks", 2002.
 """
 
 import numpy as np
@@ -16,19 +17,18 @@ def moment_change(old_mean, old_variance, mean, variance):
     return np.maximum(shift, np.abs(variance / old_variance - 1.0))
 
 
-def minimise_free_energy(moments, mean, variance, prior_tau, prior_rho, n_sites, *, max_iter, tol):
+def minimise_free_energy(moments, prior_tau, prior_rho, n_sites, *, max_iter, tol):
     """Find the EP fixed point of a spherical Gaussian posterior by minimising its free energy [HZ]_.
 
     F = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_prior'mu is minimised over the mean parameters mu of the posterior
-    by Newton steps with the absolute curvature and a line search; see cython_core/double_loop.pyx.
+    by Newton steps with the absolute curvature and a line search, from the moments of the prior; see
+    cython_core/double_loop.pyx.
 
     Parameters
     ----------
     moments : callable
         moments(mean, variance) -> (sum of A_i*, gradient (d + 1,), hessian (d + 1, d + 1)), summed over the sites,
         in coordinates centred at `mean`; the first is inf where some site has no solution.
-    mean, variance : ndarray (d,), float
-        Where to start.
     prior_tau, prior_rho : ndarray (d,), float
         Natural parameters of the prior.
 
@@ -38,7 +38,7 @@ def minimise_free_energy(moments, mean, variance, prior_tau, prior_rho, n_sites,
         The last entry of `changes` is at most `tol` at a fixed point: the change of the posterior's moments that
         its sites imply.
     """
-    d = mean.size
+    mean, variance, d = prior_tau / prior_rho, 1.0 / prior_rho, prior_tau.size
 
     def evaluate(mean, variance):
         total, gradient, hessian = moments(mean, variance)

@@ -63,8 +63,8 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems), stopped)
 
 
-def warn_unconverged(status, change, tol, max_iter):
-    """Issue the ConvergenceWarning for problems whose status is not CONVERGED."""
+def warn_unconverged(status, change, tol, max_iter, stacklevel=3):
+    """Issue the ConvergenceWarning for problems whose status is not CONVERGED, at the line that called `fit`."""
     status = np.atleast_1d(status)
     failed = status != CONVERGED
     if failed.any():
@@ -73,5 +73,5 @@ def warn_unconverged(status, change, tol, max_iter):
             f"not converged{many}: {status[failed][0]} (last change {np.max(np.atleast_1d(change)[failed]):.3g}, "
             f"tol {tol:.3g}, max_iter {max_iter})",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

@@ -2,7 +2,7 @@
 
 References
 ----------
-.. [M] T. Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
+.. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
 """
 
 from dataclasses import asdict, dataclass
@@ -70,7 +70,7 @@ class Clutter:
             keep(name, _arrays.number(getattr(self, name), name, low=0))
         for name in ("prior_mean", "clutter_mean"):
             array = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
-            keep(name, _arrays.read_only(array.copy()) if array.ndim else float(array))
+            keep(name, tuple(array.tolist()) if array.ndim else float(array))  # tuples compare and hash
 
     def fit(
         self,
@@ -94,10 +94,11 @@ class Clutter:
             The data: N numbers, N points, or B independent problems of N points each (d may be 1), fitted together.
             Any real dtype, layout or writeability; contiguous float64 is not copied.
         method : {"ep", "adf"}, default "ep"
-            "adf" sees each point once, in the order of the rows (or `order`).
+            "adf" sees each point once, in the order of the rows (or `order`); max_iter, tol and callback are EP's.
         schedule : {"sequential", "parallel"}, default "sequential"
-            For EP: renew one site after the other, or all from the same posterior. The fixed point is the same;
-            "parallel" is about ten times faster per sweep for large N and uses `n_threads`.
+            For EP: renew one site after the other, or all from the same posterior. For one-dimensional data a parallel
+            sweep is about ten times faster (and uses `n_threads`). Small or ambiguous data can have several fixed
+            points, of which schedules and orders may find different ones; the largest log evidence is then the best.
         order : None, "random" or array_like (N,), default None
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
         damping : float in (0, 1], default 1.0
@@ -132,7 +133,7 @@ class Clutter:
         Notes
         -----
         A site whose cavity is improper is left alone in that sweep and counted in ``trace["improper"]``; a sweep that
-        counts any does not pass for converged. When the change has not halved in 8/damping sweeps, the fixed point is
+        counts any does not pass for converged. When the change has not halved in 3/damping sweeps, the fixed point is
         found by minimising EP's free energy over the posterior's moments, a double loop in which every cavity is proper
         and a solution always exists; ``trace["double_loop"]`` counts its Newton steps. Memory: d + 2 doubles a point
         beyond the data.
@@ -162,6 +163,8 @@ class Clutter:
         )
         if order is not None and schedule == "parallel":
             raise ValueError("order has no meaning for schedule='parallel', which renews all sites at once")
+        if method == "adf" and (schedule == "parallel" or damping != 1.0):
+            raise ValueError("method='adf' sees each point once: schedule='parallel' and damping have no meaning")
         units = self._units(points)
         if method == "adf":
             return self._filter(data, points, units, options)
@@ -209,8 +212,8 @@ class Clutter:
             state, status, n_iter, trace = _clutter_fit.fit_lanes(data, units, **options)
         else:
             state, status, n_iter, trace = _clutter_fit.fit_each(data, units, schedule=schedule, **options)
-        last = trace["change"][np.minimum(n_iter, len(trace["change"])) - 1, np.arange(len(data))]
-        warn_unconverged(status, last, options["tol"], options["max_iter"])
+        last = trace["change"][n_iter - 1, np.arange(len(data))]
+        warn_unconverged(status, last, options["tol"], options["max_iter"], stacklevel=4)
         return _posterior(self, False, units, state, status, n_iter, trace, "ep")
 
 
@@ -350,8 +353,7 @@ class ClutterPosterior(Posterior):
         state = self._state
         rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
         cavity_rho = rho - state.site_rho
-        if not np.all(cavity_rho > 0):
-            raise ValueError("loo_log_density: after ADF some points have no proper cavity; use method='ep'")
+        self._check_cavities("loo_log_density")
         mean = np.expand_dims(state.tau, -2) / rho[..., None]
         shift = mean - (np.expand_dims(state.tau, -2) - state.site_tau) / cavity_rho[..., None]
         log_z = state.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * np.sum(shift * shift, axis=-1))
@@ -375,6 +377,8 @@ class ClutterPosterior(Posterior):
         """
         from scipy.special import expit
 
+        if fitted:
+            self._check_cavities("clutter_probability")
         return expit(self._evaluate(x, fitted)[1])
 
     def log_density(self, x):
@@ -391,6 +395,11 @@ class ClutterPosterior(Posterior):
             One log density a point.
         """
         return self._evaluate(x, False)[0] + self._units.log_jacobian
+
+    def _check_cavities(self, name):
+        """ADF does not look back: a site may be more precise than the posterior ends up."""
+        if not np.all(np.asarray(self._state.rho)[..., None] > self._state.site_rho):
+            raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _evaluate(self, x, fitted):
         data = _arrays.data_array(x, "x", ndim=(1,) if isinstance(self.mean, float) else (self._state.site_tau.ndim,))

@@ -2,7 +2,7 @@
 
 References
 ----------
-.. [H] R. Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023: Theorems 1 (product),
+.. [H] Ralf Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023: Theorems 1 (product),
    2 (quotient) and 3 (linear functions), Corollary 1 (observation). With log|a| for its log(a) in (10), so that
    negative slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
 """
@@ -17,6 +17,7 @@ from .errors import raise_status
 _kernel = _core.best("gaussian")
 
 LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST_VARIANCE = 1.0 / np.finfo(float).max  # below it the precision overflows
 THREADED = 1 << 17  # elements from which threads are worth their start
 
 
@@ -298,10 +299,12 @@ class _Algebra:
             log_terms = 0.5 * d * ((p - 1) * (np.log(np.abs(rho)) - LOG_2PI) - np.log(np.abs(p)))
             new_rho = p * rho
             new_tau = p[..., None] * tau
+            scaled = (p != 0) & (rho != 0) & ~point
+            new_gamma = np.where(p == 0, 0.0, p * gamma) + np.where(scaled, log_terms, 0.0)
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("power: the natural parameters leave the range of float64; rescale the variable")
-        scaled = (p != 0) & (rho != 0) & ~point
-        new_gamma = np.where(p == 0, 0.0, p * gamma) + np.where(scaled, log_terms, 0.0)
+        if not np.all(np.isfinite(new_gamma) | ~np.isfinite(gamma)):
+            raise OverflowError("power: the log scale leaves the range of float64")
         return self._make(new_tau, new_rho, new_gamma)
 
     def pullback(self, a, b=0.0):
@@ -341,7 +344,9 @@ class _Algebra:
         return self._make(new_tau, new_rho, new_gamma)
 
     def pushforward(self, a, b=0.0):
-        """Return the density of a w + b for w distributed as this factor; the log scale stays.
+        """Return the density of a w + b for w distributed as this factor.
+
+        The log scale stays, but for the flat rho = 0, whose log scale is not that of an integral.
 
         Parameters
         ----------
@@ -470,7 +475,7 @@ class Gaussian(_Algebra, scalar.GaussianBase):
 
     References
     ----------
-    .. [H] R. Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023.
+    .. [H] Ralf Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023.
 
     Examples
     --------
@@ -539,10 +544,8 @@ class Gaussian(_Algebra, scalar.GaussianBase):
             The batch, of the broadcast shape.
         """
         mean, variance = _arrays.finite_array(mean, "mean"), _variance(variance)
-        with np.errstate(divide="ignore"):
-            rho = 1.0 / variance
-        point = np.isinf(rho)
-        return cls(np.where(point, mean, mean * np.where(point, 1.0, rho)), rho, log_scale)
+        tau, rho = _natural(mean, variance)
+        return cls(tau, rho, log_scale)
 
     @classmethod
     def uniform(cls, shape=()):
@@ -700,10 +703,8 @@ class SphericalGaussian(_Algebra):
             The batch, of the broadcast shape.
         """
         mean, variance = _arrays.finite_array(mean, "mean"), _variance(variance)
-        with np.errstate(divide="ignore"):
-            rho = 1.0 / variance
-        factor = np.where(np.isinf(rho), 1.0, rho)[..., None]
-        return cls(mean * factor, rho, log_scale)
+        tau, rho = _natural(mean, variance[..., None])
+        return cls(tau, rho[..., 0], log_scale)
 
     @classmethod
     def uniform(cls, dim, shape=()):
@@ -776,7 +777,20 @@ def _variance(variance):
     variance = _arrays.real_array(variance, "variance")
     if not np.all(variance >= 0):
         raise ValueError(f"variance must be zero or positive, got {variance[~(variance >= 0)].flat[0]}")
+    tiny = (variance > 0) & (variance < SMALLEST_VARIANCE)
+    if np.any(tiny):
+        raise ValueError(f"variance must be 0 or at least {SMALLEST_VARIANCE:.2g}, got {variance[tiny].flat[0]}")
     return variance
+
+
+def _natural(mean, variance):
+    """Return tau and rho from moments."""
+    with np.errstate(divide="ignore", over="ignore"):
+        rho = 1.0 / variance
+        tau = mean * np.where(np.isinf(rho), 1.0, rho)
+    if not np.all(np.isfinite(tau)):
+        raise OverflowError("from_moments: mean/variance leaves the range of float64; rescale the variable")
+    return tau, rho
 
 
 def match_moments(log_weights, means, variances):

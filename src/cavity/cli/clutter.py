@@ -46,7 +46,7 @@ def add(models):
     )
     model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
     model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
-    model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 10000 noise)")
+    model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 100 noise)")
     fit = command.add_argument_group("fit")
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
     fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
@@ -110,7 +110,7 @@ def scaled_settings(values, options):
         "clutter_variance": options.clutter_variance if options.clutter_variance is not None else 100 * noise,
         "clutter_mean": options.clutter_mean if options.clutter_mean is not None else median,
         "prior_mean": options.prior_mean if options.prior_mean is not None else median,
-        "prior_variance": options.prior_variance if options.prior_variance is not None else 10000 * noise,
+        "prior_variance": options.prior_variance if options.prior_variance is not None else 100 * noise,
     }
     if values.shape[1] == 1:
         chosen = {name: float(np.ravel(value)[0]) for name, value in chosen.items()}

@@ -83,11 +83,11 @@ cdef inline Site match(
 
 
 cdef inline double log_odds(
-    Clutter *model, double d, double base, double rho, double distance2,
+    Clutter *model, double d, double base, double rho, double inv, double distance2,
 ) noexcept nogil:
-    """log((1 - r)/r): how much likelier clutter is, given the cavity with precision rho."""
-    cdef double S = (1.0 + model.noise * rho) / rho
-    return base + 0.5 * (distance2 / S + d * cv_log_normal(S))
+    """log((1 - r)/r): how much likelier clutter is; arguments as for match."""
+    cdef double k = 1.0 + model.noise * rho
+    return base + 0.5 * (distance2 * (rho * (rho * inv)) + d * cv_log_normal(k * (k * inv)))
 
 
 cdef inline double log_normaliser(
@@ -100,25 +100,29 @@ cdef inline double log_normaliser(
 
 
 cdef inline double log_site_value(
-    double log_z, double d, double cavity_rho, double rho, double shift2,
+    double log_z, double d, double cavity_rho, double ratio, double shift2,
 ) noexcept nogil:
-    """log of the scaled site Z q/cavity at the mean of the posterior q; shift2 = |mean - cavity mean|^2.
+    """log of the scaled site Z q/cavity at the mean of the posterior q.
+
+    ratio = rho/cavity_rho, shift2 = |mean - cavity mean|^2.
 
     The product of prior and sites integrates to its value at that mean times (2 pi/rho)^(d/2): no site needs a log
     scale of its own, which would lose digits where its precision is nearly zero.
     """
-    return log_z + 0.5 * (d * cv_log_normal(rho / cavity_rho) + cavity_rho * shift2)
+    return log_z + 0.5 * (d * cv_log_normal(ratio) + cavity_rho * shift2)
 
 
 cdef inline Density density(
-    Clutter *model, double d, double from_centre, double cavity_rho, double rho, double distance2, double shift2,
+    Clutter *model, double d, double from_centre, double cavity_rho, double inv, double rho, double distance2,
+    double shift2,
 ) noexcept nogil:
-    """All three from squared distances: |x - c0|^2, |x - m|^2, and shift2 as in log_site_value."""
+    """All three from squared distances: |x - c0|^2, |x - m|^2, and shift2 as in log_site_value; inv as for match."""
     cdef Density result
     cdef double base = base_odds(model, d, from_centre)
-    result.odds = log_odds(model, d, base, cavity_rho, distance2)
+    result.odds = log_odds(model, d, base, cavity_rho, inv, distance2)
     result.log_z = log_normaliser(model, d, base, result.odds)
-    result.value = log_site_value(result.log_z, d, cavity_rho, rho, shift2)
+    result.value = log_site_value(
+        result.log_z, d, cavity_rho, rho * ((1.0 + model.noise * cavity_rho) * inv), shift2)
     return result
 
 

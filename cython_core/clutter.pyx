@@ -162,6 +162,23 @@ def sweep(const double[::1] model,
     return rho, skipped
 
 
+cdef inline double value_at_origin(
+    const double *tau, const double *site_tau, double site_rho, double v, Py_ssize_t d,
+) noexcept nogil:
+    """site_rho |mean|^2/2 - site_tau'mean with mean = v tau: what takes a log site value from the mean to 0."""
+    cdef double t[TILE]
+    cdef double total = 0.0, mean
+    cdef Py_ssize_t start = 0, j, n
+    while start < d:
+        n = min(TILE, d - start)
+        for j in range(n):
+            mean = tau[start + j] * v
+            t[j] = mean * (0.5 * site_rho * mean - site_tau[start + j])
+        total += cv_sum(t, n)
+        start += TILE
+    return total
+
+
 cdef void filter_rows(
     Clutter *model, Py_ssize_t d,
     const double *x, const double *origin, double scale, const double *centre,  # in (n, d), (d,), (d,)
@@ -170,7 +187,7 @@ cdef void filter_rows(
     Py_ssize_t n,
 ) noexcept nogil:
     """ADF: site i from the posterior of the rows before it."""
-    cdef double rho = posterior_rho[0], new_rho, k, inv, v, base, distance2, z, shift, shift2, at_origin, mean
+    cdef double rho = posterior_rho[0], new_rho, k, inv, v, new_v, base, distance2, z, shift2
     cdef Site site
     cdef Py_ssize_t i, j
     cdef const double *row
@@ -185,16 +202,14 @@ cdef void filter_rows(
         base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
         distance2 = from_cavity2(row, origin, scale, tau, mine, v, d)
         site = match(model, <double> d, base, rho, inv, distance2)
-        z = log_normaliser(model, <double> d, base, log_odds(model, <double> d, base, rho, distance2))
-        new_rho = rho + site.rho
+        z = log_normaliser(model, <double> d, base, log_odds(model, <double> d, base, rho, inv, distance2))
         move(site, row, origin, scale, v, 1.0, tau, mine, d)
-        shift2 = at_origin = 0.0
-        for j in range(d):
-            mean = tau[j] / new_rho
-            shift = mean - (tau[j] - mine[j]) * v
-            shift2 += shift * shift
-            at_origin += mean * (0.5 * site.rho * mean - mine[j])
-        site_value[i] = at_origin + log_site_value(z, <double> d, rho, new_rho, shift2)
+        new_rho = rho + site.rho
+        new_v = 1.0 / new_rho
+        # tau_site - rho_site m = pull delta, so the mean moves by pull delta/new_rho
+        shift2 = (site.pull * new_v) * (site.pull * new_v) * distance2
+        site_value[i] = (log_site_value(z, <double> d, rho, new_rho * v, shift2)
+                         + value_at_origin(tau, mine, site.rho, new_v, d))
         site_rho[i] = site.rho
         rho = new_rho
         log_z[0] += z
@@ -356,14 +371,16 @@ cdef void evaluate_tile(
     cdef double z[TILE]
     cdef double o[TILE]
     cdef double v[TILE]
-    cdef double cavity_rho, m, xi, mean = tau / rho
+    cdef double cavity_rho, k, inv, m, xi, mean = tau / rho
     cdef Density row
     cdef Py_ssize_t i
     for i in range(n):
         xi = (x[i] - origin) * scale
         cavity_rho = rho - site_rho[i]
-        m = (tau - site_tau[i]) / cavity_rho
-        row = density(model, 1.0, (xi - centre) * (xi - centre), cavity_rho, rho, (xi - m) * (xi - m),
+        k = 1.0 + model.noise * cavity_rho
+        inv = 1.0 / (cavity_rho * k)
+        m = (tau - site_tau[i]) * (k * inv)
+        row = density(model, 1.0, (xi - centre) * (xi - centre), cavity_rho, inv, rho, (xi - m) * (xi - m),
                       (mean - m) * (mean - m))
         z[i] = row.log_z
         o[i] = row.odds
@@ -372,6 +389,22 @@ cdef void evaluate_tile(
         log_z[i] = z[i]
         odds[i] = o[i]
         value[i] = v[i]
+
+
+cdef inline double shift_of_mean2(
+    const double *tau, double rho, const double *site_tau, double v, Py_ssize_t d,
+) noexcept nogil:
+    """Squared distance between the means of the posterior and of the cavity, whose variance is v."""
+    cdef double t[TILE]
+    cdef double total = 0.0, posterior_v = 1.0 / rho
+    cdef Py_ssize_t start = 0, j, n
+    while start < d:
+        n = min(TILE, d - start)
+        for j in range(n):
+            t[j] = tau[start + j] * posterior_v - (tau[start + j] - site_tau[start + j]) * v
+        total += cv_sum_squares(t, n)
+        start += TILE
+    return total
 
 
 cdef void evaluate_rows(
@@ -383,19 +416,19 @@ cdef void evaluate_rows(
     Py_ssize_t n,
 ) noexcept nogil:
     """Any d."""
-    cdef double cavity_rho, v, from_centre, shift, shift2
+    cdef double cavity_rho, k, inv, from_centre, distance2
     cdef Density result
-    cdef Py_ssize_t i, j
+    cdef Py_ssize_t i
+    cdef const double *mine
     for i in range(n):
+        mine = site_tau + i * d
         cavity_rho = rho - site_rho[i]
-        v = 1.0 / cavity_rho
+        k = 1.0 + model.noise * cavity_rho
+        inv = 1.0 / (cavity_rho * k)
         from_centre = from_centre2(x + i * d, origin, scale, centre, d)
-        shift2 = 0.0
-        for j in range(d):
-            shift = tau[j] / rho - (tau[j] - site_tau[i * d + j]) * v
-            shift2 += shift * shift
-        result = density(model, <double> d, from_centre, cavity_rho, rho,
-                         from_cavity2(x + i * d, origin, scale, tau, site_tau + i * d, v, d), shift2)
+        distance2 = from_cavity2(x + i * d, origin, scale, tau, mine, k * inv, d)
+        result = density(model, <double> d, from_centre, cavity_rho, inv, rho, distance2,
+                         shift_of_mean2(tau, rho, mine, k * inv, d))
         log_z[i] = result.log_z
         odds[i] = result.odds
         value[i] = result.value

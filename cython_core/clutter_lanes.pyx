@@ -1,14 +1,14 @@
 """EP for many one-dimensional clutter problems at once, one problem in each SIMD lane. Site: clutter.pxd.
 
 Design: see clutter.pyx. Arrays are (groups, N, LANES), so that a step of LANES problems is one contiguous row. A group
-of LANES = 16 is two AVX-512 vectors, whose chains of latencies hide each other. Operations come in the order in which
+of LANES = 32 is four AVX-512 vectors, whose chains of latencies hide each other. Operations come in the order in which
 clutter.pyx does them: a problem in a batch has the bits of the problem alone.
 """
 
 from cavity._core.clutter cimport CHUNK_ROWS, Clutter, Density, Site, base_odds, density, match, unpack
 
 cdef enum:
-    LANES = 16
+    LANES = 32
 
 lanes = LANES
 
@@ -141,7 +141,7 @@ def evaluate_lanes(const double[::1] model,
     cdef Clutter setting = unpack(model)
     cdef double part[LANES]
     cdef double value[LANES]
-    cdef double cavity_rho, m, mean, xi
+    cdef double cavity_rho, k, inv, m, mean, xi
     cdef Density row
     cdef Py_ssize_t g, i, lane, n = x.shape[1]
     with nogil:
@@ -152,9 +152,11 @@ def evaluate_lanes(const double[::1] model,
                 for lane in range(LANES):
                     xi = x[g, i, lane]
                     cavity_rho = rho[g, lane] - site_rho[g, i, lane]
-                    m = (tau[g, lane] - site_tau[g, i, lane]) / cavity_rho
+                    k = 1.0 + setting.noise * cavity_rho
+                    inv = 1.0 / (cavity_rho * k)
+                    m = (tau[g, lane] - site_tau[g, i, lane]) * (k * inv)
                     mean = tau[g, lane] / rho[g, lane]
-                    row = density(&setting, 1.0, (xi - centre[g, lane]) * (xi - centre[g, lane]), cavity_rho,
+                    row = density(&setting, 1.0, (xi - centre[g, lane]) * (xi - centre[g, lane]), cavity_rho, inv,
                                   rho[g, lane], (xi - m) * (xi - m), (mean - m) * (mean - m))
                     value[lane] = row.value
                 for lane in range(LANES):

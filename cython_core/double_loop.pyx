@@ -36,8 +36,9 @@ cdef Tilted tilt(Clutter *model, double d, double base, double place, double t, 
     cdef Tilted out
     cdef double v = 1.0 / rho, u0 = t / rho
     cdef double q = 1.0 / (1.0 + model.noise * rho)
+    cdef double inv = v * q
     cdef double distance = place - u0
-    cdef double odds = log_odds(model, d, base, rho, distance * distance)
+    cdef double odds = log_odds(model, d, base, rho, inv, distance * distance)
     cdef double r = 1.0 / (1.0 + cv_exp(odds))
     cdef double w = r * cv_exp(odds) if odds < 0.0 else 1.0 - r
     cdef double u1 = u0 + q * distance, v1 = model.noise * q

@@ -12,12 +12,11 @@ cimport numpy as cnp
 from cpython.float cimport PyFloat_Check
 from libc.math cimport fabs
 from libc.stdint cimport int64_t, uintptr_t
-from libc.string cimport memcpy
 
 from cavity._core.gaussian cimport (
     CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row,
 )
-from cavity._core.simd cimport cv_log_normal, cv_stream, cv_stream_end, cv_sum
+from cavity._core.simd cimport cv_copy, cv_log_normal, cv_stream, cv_stream_end, cv_sum
 from cavity._core.types cimport OK
 
 cnp.import_array()
@@ -31,6 +30,7 @@ cdef extern from *:
     const double TAME_HIGH "CV_TAME_HIGH"
 
 cdef enum:
+    FEW = 16                             # rows that are not worth a whole chunk
     RELEASE_GIL = 512                    # rows from which other threads profit
     STREAM_ROWS = 1 << 20                # rows (24 MB of results) from which outputs bypass the caches
 
@@ -39,7 +39,7 @@ cdef inline void write(double *to, const double *source, Py_ssize_t n, bint stre
     if stream:
         cv_stream(to, source, n)
     else:
-        memcpy(to, source, n * sizeof(double))
+        cv_copy(to, source, n)
 
 
 cdef int one_by_one(
@@ -99,6 +99,34 @@ cdef int chunk(
     return OK
 
 
+cdef int tail(
+    double sign,
+    const double *tau1, const double *rho1, const double *gamma1,  # in (n,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in (n,)
+    double *tau, double *rho, double *gamma,                       # out (n,), may be the inputs
+    Py_ssize_t n,
+    Py_ssize_t *offender,
+) noexcept nogil:
+    """The last n < CHUNK rows: one by one if they are few, else as a chunk filled up with harmless rows."""
+    cdef double a[9][CHUNK]
+    cdef const double *source[6]
+    cdef Py_ssize_t i, k
+    cdef int status
+    if n < FEW:
+        return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, n, 1, offender)
+    source[0], source[1], source[2], source[3], source[4], source[5] = tau1, rho1, gamma1, tau2, rho2, gamma2
+    for k in range(6):
+        cv_copy(a[k], source[k], n)
+        for i in range(n, CHUNK):
+            a[k][i] = 2.0 if k == 1 else 1.0   # precisions 2 and 1: neither product nor quotient is special
+    status = chunk(sign, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], False, offender)
+    if status == OK:
+        cv_copy(tau, a[6], n)
+        cv_copy(rho, a[7], n)
+        cv_copy(gamma, a[8], n)
+    return status
+
+
 cdef int rows(
     double sign,
     const double *tau1, const double *rho1, const double *gamma1,  # in (n, d), (n,), (n,)
@@ -117,8 +145,8 @@ cdef int rows(
             status = chunk(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
                            tau + i, rho + i, gamma + i, stream, offender)
         else:
-            status = one_by_one(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
-                                tau + i, rho + i, gamma + i, n - i, 1, offender)
+            status = tail(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
+                          tau + i, rho + i, gamma + i, n - i, offender)
         if status != OK:
             offender[0] += i
         i += CHUNK

@@ -169,6 +169,21 @@ static inline void cv_stream(double *to, const double *from, ptrdiff_t n)
         to[i] = from[i];
 }
 
+/* Copy n doubles; for the short runs of the kernels a loop is faster than the call that a compiler makes of it. */
+static inline void cv_copy(double *to, const double *from, ptrdiff_t n)
+{
+    ptrdiff_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 8 <= n; i += 8)
+        _mm512_storeu_pd(to + i, _mm512_loadu_pd(from + i));
+#elif defined(__AVX2__)
+    for (; i + 4 <= n; i += 4)
+        _mm256_storeu_pd(to + i, _mm256_loadu_pd(from + i));
+#endif
+    if (i < n)
+        memcpy(to + i, from + i, (size_t)(n - i) * sizeof(double));
+}
+
 static inline void cv_stream_end(void)
 {
 #if defined(__SSE2__) || defined(_M_X64)

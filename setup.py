@@ -70,6 +70,10 @@ def link_pxd_root():
 class BuildCore(build_ext):
     """Cythonize late (metadata and sdist commands never run Cython) and set the flags per level."""
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extensions(self):
         levels = self._usable_levels()
         self.extensions = [e for e in self.extensions if level_of(e) in levels]

@@ -12,10 +12,10 @@ _PUBLIC = {
     "NotPositiveDefiniteError": "errors",
     "NumericalWarning": "errors",
     "SphericalGaussian": "gaussian",
-    "divide": "gaussian",
+    "divide": "products",
     "load": "persistence",
     "match_moments": "gaussian",
-    "multiply": "gaussian",
+    "multiply": "products",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -11,7 +11,7 @@ d) `multiply` and `divide` look at the ndarrays directly: nine typed memoryviews
 cimport numpy as cnp
 from cpython.float cimport PyFloat_Check
 from libc.math cimport fabs
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int64_t
 
 from cavity._core.gaussian cimport (
     CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row,
@@ -165,11 +165,9 @@ cdef inline double *data(object a) noexcept:
     return <double *> cnp.PyArray_DATA(<cnp.ndarray> a)
 
 
-cdef inline bint apart(object a, object b) noexcept:
-    """Whether two plain arrays are the same memory or disjoint memory (anything but a partial overlap)."""
-    cdef uintptr_t p = <uintptr_t> data(a), q = <uintptr_t> data(b)
-    return (p == q and cnp.PyArray_SIZE(a) == cnp.PyArray_SIZE(b)) or (
-        p + cnp.PyArray_NBYTES(<cnp.ndarray> a) <= q or q + cnp.PyArray_NBYTES(<cnp.ndarray> b) <= p)
+cdef inline bint apart(double *a, double *b, Py_ssize_t n) noexcept:
+    """Whether two arrays of n doubles are the same or disjoint memory (anything but a partial overlap)."""
+    return a == b or a + n <= b or b + n <= a
 
 
 cdef inline bint fits(object tau, object rho, object gamma, object like_tau, object like_rho) noexcept:
@@ -187,12 +185,15 @@ cdef object floats(double sign, double t1, double r1, double g1, double t2, doub
 
 cdef object combine(double sign, object tau1, object rho1, object gamma1,
                     object tau2, object rho2, object gamma2, object out, Py_ssize_t d, Py_ssize_t total):
-    """(status, offending row, outputs), or None where the operands need broadcasting, casting or staging."""
+    """(status, offending row, outputs), or None where the operands need broadcasting, casting or staging.
+
+    `out` is given for d = 1 only.
+    """
     cdef Py_ssize_t n, offender = 0
-    cdef int status
+    cdef int status, i, j
     cdef bint stream
     cdef double *p[9]
-    cdef object tau, rho, gamma, a, b
+    cdef object tau, rho, gamma
     if not (plain(rho1) and plain(tau1) and fits(tau1, rho1, gamma1, tau1, rho1)
             and fits(tau2, rho2, gamma2, tau1, rho1)):
         return None
@@ -201,27 +202,24 @@ cdef object combine(double sign, object tau1, object rho1, object gamma1,
         rho = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(rho1), cnp.PyArray_DIMS(rho1), cnp.NPY_DOUBLE, 0)
         gamma = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(rho1), cnp.PyArray_DIMS(rho1), cnp.NPY_DOUBLE, 0)
         out = (tau, rho, gamma)
+    elif type(out) is tuple and len(<tuple> out) == 3:
+        tau, rho, gamma = <tuple> out
+        if not (fits(tau, rho, gamma, tau1, rho1) and cnp.PyArray_ISWRITEABLE(<cnp.ndarray> tau)
+                and cnp.PyArray_ISWRITEABLE(<cnp.ndarray> rho) and cnp.PyArray_ISWRITEABLE(<cnp.ndarray> gamma)):
+            return None
     else:
-        if type(out) is not tuple or len(out) != 3:
-            return None
-        tau, rho, gamma = out
-        if not fits(tau, rho, gamma, tau1, rho1) or data(tau) == data(rho) or data(tau) == data(gamma) or (
-                data(rho) == data(gamma)) or not (apart(tau, rho) and apart(tau, gamma) and apart(rho, gamma)):
-            return None
-        for a in (tau, rho, gamma):
-            if not cnp.PyArray_ISWRITEABLE(<cnp.ndarray> a):
-                return None
-            for b in (tau1, rho1, gamma1, tau2, rho2, gamma2):
-                if not apart(a, b):
-                    return None
+        return None
     n = cnp.PyArray_SIZE(rho1)
-    stream = max(n, total) >= STREAM_ROWS
-    if stream:
-        for a in (tau1, rho1, gamma1, tau2, rho2, gamma2):
-            stream = stream and data(a) != data(tau) and data(a) != data(rho) and data(a) != data(gamma)
     p[0], p[1], p[2] = data(tau1), data(rho1), data(gamma1)
     p[3], p[4], p[5] = data(tau2), data(rho2), data(gamma2)
     p[6], p[7], p[8] = data(tau), data(rho), data(gamma)
+    stream = max(n, total) >= STREAM_ROWS
+    if d == 1:
+        for i in range(6, 9):
+            for j in range(i):
+                if not apart(p[i], p[j], n) or (j > 5 and n > 0 and p[i] == p[j]):
+                    return None
+                stream = stream and p[i] != p[j]
     if n < RELEASE_GIL:
         status = rows(sign, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], n, d, stream, &offender)
     else:

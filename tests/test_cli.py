@@ -104,6 +104,7 @@ def test_the_same_numbers_as_the_library(run, tmp_path):
         ["--method", "adf"],
         ["--schedule", "parallel", "--threads", 2],
         ["--random-order", 3, "--damping", 0.8],
+        ["--power", 0.5],
     ):
         assert run("fit", "clutter", table, "--column", 2, *more)[0] == 0
 

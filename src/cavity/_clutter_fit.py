@@ -21,6 +21,7 @@ CHUNK = _kernel.chunk_rows
 LANES = _lane_kernel.lanes
 PATIENCE = 3  # sweeps without halving the change after which the double loop takes over; slower would outlast max_iter
 DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
+SAMPLE = 64  # points whose median is the working origin: anywhere among the data will do
 LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
 
 
@@ -61,13 +62,14 @@ class State:
     rho: float
     site_value: np.ndarray | None = None  # (N,): log of each scaled site at the posterior mean
     log_evidence: float = np.nan  # of the data, in working units
+    loo: np.ndarray | None = None  # (N,): after power EP, log densities under the posterior of the others
 
 
 def working_units(data, weight, clutter_variance, noise_variance, centre, prior_mean, prior_variance):
     """Choose origin and scale for data (N, d), or an origin per problem for (B, N, d), and return the model in them."""
     n = data.shape[-2]
-    sample = np.asarray(data[..., :: max(1, n // 512), :], dtype=np.float64)
-    origin = np.median(sample, axis=-2)
+    sample = np.asarray(data[..., :: max(1, n // SAMPLE), :], dtype=np.float64)
+    origin = np.median(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), axis=-1)
     scale = 2.0 ** -np.round(0.5 * np.log2(noise_variance))
     s, c, v0 = (variance * scale * scale for variance in (noise_variance, clutter_variance, prior_variance))
     centre, prior = (centre - origin) * scale, (prior_mean - origin) * scale
@@ -116,16 +118,19 @@ def assimilate(data, units, order=None):
     return state
 
 
+def present(state):
+    """Return what a state holds, by name."""
+    return {name: getattr(state, name) for name in State.__slots__ if getattr(state, name) is not None}
+
+
 def stack(states):
     """Put the states of B problems into one with a batch axis."""
-    names = ("site_tau", "site_rho", "tau", "rho", "site_value", "log_evidence")
-    return State(*(np.stack([getattr(state, name) for state in states]) for name in names))
+    return State(**{name: np.stack([getattr(state, name) for state in states]) for name in present(states[0])})
 
 
 def problem(state, b):
     """Return the state of problem b of a batch."""
-    names = ("site_tau", "site_rho", "tau", "rho", "site_value", "log_evidence")
-    return State(*(getattr(state, name)[b] for name in names))
+    return State(**{name: value[b] for name, value in present(state).items()})
 
 
 def assimilate_all(data, units, order, n_threads):
@@ -154,6 +159,8 @@ def update(data, units, state, n_threads):
 class Sweeper:
     """EP on one problem: the step that the iteration loop calls."""
 
+    patience = PATIENCE
+
     def __init__(self, data, units, schedule, order, rng, damping, threads):
         n, d = data.shape
         self.data, self.units, self.schedule = data, units, schedule
@@ -170,10 +177,14 @@ class Sweeper:
         elif self.improper:
             skipped = self._parallel()
         else:  # from the bare prior all sites would see a flat posterior: let the first rows go first
-            skipped = self._sequential(min(CHUNK, n)) + self._parallel()
+            skipped = self._start() + self._parallel()
         self.improper.append(skipped)
         change = moment_change(old_mean, old_variance, state.tau / state.rho, 1.0 / state.rho)
         return np.array([change / self.damping]), np.array([skipped == 0])
+
+    def _start(self):
+        """Visit the first rows, of any number of them."""
+        return self._sequential(min(CHUNK, self.data.shape[0]))
 
     def _sequential(self, n):
         """Visit the first n sites in order; return how many were skipped."""
@@ -262,6 +273,14 @@ class Sweeper:
         state.site_tau *= fraction
         state.site_rho *= fraction
         self.refresh()
+
+    def rescue(self, tol):
+        """Go on from where the sweeps got stuck; return status and changes."""
+        return double_loop(self, tol)
+
+    def finish(self):
+        """Set the site values and the log evidence."""
+        finish(self.data, self.units, self.state, self.threads)
 
 
 def double_loop(sweeper, tol):
@@ -375,25 +394,24 @@ def combine_evidence(units, tau, rho, sums):
     return sums + 0.5 * (d * np.log(units.prior_rho / rho) - units.prior_rho * distance2)
 
 
-def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_threads, callback):
+def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_threads, callback, kind=Sweeper):
     """EP on one problem: sweeps, then the double loop if they do not settle. Returns (state, status, trace)."""
     with Threads(n_threads) as threads:
-        sweeper = Sweeper(data, units, schedule, order, rng, damping, threads)
-        outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback)
+        sweeper = kind(data, units, schedule, order, rng, damping, threads)
+        patience = sweeper.patience / damping
+        outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=patience, callback=callback)
         status, changes, improper, newton = outcome.status[0], outcome.changes[:, 0], sweeper.improper, []
         if status == STUCK and schedule == "parallel":  # where it has gone is no place to continue from
-            sweeper = Sweeper(data, units, "sequential", None, None, damping, threads)
-            before = len(changes)
+            sweeper = kind(data, units, "sequential", None, None, damping, threads)
+            before, patience = len(changes), sweeper.patience / damping
             later = None if callback is None else lambda n_iter, change: callback(before + n_iter, change)
-            outcome = iterate(
-                sweeper.step, 1, max_iter=max_iter - before, tol=tol, patience=PATIENCE / damping, callback=later
-            )
+            outcome = iterate(sweeper.step, 1, max_iter=max_iter - before, tol=tol, patience=patience, callback=later)
             status = outcome.status[0]
             changes, improper = np.concatenate([changes, outcome.changes[:, 0]]), improper + sweeper.improper
         if status == STUCK:
-            status, newton = double_loop(sweeper, tol)
+            status, newton = sweeper.rescue(tol)
         sweeper.settle()
-        finish(data, units, sweeper.state, threads)
+        sweeper.finish()
     trace = {
         "change": np.concatenate([changes, newton]),
         "improper": np.concatenate([improper, np.zeros(len(newton), dtype=int)]).astype(int),

@@ -33,7 +33,7 @@ from ._clutter_fit import CHUNK, Sweeper
 from ._executors import spans
 from ._loop import STUCK
 
-BLOCK = 128  # sites evaluated together: their nodes fill the cache and outweigh NumPy's overhead
+BLOCK = 128  # sites evaluated together: enough to outweigh the overhead of calls, few enough for the cache
 CUT = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
 REACH = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are CUT nats
 NEXT = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
@@ -136,8 +136,8 @@ class _Cavities:
     near: np.ndarray  # whether the cavity is the narrower factor: then the anchor is delta, else 0
     anchor: np.ndarray
     from_delta: np.ndarray  # anchor - delta
-    inlier: np.ndarray  # log of the signal's and the clutter's part of t at the anchor, over the larger of the two
-    clutter: np.ndarray
+    inlier: np.ndarray  # log of the signal's part of t at the anchor, less that of the larger part
+    clutter: np.ndarray  # and the clutter's
 
     def take(self, index):
         """Return columns for the sites `index`."""
@@ -145,7 +145,7 @@ class _Cavities:
 
 
 def _cavities(s, power, gap, rho, delta):
-    """Return the cavities and log t at their anchors, less log B and rounded up to the larger part."""
+    """Return the cavities, and the log of the larger part of t at their anchors less log B."""
     v = 1.0 / rho
     k = power * v / s
     near = k < 1.0
@@ -206,8 +206,33 @@ def _radial(r, offset, c, d):
     return log_p, chi * ratio, rest
 
 
+def _integrate(c, d, s, power):
+    """Return log Z less the factor at the anchors, E[pi r a]/delta, P and D, as in the head of this file."""
+    site, left, width = _panels(c, d, s, power)
+    at, first = c.take(site), np.searchsorted(site, np.arange(len(c.v)))
+    offset = left[:, None] + width[:, None] * NODES
+    r = offset + at.anchor
+    log_h, pulled, rest = _radial(r, offset, at, d)
+    log_inlier = at.inlier - offset * (r + at.anchor) / (2.0 * s)
+    log_t = np.logaddexp(log_inlier, at.clutter)
+    log_h += power * log_t
+    top = np.maximum.reduceat(log_h.max(axis=1), first)
+    h = np.exp(log_h - top[site, None]) * (width[:, None] * WEIGHTS)
+    norm = np.add.reduceat(h.sum(axis=1), first)
+    signal, clutter = h * np.exp(log_inlier - log_t), h * np.exp(at.clutter - log_t)
+
+    def mean(values):
+        return np.add.reduceat(values.sum(axis=1), first) / norm
+
+    inward, wide = mean(signal * pulled), 1.0 + c.k
+    e = c.delta * ((1.0 + c.k * mean(clutter * pulled)) / wide)
+    to_mean = offset + np.where(c.near, c.k * c.delta * inward, -e)[site, None] + e[site, None] * rest  # r - e a
+    to_mean *= r / (at.v * d)
+    return top + np.log(norm), inward, mean(signal * to_mean), (1.0 + c.k * mean(clutter * to_mean)) / wide
+
+
 def match(model, power, d, base, rho, delta):
-    """The power of the sites that matches moments, for arrays of sites.
+    """The power of the sites that matches moments, for arrays of sites in working units.
 
     Parameters
     ----------
@@ -228,31 +253,11 @@ def match(model, power, d, base, rho, delta):
         F has precision rho and tau = pull (x - m) + rho m; the site is F^(1/alpha).
     """
     s = model[0]
-    c, log_t = _cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
-    site, left, width = _panels(c, d, s, power)
-    at, first = c.take(site), np.searchsorted(site, np.arange(len(rho)))
-    offset = left[:, None] + width[:, None] * NODES
-    r = offset + at.anchor
-    log_h, pulled, rest = _radial(r, offset, at, d)
-    exponent = at.inlier - offset * (r + at.anchor) / (2.0 * s)
-    log_likelihood = np.logaddexp(at.clutter, exponent)
-    log_h += power * log_likelihood
-    top = np.maximum.reduceat(log_h.max(axis=1), first)
-    h = np.exp(log_h - top[site, None]) * (width[:, None] * WEIGHTS)
-    norm = np.add.reduceat(h.sum(axis=1), first)
-    signal, clutter = h * np.exp(exponent - log_likelihood), h * np.exp(at.clutter - log_likelihood)
-
-    def mean(values):
-        return np.add.reduceat(values.sum(axis=1), first) / norm
-
-    inward, narrow = mean(signal * pulled), 1.0 + c.k
-    e = delta * ((1.0 + c.k * mean(clutter * pulled)) / narrow)
-    to_mean = offset + np.where(c.near, c.k * delta * inward, -e)[site, None] + e[site, None] * rest
-    to_mean *= r / (at.v * d)
-    shrink = (1.0 + c.k * mean(clutter * to_mean)) / narrow
-    scale = power / (s * shrink)
+    cavities, log_larger = _cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
+    log_norm, inward, precision, shrink = _integrate(cavities, d, s, power)
     log_b = model[3] - 0.5 * d * log(2 * pi) + base
-    return power * (log_b + log_t) + top + np.log(norm), scale * inward, scale * mean(signal * to_mean)
+    scale = power / (s * shrink)
+    return power * (log_b + log_larger) + log_norm, scale * inward, scale * precision
 
 
 # ---------------------------------------------------------------------------------------------- schedules
@@ -261,9 +266,11 @@ def match(model, power, d, base, rho, delta):
 class PowerSweeper(Sweeper):
     """Power EP on one problem: a Sweeper whose cavities lack the power alpha of a site."""
 
-    def __init__(self, *arguments, power):
-        super().__init__(*arguments)
+    def __init__(self, data, units, schedule, *arguments, power):
+        super().__init__(data, units, schedule, *arguments)
         self.power = power
+        # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
+        self.patience = 20 if schedule == "sequential" else 8
 
     def _match(self, part):
         """Return what the rows of a slice say: (points, cavity means, cavity precisions, proper, match of them)."""
@@ -280,7 +287,7 @@ class PowerSweeper(Sweeper):
         return x, mean, cavity_rho, proper, match(model, self.power, d, base, cavity_rho, distance)
 
     def _changes(self, part):
-        """Return the undamped changes of the sites of a slice, zero for those without a proper cavity, and their number."""
+        """Return the undamped changes of the sites of a slice, zero where a cavity is improper, and how many are."""
         x, mean, _, proper, (_, pull, rho) = self._match(part)
         tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - self.state.site_tau[part]
         rho = rho / self.power - self.state.site_rho[part]

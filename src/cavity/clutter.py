@@ -6,11 +6,13 @@ References
 """
 
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
 from . import _arrays, _clutter_fit
 from ._loop import CONVERGED, warn_unconverged
+from ._power import PowerSweeper
 from .gaussian import Gaussian, SphericalGaussian
 from .results import Posterior, table
 
@@ -80,6 +82,7 @@ class Clutter:
         schedule="sequential",
         order=None,
         damping=1.0,
+        power=1.0,
         max_iter=100,
         tol=1e-10,
         rng=None,
@@ -103,6 +106,9 @@ class Clutter:
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
         damping : float in (0, 1], default 1.0
             The fraction of each site change that is made; 1 is no damping.
+        power : float in (0, 1], default 1.0
+            For EP: the exponent alpha of power EP [P]_, 1 for EP itself. Each site then minimises an alpha-divergence;
+            as alpha falls to 0 the posterior becomes that of variational Bayes: narrower, and on one mode of several.
         max_iter : int, default 100
             Most sweeps.
         tol : float, default 1e-10
@@ -138,6 +144,16 @@ class Clutter:
         and a solution always exists; ``trace["double_loop"]`` counts its Newton steps. Memory: d + 2 doubles a point
         beyond the data.
 
+        With ``power < 1`` a site takes one-dimensional integrals by quadrature, in any dimension: about 200 to 500
+        microseconds in the sequential schedule, 20 to 60 in the parallel one (ordinary EP takes less than one for small
+        d). There is no double loop then: a fit whose change has not halved in 20/damping sweeps ends unconverged; a
+        smaller `damping` often helps. The cavity that `ClutterPosterior.loo_log_density` needs is that of ordinary EP;
+        where power EP leaves it improper, asking for it raises ValueError.
+
+        References
+        ----------
+        .. [P] Thomas Minka, "Power EP", Microsoft Research, MSR-TR-2004-149, 2004.
+
         Examples
         --------
         >>> import cavity, numpy as np
@@ -152,6 +168,7 @@ class Clutter:
         n = points.shape[-2]
         _arrays.choice(method, "method", ("ep", "adf"))
         _arrays.choice(schedule, "schedule", ("sequential", "parallel"))
+        power = _arrays.number(power, "power", low=0, high=1, closed_high=True)
         options = dict(
             order=_check_order(order, rng, n),
             rng=None if rng is None else _arrays.generator(rng),
@@ -161,10 +178,9 @@ class Clutter:
             n_threads=_arrays.integer(n_threads, "n_threads", low=1),
             callback=callback,
         )
-        if order is not None and schedule == "parallel":
-            raise ValueError("order has no meaning for schedule='parallel', which renews all sites at once")
-        if method == "adf" and (schedule == "parallel" or damping != 1.0):
-            raise ValueError("method='adf' sees each point once: schedule='parallel' and damping have no meaning")
+        _check_combination(method, schedule, order, options["damping"], power)
+        if power != 1:
+            options["kind"] = partial(PowerSweeper, power=power)
         units = self._units(points)
         if method == "adf":
             return self._filter(data, points, units, options)
@@ -208,13 +224,22 @@ class Clutter:
 
     def _fit_batch(self, data, units, schedule, options):
         """EP on a batch: side by side in SIMD lanes if that applies, else one problem after the other on threads."""
-        if data.shape[2] == 1 and schedule == "sequential":
+        if data.shape[2] == 1 and schedule == "sequential" and "kind" not in options:
             state, status, n_iter, trace = _clutter_fit.fit_lanes(data, units, **options)
         else:
             state, status, n_iter, trace = _clutter_fit.fit_each(data, units, schedule=schedule, **options)
         last = trace["change"][n_iter - 1, np.arange(len(data))]
         warn_unconverged(status, last, options["tol"], options["max_iter"], stacklevel=4)
         return _posterior(self, False, units, state, status, n_iter, trace, "ep")
+
+
+def _check_combination(method, schedule, order, damping, power):
+    if order is not None and schedule == "parallel":
+        raise ValueError("order has no meaning for schedule='parallel', which renews all sites at once")
+    if method == "adf" and power != 1:
+        raise ValueError(f"power must be 1 for method='adf', which has no power EP, got {power!r}")
+    if method == "adf" and (schedule == "parallel" or damping != 1):
+        raise ValueError("method='adf' sees each point once: schedule='parallel' and damping have no meaning")
 
 
 def _check_order(order, rng, n):
@@ -351,6 +376,9 @@ class ClutterPosterior(Posterior):
         After ADF it is an approximation from the sites as they were when each point came by.
         """
         state = self._state
+        if state.loo is not None:
+            self._check_cavities("loo_log_density")
+            return state.loo + self._units.log_jacobian
         rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
         cavity_rho = rho - state.site_rho
         self._check_cavities("loo_log_density")
@@ -397,8 +425,10 @@ class ClutterPosterior(Posterior):
         return self._evaluate(x, False)[0] + self._units.log_jacobian
 
     def _check_cavities(self, name):
-        """ADF does not look back: a site may be more precise than the posterior ends up."""
+        """ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it."""
         if not np.all(np.asarray(self._state.rho)[..., None] > self._state.site_rho):
+            if self._state.loo is not None:
+                raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
             raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _evaluate(self, x, fitted):
@@ -444,7 +474,7 @@ class ClutterPosterior(Posterior):
     def to_arrays(self):
         """Return named arrays and JSON-able settings that hold all of the posterior."""
         state, units = self._state, self._units
-        arrays = {f"state_{name}": np.asarray(getattr(state, name)) for name in _clutter_fit.State.__slots__}
+        arrays = {f"state_{name}": np.asarray(value) for name, value in _clutter_fit.present(state).items()}
         arrays |= {f"units_{name}": np.asarray(getattr(units, name)) for name in _clutter_fit.Units.__slots__}
         arrays |= {f"trace_{name}": value for name, value in self.trace.items()}
         for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status"):

@@ -52,6 +52,7 @@ def add(models):
     fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
     fit.add_argument("--random-order", type=int, metavar="SEED", help="visit the points in random order")
     fit.add_argument("--damping", type=float, default=1.0)
+    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in (0, 1]; 1 is EP")
     fit.add_argument("--max-iter", type=int, default=100)
     fit.add_argument("--tol", type=float, default=1e-10)
     fit.add_argument("--threads", type=int, default=1)
@@ -79,6 +80,7 @@ def run(options):
         method=options.method,
         schedule=options.schedule,
         damping=options.damping,
+        power=options.power,
         max_iter=options.max_iter,
         tol=options.tol,
         n_threads=options.threads,

@@ -198,3 +198,10 @@ def test_usage(run):
     assert run()[0] == 2
     assert run("fit", "nonsense")[0] == 2
     assert "--clutter-weight" in run("fit", "clutter", "--help")[1]
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    command = f"{sys.executable} -m cavity fit clutter newcomb --output {tmp_path / 'a.npz'} | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert (tmp_path / "a.npz").exists()

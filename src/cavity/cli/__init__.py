@@ -1,6 +1,7 @@
 """The command line: `cavity fit MODEL DATA`. One file per model; reading, saving and plotting are shared."""
 
 import argparse
+import os
 import sys
 import warnings
 
@@ -28,7 +29,12 @@ def main(arguments=None):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
-            return options.run(options)
+            status = options.run(options)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, TypeError, OverflowError, OSError, ImportError) as error:
         print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -88,15 +88,15 @@ def run(options):
     )
     seconds = time.perf_counter() - started
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
-    print("\n".join(report(table, settings, posterior, probability, seconds)))
+    lines = list(report(table, settings, posterior, probability, seconds))
     if options.output is not None:
         posterior.save(options.output)
-        print(f"  saved            {options.output}")
+        lines.append(f"  saved            {options.output}")
     if options.plot is not None:
-        clutter_figure(
-            options.plot, posterior, table.values, probability, table.name, table.columns, table.about.get("unit")
-        )
-        print(f"  plot             {options.plot}")
+        names = table.name, table.columns, table.about.get("unit")
+        clutter_figure(options.plot, posterior, table.values, probability, *names)
+        lines.append(f"  plot             {options.plot}")
+    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 
 

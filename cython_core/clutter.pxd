@@ -82,21 +82,21 @@ cdef inline Site match(
     return site
 
 
-cdef inline double log_odds(
-    Clutter *model, double d, double base, double rho, double inv, double distance2,
+cdef inline double signal_exponent(
+    Clutter *model, double d, double rho, double inv, double distance2,
 ) noexcept nogil:
-    """log((1 - r)/r): how much likelier clutter is; arguments as for match."""
+    """-log N(x; m, S I) less d/2 log(2 pi); arguments as for match. The log odds of clutter are base plus this."""
     cdef double k = 1.0 + model.noise * rho
-    return base + 0.5 * (distance2 * (rho * (rho * inv)) + d * cv_log_normal(k * (k * inv)))
+    return 0.5 * (distance2 * (rho * (rho * inv)) + d * cv_log_normal(k * (k * inv)))
 
 
-cdef inline double log_normaliser(
-    Clutter *model, double d, double base, double odds,
-) noexcept nogil:
-    """log Z by log-sum-exp: nothing underflows at 300 sigma. odds from log_odds."""
-    cdef double log_clutter = base + model.log_inlier - d * HALF_LOG_2PI
-    cdef double gap = -fabs(odds)
-    return (log_clutter if odds > 0.0 else log_clutter - odds) + cv_log(1.0 + cv_exp(gap))
+cdef inline double log_normaliser(Clutter *model, double d, double base, double exponent) noexcept nogil:
+    """log Z by log-sum-exp: nothing underflows at 300 sigma. Arguments from base_odds and signal_exponent.
+
+    The larger term stands alone, so that a point far from the clutter keeps the digits of its signal term.
+    """
+    cdef double larger = base if base + exponent > 0.0 else -exponent
+    return model.log_inlier - d * HALF_LOG_2PI + (larger + cv_log(1.0 + cv_exp(-fabs(base + exponent))))
 
 
 cdef inline double log_site_value(
@@ -119,8 +119,9 @@ cdef inline Density density(
     """All three from squared distances: |x - c0|^2, |x - m|^2, and shift2 as in log_site_value; inv as for match."""
     cdef Density result
     cdef double base = base_odds(model, d, from_centre)
-    result.odds = log_odds(model, d, base, cavity_rho, inv, distance2)
-    result.log_z = log_normaliser(model, d, base, result.odds)
+    cdef double exponent = signal_exponent(model, d, cavity_rho, inv, distance2)
+    result.odds = base + exponent
+    result.log_z = log_normaliser(model, d, base, exponent)
     result.value = log_site_value(
         result.log_z, d, cavity_rho, rho * ((1.0 + model.noise * cavity_rho) * inv), shift2)
     return result

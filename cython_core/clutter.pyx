@@ -8,13 +8,14 @@ b) `sweep` visits sites one after the other: a chain of latencies (division, exp
 c) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS
    rows and combined by the caller in that order.
 d) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
-   nothing is ever clamped. The caller sees to it that sweeps that count any do not pass for converged.
+   nothing is clamped. The caller sees to it that sweeps that count any do not pass for converged.
 """
 
 from libc.stdint cimport int64_t
 
 from cavity._core.clutter cimport (
-    CHUNK_ROWS, Clutter, Density, Site, base_odds, density, log_normaliser, log_odds, log_site_value, match, unpack,
+    CHUNK_ROWS, Clutter, Density, Site, base_odds, density, log_normaliser, log_site_value, match, signal_exponent,
+    unpack,
 )
 from cavity._core.simd cimport cv_sum, cv_sum_squares
 
@@ -202,7 +203,7 @@ cdef void filter_rows(
         base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
         distance2 = from_cavity2(row, origin, scale, tau, mine, v, d)
         site = match(model, <double> d, base, rho, inv, distance2)
-        z = log_normaliser(model, <double> d, base, log_odds(model, <double> d, base, rho, inv, distance2))
+        z = log_normaliser(model, <double> d, base, signal_exponent(model, <double> d, rho, inv, distance2))
         move(site, row, origin, scale, v, 1.0, tau, mine, d)
         new_rho = rho + site.rho
         new_v = 1.0 / new_rho

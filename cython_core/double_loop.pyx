@@ -6,8 +6,8 @@
 EP's fixed points are the stationary points of F(mu) = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_0'mu over the mean
 parameters mu of q, where A_i* is the conjugate of A_i(lambda) = log of the integral of p(x_i | theta) exp(lambda'phi).
 p(x | theta) tends to a constant far out, so A_i blows up where a cavity turns flat: every A_i* has its maximiser, a
-proper cavity, at every mu, and F grows without bound at the edges (variance to 0 or infinity, mean to infinity). A
-minimum with all cavities proper therefore always exists; EP sweeps may still not be attracted by it.
+proper cavity, at every mu (in float64 as long as its precision is in range), and F grows without bound at the edges
+(variance to 0 or infinity, mean to infinity). A minimum with all cavities proper therefore always exists; EP sweeps may still not be attracted by it.
 
 Everything is in coordinates y = theta - mean(q), with statistics (y, -|y|^2/2) and natural parameters (t, rho). The
 cavity of point x lies on the line from the mean through x, so its two unknowns are t, rho times the position on that
@@ -17,7 +17,7 @@ statistics along the line, whose inverses sum to the Hessian of F that the calle
 
 from libc.math cimport fabs, isfinite, sqrt
 
-from cavity._core.clutter cimport HALF_LOG_2PI, Clutter, base_odds, log_normaliser, log_odds, unpack
+from cavity._core.clutter cimport HALF_LOG_2PI, Clutter, base_odds, log_normaliser, signal_exponent, unpack
 from cavity._core.simd cimport cv_exp, cv_log
 
 cdef enum:
@@ -38,12 +38,13 @@ cdef Tilted tilt(Clutter *model, double d, double base, double place, double t, 
     cdef double q = 1.0 / (1.0 + model.noise * rho)
     cdef double inv = v * q
     cdef double distance = place - u0
-    cdef double odds = log_odds(model, d, base, rho, inv, distance * distance)
+    cdef double exponent = signal_exponent(model, d, rho, inv, distance * distance)
+    cdef double odds = base + exponent
     cdef double r = 1.0 / (1.0 + cv_exp(odds))
     cdef double w = r * cv_exp(odds) if odds < 0.0 else 1.0 - r
     cdef double u1 = u0 + q * distance, v1 = model.noise * q
     cdef double s0 = u0 * u0 + d * v, s1 = u1 * u1 + d * v1   # E |y|^2 of the two components
-    out.log_partition = (log_normaliser(model, d, base, odds) + 0.5 * t * u0
+    out.log_partition = (log_normaliser(model, d, base, exponent) + 0.5 * t * u0
                          - d * (0.5 * cv_log(rho) - HALF_LOG_2PI))
     out.mean = w * u0 + r * u1
     out.second = w * s0 + r * s1
@@ -127,7 +128,9 @@ def moments(const double[::1] model,
             for j in range(d):           # a point at the mean: any direction will do
                 line[j] = line[j] / place if place > 0.0 else (1.0 if j == 0 else 0.0)
                 t += (cavity_tau[i, j] - rho * mean[j]) * line[j]
-            failed += not solve(&setting, <double> d, base, place, v, &t, &rho, &tilted)
+            if not solve(&setting, <double> d, base, place, v, &t, &rho, &tilted):
+                failed += 1              # beyond float64: leave a cavity from which another mean can start
+                t, rho = 0.0, 1.0 / v
             cavity_rho[i] = rho
             for j in range(d):
                 cavity_tau[i, j] = t * line[j] + rho * mean[j]

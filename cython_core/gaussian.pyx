@@ -14,9 +14,9 @@ from libc.math cimport fabs
 from libc.stdint cimport int64_t
 
 from cavity._core.gaussian cimport (
-    CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row,
+    CHUNK, Row, combine_one, divide_row, log_value, multiply_row,
 )
-from cavity._core.simd cimport cv_copy, cv_log_normal, cv_stream, cv_stream_end, cv_sum
+from cavity._core.simd cimport cv_copy, cv_stream, cv_stream_end, cv_sum
 from cavity._core.types cimport OK
 
 cnp.import_array()
@@ -255,8 +255,9 @@ def combine_spherical(double sign, tau1, rho1, gamma1, tau2, rho2, gamma2):
     return combine(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, None, cnp.PyArray_DIM(tau1, 1), 0)
 
 
-# Products along an axis. All factors are evaluated at the mean of the product: log_scale = sum log f_i(mean)
-# + d/2 log(2 pi/|rho|). No intermediate product is formed, so improper factors that nearly cancel do no harm.
+# Products along an axis. All factors are evaluated at one place among them, sum sign(rho) tau/sum |rho| (the mean, if
+# all are proper), and the product's log scale is what makes up for its own value there. No intermediate product is
+# formed, so factors that cancel in between do no harm; only cancellation in the whole product shows.
 
 cdef inline double summed(const double *x, Py_ssize_t stride, Py_ssize_t n) noexcept nogil:
     """Sum of n numbers `stride` apart."""
@@ -281,12 +282,12 @@ cdef inline bint tame(const double *tau, double rho, Py_ssize_t d) noexcept nogi
 cdef int product(
     const double *tau, const double *rho, const double *gamma,   # in  (n, d), (n,), (n,)
     double *tau_out, double *rho_out, double *gamma_out,         # out (d,), scalars
-    double *mean,                                                # scratch (d,)
+    double *place,                                               # scratch (d,)
     Py_ssize_t n, Py_ssize_t d,
 ) noexcept nogil:
     """Product of n factors."""
     cdef Py_ssize_t i, j
-    cdef double r = cv_sum(rho, n), g = 0.0
+    cdef double r = cv_sum(rho, n), g = 0.0, size = 0.0
     cdef bint good = True
     cdef int status = OK
     for j in range(d):
@@ -295,11 +296,17 @@ cdef int product(
         good = good and tame(tau + i * d, rho[i], d)
     if good and (r == 0.0 or tame(tau_out, r, d)):
         for j in range(d):
-            mean[j] = tau_out[j] / r if r != 0.0 else 0.0
+            place[j] = 0.0
+            for i in range(n):
+                place[j] += tau[i * d + j] if rho[i] > 0.0 else (-tau[i * d + j] if rho[i] < 0.0 else 0.0)
         for i in range(n):
-            g += log_value(mean, tau + i * d, rho[i], gamma[i], d)
+            size += fabs(rho[i])
+        for j in range(d):
+            place[j] = place[j] / size if size > 0.0 else 0.0
+        for i in range(n):
+            g += log_value(place, tau + i * d, rho[i], gamma[i], d)
         rho_out[0] = r
-        gamma_out[0] = g - 0.5 * d * (cv_log_normal(fabs(r)) - LOG_2PI) if r != 0.0 else g
+        gamma_out[0] = g - log_value(place, tau_out, r, 0.0, d)
         return OK
     for j in range(d):                   # extreme or point-mass factors: one after the other
         tau_out[j] = 0.0
@@ -318,7 +325,7 @@ def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
          double[:, ::1] tau_out,         # out (B, d)
          double[::1] rho_out,            # out (B,)
          double[::1] gamma_out,          # out (B,)
-         double[::1] mean):              # scratch (d,)
+         double[::1] place):             # scratch (d,)
     """Products over n, for each of B rows: (status, first bad row)."""
     cdef Py_ssize_t b = 0, n = tau.shape[1], d = tau.shape[2]
     cdef int status = OK
@@ -330,7 +337,7 @@ def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
     with nogil:
         for b in range(tau.shape[0]):
             status = product(&tau[b, 0, 0], &rho[b, 0], &gamma[b, 0], &tau_out[b, 0], &rho_out[b],
-                             &gamma_out[b], &mean[0], n, d)
+                             &gamma_out[b], &place[0], n, d)
             if status != OK:
                 break
     return status, b

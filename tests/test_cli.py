@@ -172,7 +172,7 @@ def test_bad_arrays_and_bytes(run, tmp_path):
     [
         (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
         (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
-        (["--damping", 0], "damping must be in (0, 1], got 0.0"),
+        (["--damping", 0], "damping must be in [0.01, 1], got 0.0"),
         (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
         (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
         (["--random-order", -1], "rng must be a seed"),

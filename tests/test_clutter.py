@@ -605,7 +605,7 @@ BAD_FITS = [
     (dict(order=[0, 1]), ValueError, r"order must be a permutation of range\(3\), got dtype int64 and shape \(2,\)"),
     (dict(order=[0, 1, 1]), ValueError, "order must hold each of 0..2 once"),
     (dict(order=[0, 1, 2], schedule="parallel"), ValueError, "order has no meaning for schedule='parallel'"),
-    (dict(damping=0.0), ValueError, r"damping must be in \(0, 1\], got 0.0"),
+    (dict(damping=0.0), ValueError, r"damping must be in \[0.01, 1\], got 0.0"),
     (dict(damping="x"), TypeError, "damping must be a number, got 'x'"),
     (dict(max_iter=0), ValueError, "max_iter must be at least 1, got 0"),
     (dict(max_iter=2.5), TypeError, "max_iter must be an integer, got 2.5"),
@@ -675,3 +675,62 @@ def test_bad_points_for_a_posterior():
         Clutter().fit(np.ones((4, 2))).update(np.ones((4, 3)))
     with pytest.raises(ValueError, match="x must be points of dimension 2"):
         Clutter().fit(np.ones((4, 2))).log_density(np.ones((4, 3)))
+
+
+# ---------------------------------------------------------------------------------------------- found by attack
+
+
+@pytest.mark.parametrize("far", [1e4, 1e8, 1e10])
+def test_evidence_of_points_far_from_the_clutter(far):
+    """The signal term must not be computed as a difference from the clutter's."""
+    z = np.round(np.random.default_rng(0).standard_normal(100) * 2.0**10) / 2.0**10
+    near = Clutter(clutter_weight=0.5, clutter_mean=-1e3).fit(z)
+    moved = Clutter(prior_mean=far).fit(far + z)
+    for one, other in ((near, moved), (near, Clutter(prior_mean=far).fit(far + z, schedule="parallel"))):
+        assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-10)
+        np.testing.assert_allclose(one.loo_log_density, other.loo_log_density, rtol=1e-7)
+
+
+def test_an_improper_posterior_is_settled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        hard = [
+            Clutter(clutter_weight=0.7, clutter_variance=0.5, prior_variance=1000.0).fit(
+                [-24.0, 33.0, -27.0], damping=0.5
+            ),
+            Clutter(clutter_weight=0.3, clutter_variance=0.5920447, prior_variance=98.10556).fit(
+                [6.59798308, -6.71417538], schedule="parallel", max_iter=3
+            ),
+            Clutter(clutter_weight=0.7, clutter_variance=0.257, prior_variance=515122.0).fit(
+                [[-16.223], [6.829], [-3.837]], schedule="parallel"
+            ),
+        ]
+    for posterior in hard:
+        assert np.all(posterior.variance > 0)
+        assert np.isfinite(posterior.log_evidence)
+        assert np.isfinite(posterior.loo_log_density).all()
+
+
+def test_origin_is_among_the_data():
+    rng = np.random.default_rng(0)
+    signal, clutter = rng.standard_normal(40) + 3, 1e10 * (1 + rng.random(40))
+    model = Clutter(clutter_variance=1e20)
+    fits = [model.fit(np.r_[signal, clutter[:n]]) for n in (40, 38)]
+    assert fits[0].mean == pytest.approx(fits[1].mean, abs=1e-9)
+
+
+def test_tol_zero_stays_at_the_fixed_point():
+    x = [-8.194099656011558, -6.514171909737703, 7.324393207508331]
+    base = Clutter().fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert Clutter().fit(x, tol=0).mean == pytest.approx(base.mean, rel=1e-8)
+
+
+def test_far_new_points_are_refused():
+    posterior = Clutter().fit(X)
+    for call in (posterior.log_density, posterior.update, lambda x: posterior.clutter_probability(x, fitted=False)):
+        with pytest.raises(ValueError, match="x must be within 1e.100 noise standard deviations of the fitted data"):
+            call([1e160])
+    with pytest.raises(ValueError, match="noise_variance must be between 1e-290 and 1e290"):
+        Clutter(noise_variance=1e-310, clutter_variance=1e-309, prior_variance=1e-308).fit(X)

@@ -554,3 +554,47 @@ def test_match_moments_far_from_zero_and_in_batches():
 
 def test_log_2pi():
     assert float(mp.log(2 * mp.pi)) == _algebra.LOG_2PI
+
+
+# ---------------------------------------------------------------------------------------------- found by attack
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-10, 1e-14])
+def test_prod_of_factors_that_nearly_cancel(epsilon):
+    g = Gaussian([1.0, 1.0], [1.0, -1 + epsilon])
+    pair = g[0] * g[1]
+    assert g.prod().log_scale == pytest.approx(pair.log_scale, rel=1e-12)
+
+
+def test_match_moments_without_weight():
+    dropped = cavity.match_moments([-INF, 0.0], [1e20, 1.0], [1.0, 1.0])
+    assert (dropped.mean, dropped.variance) == (1.0, 1.0)
+    assert cavity.match_moments([-800.0, 0.0], [1e20, 1.0], [1.0, 1.0]).mean == pytest.approx(1.0)
+    with pytest.raises(OverflowError, match="variance of the mixture"):
+        cavity.match_moments([0.0, 0.0], [-1e200, 1e200], [1.0, 1.0])
+
+
+def test_observe_at_the_ends_of_the_range():
+    with pytest.raises(OverflowError, match="observe"):
+        Gaussian(0.0, 1.0).observe(1.0, a=1e200, variance=1.0)
+    with pytest.raises(OverflowError, match="observe"):
+        Gaussian(0.0, 1.0).observe(1.0, variance=1e-320)
+    posterior, _ = Gaussian(0.0, 1e-110).observe(1.0, a=1e-200, variance=1e-300)
+    assert posterior.mean == pytest.approx(1e200, rel=1e-9)
+    assert Gaussian(0.0, 1e-200).observe(1e200, variance=1.0)[1] == pytest.approx(-5e199, rel=1e-12)
+
+
+def test_an_error_in_place_names_the_row_once():
+    n = 300
+    arrays = [np.zeros(n), np.ones(n), np.zeros(n), np.zeros(n), np.ones(n), np.zeros(n)]
+    arrays[1][200] = arrays[4][200] = 1.5e308
+    with pytest.raises(OverflowError, match="element 200"):
+        cavity.multiply(*arrays, out=tuple(arrays[:3]))
+    assert set(arrays[1][:128]) == {2.0}
+    assert set(arrays[1][256:]) == {1.0}
+
+
+def test_a_power_that_underflows_is_flat():
+    g = Gaussian(1e-150, 1e-200) ** 1e-200
+    assert g.rho == 0.0
+    assert g.log_scale == pytest.approx(1e-200 * Gaussian(1e-150, 1e-200).logpdf(0.0), rel=1e-12)

@@ -92,8 +92,8 @@ class Algebra:
 
         Notes
         -----
-        All factors are evaluated at the mean of the product, so that improper factors which nearly cancel in
-        between cost no digits.
+        All factors are evaluated at one place among them and no intermediate product is formed, so that improper
+        factors which nearly cancel in between cost no digits.
         """
         tau, rho, gamma = self._parts()
         ndim = rho.ndim
@@ -129,6 +129,9 @@ class Algebra:
             new_tau = p[..., None] * tau
             scaled = (p != 0) & (rho != 0) & ~point
             new_gamma = np.where(p == 0, 0.0, p * gamma) + np.where(scaled, log_terms, 0.0)
+            # a precision that underflows leaves a flat factor, whose log scale is the log value at 0
+            at_zero = log_value(np.zeros(d), tau, np.where(point, 1.0, rho), gamma)
+            new_gamma = np.where(scaled & (new_rho == 0), p * at_zero, new_gamma)
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("power: the natural parameters leave the range of float64; rescale the variable")
         if not np.all(np.isfinite(new_gamma) | ~np.isfinite(gamma)):
@@ -247,11 +250,15 @@ class Algebra:
         a, b, y = _arrays.finite_array(a, "a"), self._vectors(b, "b"), self._vectors(y, "y")
         point, d = np.isinf(rho), tau.shape[-1]
         mean = np.where(point[..., None], tau, tau / np.where(point, 1.0, rho)[..., None])
-        residual = y - (a[..., None] * mean + b)
-        total = noise + a * a / rho
-        log_evidence = -0.5 * (d * (LOG_2PI + np.log(total)) + np.sum(residual**2, axis=-1) / total)
-        new_rho = rho + a * a / noise
-        new_tau = np.where(point[..., None], tau, tau + (a / noise)[..., None] * (y - b))
+        with np.errstate(over="ignore", invalid="ignore"):
+            residual = y - (a[..., None] * mean + b)
+            total = noise + (a / rho) * a
+            distance2 = np.sum(residual * (residual / total[..., None]), axis=-1)
+            log_evidence = -0.5 * (d * (LOG_2PI + np.log(total)) + distance2)
+            new_rho = rho + a * (a / noise)
+            new_tau = np.where(point[..., None], tau, tau + (a / noise)[..., None] * (y - b))
+        if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
+            raise OverflowError("observe: the natural parameters leave the range of float64; rescale the variable")
         return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), plain(log_evidence)
 
     def __getitem__(self, index):

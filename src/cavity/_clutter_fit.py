@@ -21,7 +21,7 @@ CHUNK = _kernel.chunk_rows
 LANES = _lane_kernel.lanes
 PATIENCE = 3  # sweeps without halving the change after which the double loop takes over; slower would outlast max_iter
 DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
-SAMPLE = 64  # points whose median is the working origin: anywhere among the data will do
+SAMPLE = 64  # points whose median is the working origin: near most of the data will do
 LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
 
 
@@ -69,7 +69,11 @@ def working_units(data, weight, clutter_variance, noise_variance, centre, prior_
     """Choose origin and scale for data (N, d), or an origin per problem for (B, N, d), and return the model in them."""
     n = data.shape[-2]
     sample = np.asarray(data[..., :: max(1, n // SAMPLE), :], dtype=np.float64)
-    origin = np.median(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), axis=-1)
+    middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
+    ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
+    origin = np.ascontiguousarray(ordered[..., middle])
+    if not 1e-290 < noise_variance < 1e290:
+        raise ValueError(f"noise_variance must be between 1e-290 and 1e290, got {noise_variance!r}; rescale the data")
     scale = 2.0 ** -np.round(0.5 * np.log2(noise_variance))
     s, c, v0 = (variance * scale * scale for variance in (noise_variance, clutter_variance, prior_variance))
     centre, prior = (centre - origin) * scale, (prior_mean - origin) * scale
@@ -121,6 +125,15 @@ def assimilate(data, units, order=None):
 def present(state):
     """Return what a state holds, by name."""
     return {name: getattr(state, name) for name in State.__slots__ if getattr(state, name) is not None}
+
+
+def check_reach(data, units):
+    """Raise ValueError for points so far away that squares of their distance overflow."""
+    if (
+        not np.max(np.abs((np.asarray(data, dtype=np.float64) - np.expand_dims(units.origin, -2)) * units.scale))
+        < LARGEST
+    ):
+        raise ValueError(f"x must be within {LARGEST:g} noise standard deviations of the fitted data")
 
 
 def stack(states):
@@ -257,7 +270,7 @@ class Sweeper:
 
     def settle(self):
         """Make all cavities proper if they are not; return whether that changed anything."""
-        top = self.refresh()
+        top = max(self.refresh(), 0.0)  # the posterior itself has to be proper, whatever the sites
         if self.state.rho <= top:
             self.make_proper(top)
             return True
@@ -401,7 +414,9 @@ def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_thre
         patience = sweeper.patience / damping
         outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=patience, callback=callback)
         status, changes, improper, newton = outcome.status[0], outcome.changes[:, 0], sweeper.improper, []
-        if status == STUCK and schedule == "parallel":  # where it has gone is no place to continue from
+        if (
+            status == STUCK and schedule == "parallel" and len(changes) < max_iter
+        ):  # where it has gone is no place to continue from
             sweeper = kind(data, units, "sequential", None, None, damping, threads)
             before, patience = len(changes), sweeper.patience / damping
             later = None if callback is None else lambda n_iter, change: callback(before + n_iter, change)
@@ -410,7 +425,8 @@ def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_thre
             changes, improper = np.concatenate([changes, outcome.changes[:, 0]]), improper + sweeper.improper
         if status == STUCK:
             status, newton = sweeper.rescue(tol)
-        sweeper.settle()
+        if sweeper.settle() and status == CONVERGED:
+            status = STUCK
         sweeper.finish()
     trace = {
         "change": np.concatenate([changes, newton]),
@@ -540,10 +556,11 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
             single = sweeper.problem(b, data)
             status[b], newton[b] = double_loop(single, tol)
             sweeper.replace(b, single.state)
-        largest = sweeper.site_rho.max(axis=1)
+        largest = np.maximum(sweeper.site_rho.max(axis=1), 0.0)
         for b in np.flatnonzero((sweeper.rho <= largest).ravel()[: sweeper.size]):
             single = sweeper.problem(b, data)
-            single.settle()
+            if single.settle() and status[b] == CONVERGED:
+                status[b] = STUCK
             sweeper.replace(b, single.state)
         state = sweeper.state()
     improper = np.array(sweeper.improper).reshape(-1, sweeper.size)

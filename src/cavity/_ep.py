@@ -10,6 +10,8 @@ import numpy as np
 
 SMALLEST_CURVATURE = 1e-3  # of the convex part: bounds Newton steps where the free energy is flat or not convex
 
+SMALLEST_START = 1e-30  # of the prior variance: where the search for a starting point gives up
+
 
 def moment_change(old_mean, old_variance, mean, variance):
     """Largest change of a spherical posterior's moments: means in standard deviations, variances relative."""
@@ -49,6 +51,9 @@ def minimise_free_energy(moments, prior_tau, prior_rho, n_sites, *, max_iter, to
         return total + entropy_term - prior_term, gradient, hessian
 
     value, gradient, convex = evaluate(mean, variance)
+    while not np.isfinite(value) and variance > SMALLEST_START / prior_rho:
+        variance *= 0.01  # so vague a prior wants cavities flatter than float64 can hold: start from less
+        value, gradient, convex = evaluate(mean, variance)
     changes = [] if np.isfinite(value) else [np.inf]
     for _ in range(max_iter if np.isfinite(value) else 0):
         change = np.max(np.abs(gradient[:d])) * np.sqrt(variance), abs(gradient[d]) * variance

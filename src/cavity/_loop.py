@@ -12,6 +12,8 @@ from .errors import ConvergenceWarning
 
 CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
 
+ROUNDING = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -20,7 +22,6 @@ class Outcome:
     status: np.ndarray
     n_iter: np.ndarray
     changes: np.ndarray
-    stopped: bool
 
 
 def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
@@ -36,7 +37,7 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     tol : float
         A problem has converged when its change in a complete sweep is at most tol.
     patience : float
-        A problem is stuck when its smallest change has not halved in that many sweeps.
+        A problem is stuck when its smallest change has not halved in that many sweeps and is above rounding.
     callback : callable, optional
         Called as callback(n_iter, change) after each sweep with the largest change; a true result stops the loop.
     """
@@ -55,12 +56,12 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
         waited = np.where(halved, 0, waited + 1)
         done = (change <= tol) & complete
         status[active & done] = CONVERGED
-        status[active & ~done & (waited >= patience)] = STUCK
+        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING))] = STUCK
         active = status == MAX_ITER
         if callback is not None and callback(len(changes), float(change.max())):
             stopped = True
             status[active] = STOPPED
-    return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems), stopped)
+    return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 
 def warn_unconverged(status, change, tol, max_iter, stacklevel=3):

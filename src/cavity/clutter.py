@@ -104,13 +104,13 @@ class Clutter:
             points, of which schedules and orders may find different ones; the largest log evidence is then the best.
         order : None, "random" or array_like (N,), default None
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
-        damping : float in (0, 1], default 1.0
+        damping : float in [0.01, 1], default 1.0
             The fraction of each site change that is made; 1 is no damping.
         power : float in (0, 1], default 1.0
             For EP: the exponent alpha of power EP [P]_, 1 for EP itself. Each site then minimises an alpha-divergence;
             as alpha falls to 0 the posterior becomes that of variational Bayes: narrower, and on one mode of several.
         max_iter : int, default 100
-            Most sweeps.
+            Most sweeps. Newton steps of the double loop, at most 100, come on top.
         tol : float, default 1e-10
             Stopping rule: a sweep moves the posterior mean by at most tol posterior standard deviations and the
             variance by at most the relative amount tol (both divided by `damping`).
@@ -119,7 +119,7 @@ class Clutter:
         n_threads : int, default 1
             Threads for batches and for the parallel schedule; the result has the same bits for any number.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep; a true result stops the fit.
+            Called as callback(n_iter, change) after each sweep (not for Newton steps); a true result stops the fit.
 
         Returns
         -------
@@ -172,7 +172,7 @@ class Clutter:
         options = dict(
             order=_check_order(order, rng, n),
             rng=None if rng is None else _arrays.generator(rng),
-            damping=_arrays.number(damping, "damping", low=0, high=1, closed_high=True),
+            damping=_arrays.number(damping, "damping", low=0.01, high=1, closed_low=True, closed_high=True),
             max_iter=_arrays.integer(max_iter, "max_iter", low=1),
             tol=_arrays.number(tol, "tol", low=0, closed_low=True),
             n_threads=_arrays.integer(n_threads, "n_threads", low=1),
@@ -261,7 +261,7 @@ def _posterior(model, scalar, units, state, status, n_iter, trace, method, befor
     n_samples = state.site_rho.shape[-1]
     if before is not None:
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
-    variance = 1.0 / np.asarray(state.rho) / scale**2
+    variance = 1.0 / np.asarray(state.rho) / scale / scale
     single = state.site_rho.ndim == 1
     return ClutterPosterior(
         model=model,
@@ -362,12 +362,12 @@ class ClutterPosterior(Posterior):
         log_scale = (
             state.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
         )
-        tau = units.scale * state.site_tau + (units.scale**2 * rho)[..., None] * origin
+        tau = units.scale * state.site_tau + (units.scale * (units.scale * rho))[..., None] * origin
         at_zero = state.site_value + units.log_jacobian - np.sum(tau * (origin + mean / units.scale), axis=-1)
         log_scale = np.where(rho == 0, at_zero, log_scale)
         if isinstance(self.mean, float):
-            return Gaussian(tau[..., 0], units.scale**2 * rho, log_scale)
-        return SphericalGaussian(tau, units.scale**2 * rho, log_scale)
+            return Gaussian(tau[..., 0], units.scale * (units.scale * rho), log_scale)
+        return SphericalGaussian(tau, units.scale * (units.scale * rho), log_scale)
 
     @property
     def loo_log_density(self):
@@ -441,6 +441,7 @@ class ClutterPosterior(Posterior):
         if not matches:
             what = f"the fitted data, shape {wanted}" if fitted else f"points of dimension {wanted[-1]}"
             raise ValueError(f"x must be {what}, got shape {data.shape}")
+        _clutter_fit.check_reach(points, self._units)
         return _clutter_fit.densities(points, self._units, self._state, fitted)
 
     def update(self, x, *, n_threads=1):
@@ -466,6 +467,7 @@ class ClutterPosterior(Posterior):
         if points.shape[-1] != wanted[-1] or points.shape[:-2] != wanted[:-2]:
             raise ValueError(f"x must hold points like the fitted ones, shape {wanted} but for N, got {data.shape}")
         _arrays.integer(n_threads, "n_threads", low=1)
+        _clutter_fit.check_reach(points, self._units)
         state, units = _clutter_fit.update(points, self._units, self._state, n_threads)
         n_iter = np.ones(np.shape(self.variance), dtype=int)[()]
         status = np.full(np.shape(self.variance), CONVERGED, dtype=object)[()]

@@ -369,7 +369,12 @@ def match_moments(log_weights, means, variances):
         raise ValueError("log_weights: at least one component must have a positive weight")
     weights = np.exp(log_weights - total[..., None])
     weights = weights / weights.sum(axis=-1, keepdims=True)
-    centre = means[..., :1]  # differences first: means far from zero lose nothing
-    mean = np.sum(weights * (means - centre), axis=-1)
-    variance = np.sum(weights * (variances + (means - centre - mean[..., None]) ** 2), axis=-1)
+    # differences from the heaviest component first: means far from zero lose nothing
+    centre = np.take_along_axis(means, np.argmax(weights, axis=-1, keepdims=True), axis=-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        offsets = np.where(weights > 0, means - centre, 0.0)
+        mean = np.sum(weights * offsets, axis=-1)
+        variance = np.sum(weights * (variances + (offsets - mean[..., None]) ** 2), axis=-1)
+    if not np.all(np.isfinite(variance)):
+        raise OverflowError("match_moments: the variance of the mixture leaves the range of float64")
     return Gaussian.from_moments(mean + centre[..., 0], variance, total)

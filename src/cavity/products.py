@@ -55,7 +55,9 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
     """
     if n_threads == 1:
         done = _kernel.multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
-        if done is not None and done[0] == 0:
+        if done is not None:
+            if done[0]:
+                raise_status(done[0], done[1], "multiply")
             return done[2]
     return _raw(1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
@@ -98,7 +100,9 @@ def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
     """
     if n_threads == 1:
         done = _kernel.divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
-        if done is not None and done[0] == 0:
+        if done is not None:
+            if done[0]:
+                raise_status(done[0], done[1], "divide")
             return done[2]
     return _raw(-1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 

@@ -596,6 +596,7 @@ BAD_FITS = [
     (dict(x=[]), ValueError, r"x must not be empty, got shape \(0,\)"),
     (dict(x=np.zeros((3, 0))), ValueError, r"x must not be empty, got shape \(3, 0\)"),
     (dict(x=1.0), ValueError, r"x must have 1 or 2 or 3 dimension\(s\), got shape \(\)"),
+    (dict(x=np.ma.masked_array([1.0, 2.0], [0, 1])), TypeError, "x must not be a masked array"),
     (dict(x=["a"]), TypeError, "x must hold real numbers, got dtype <U1"),
     (dict(x=[1j]), TypeError, "x must hold real numbers, got dtype complex128"),
     (dict(method="vb"), ValueError, "method must be one of 'ep', 'adf', got 'vb'"),
@@ -734,3 +735,11 @@ def test_far_new_points_are_refused():
             call([1e160])
     with pytest.raises(ValueError, match="noise_variance must be between 1e-290 and 1e290"):
         Clutter(noise_variance=1e-310, clutter_variance=1e-309, prior_variance=1e-308).fit(X)
+
+
+def test_an_update_does_not_forget_that_nothing_converged():
+    with pytest.warns(ConvergenceWarning):
+        start = Clutter().fit(draw((50,)), max_iter=1)
+    after = start.update([1.0])
+    assert not after.converged
+    assert after.status == start.status

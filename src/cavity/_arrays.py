@@ -46,6 +46,8 @@ def data_array(value, name, ndim):
 
     float64 data are not copied, float32 and integers are converted block by block where they are used.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array; drop the masked points first, for example x.compressed()")
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")

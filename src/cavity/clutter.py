@@ -99,7 +99,8 @@ class Clutter:
         method : {"ep", "adf"}, default "ep"
             "adf" sees each point once, in the order of the rows (or `order`); max_iter, tol and callback are EP's.
         schedule : {"sequential", "parallel"}, default "sequential"
-            For EP: renew one site after the other, or all from the same posterior. For one-dimensional data a parallel
+            For EP: renew one site after the other, or all from the same posterior (after the first 8192 rows have
+            been visited one by one, in the first sweep). For one-dimensional data a parallel
             sweep is about ten times faster (and uses `n_threads`). Small or ambiguous data can have several fixed
             points, of which schedules and orders may find different ones; the largest log evidence is then the best.
         order : None, "random" or array_like (N,), default None
@@ -470,7 +471,8 @@ class ClutterPosterior(Posterior):
         _clutter_fit.check_reach(points, self._units)
         state, units = _clutter_fit.update(points, self._units, self._state, n_threads)
         n_iter = np.ones(np.shape(self.variance), dtype=int)[()]
-        status = np.full(np.shape(self.variance), CONVERGED, dtype=object)[()]
+        # an update of what had not converged is no better
+        status = np.where(self.converged, CONVERGED, self.status).astype(object)[()]
         return _posterior(self.model, ndim == 1, units, state, status, n_iter, {}, "adf", before=self)
 
     def to_arrays(self):

@@ -42,7 +42,10 @@ def add(models):
         help="variance of the signal around the mean (default (1.4826 MAD)^2)",
     )
     model.add_argument(
-        "--clutter-variance", type=float, metavar="V", help="variance of the clutter (default 100 noise)"
+        "--clutter-variance",
+        type=float,
+        metavar="V",
+        help="variance of the clutter (default 100 noise, or the farthest point's squared distance)",
     )
     model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
     model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
@@ -69,6 +72,8 @@ def run(options):
         path = getattr(options, option)
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise ValueError(f"--{option}: the folder of {path} does not exist")
+    if options.output is not None and Path(options.output).resolve() == Path(options.data).resolve():
+        raise ValueError(f"--output: {options.output} is the data file; it would be overwritten")
     if options.plot is not None:
         from ..plot import clutter_figure  # fails now, before any work, if matplotlib is missing
     x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
@@ -106,10 +111,14 @@ def scaled_settings(values, options):
     spread = MAD_TO_SD * np.median(np.abs(values - median))
     spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
     noise = spread**2 if options.noise_variance is None else options.noise_variance
+    # the clutter reaches to the farthest point: were it narrower, a gross outlier would pass for the signal
+    farthest = float(np.max(np.abs(values - median))) ** 2
     chosen = {
         "clutter_weight": options.clutter_weight,
         "noise_variance": noise,
-        "clutter_variance": options.clutter_variance if options.clutter_variance is not None else 100 * noise,
+        "clutter_variance": max(100 * noise, farthest)
+        if options.clutter_variance is None
+        else options.clutter_variance,
         "clutter_mean": options.clutter_mean if options.clutter_mean is not None else median,
         "prior_mean": options.prior_mean if options.prior_mean is not None else median,
         "prior_variance": options.prior_variance if options.prior_variance is not None else 100 * noise,

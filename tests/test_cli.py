@@ -64,7 +64,7 @@ def test_output_and_plot(run, tmp_path):
     status, out, _ = run("fit", "clutter", "newcomb", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png")
     assert status == 0
     posterior = cavity.load(tmp_path / "a.npz")
-    assert f"{posterior.mean:.6g}" in out
+    assert f"mean             {posterior.mean:.3f} ns" in out
     assert f"{posterior.log_evidence:.6f}" in out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
@@ -227,3 +227,10 @@ def test_the_data_are_never_overwritten(run, tmp_path):
     path.write_text("x\n1\n2\n3\n")
     assert "it would be overwritten" in run("fit", "clutter", path, "--output", path)[2]
     assert path.read_text() == "x\n1\n2\n3\n"
+
+
+def test_the_mean_is_printed_to_the_digits_of_its_sd(run, tmp_path):
+    np.save(tmp_path / "x.npy", 1e9 + np.array([0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.050]))
+    out = run("fit", "clutter", tmp_path / "x.npy")[1]
+    assert "mean             1000000000.003" in out
+    assert "1000000000.05" in out

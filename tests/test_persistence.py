@@ -74,8 +74,10 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="file.npz: the folder .*nowhere does not exist"):
         POSTERIORS["adf"]().save(tmp_path / "nowhere" / "file.npz")
+    with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
+        POSTERIORS["adf"]().save(tmp_path)
 
 
 def test_other_files_are_refused(tmp_path):

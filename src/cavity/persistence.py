@@ -24,6 +24,10 @@ def whole_file(path):
     On any failure the temporary file is removed and an existing file at `path` is as it was.
     """
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

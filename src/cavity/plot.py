@@ -95,5 +95,7 @@ def _plane(figure, posterior, values, probability, labels):
     )
     axes.plot(*posterior.mean[:2], "k+")
     axes.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
+    if len(labels) > 2:
+        axes.set_title(f"the first two of {len(labels)} columns; all were fitted", fontsize=9)
     axes.legend(loc="best", fontsize=8)
     figure.colorbar(points, ax=axes, label="clutter probability")

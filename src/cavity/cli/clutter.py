@@ -137,7 +137,8 @@ def report(table, settings, posterior, probability, seconds):
     for name, value in settings.items():
         yield f"  {name:<16} {_numbers(value)}"
     yield "posterior"
-    yield f"  mean             {_numbers(mean)} {unit}".rstrip()
+    digits = max(0, 2 - int(np.floor(np.log10(sd))))  # decimals to the third figure of the sd
+    yield f"  mean             {', '.join(f'{m:.{digits}f}' for m in mean)} {unit}".rstrip()
     yield f"  sd               {sd:.6g} {unit}".rstrip()
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     if "reference" in about:
@@ -151,7 +152,7 @@ def report(table, settings, posterior, probability, seconds):
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
     for i in suspects[:SHOWN]:
-        yield f"  row {i + 1:<6} {_numbers(table.values[i]):>14}   probability {probability[i]:.6f}"
+        yield f"  row {i + 1:<6} {_numbers(table.values[i], 12):>14}   probability {probability[i]:.6f}"
     if len(suspects) > SHOWN:
         yield f"  ... and {len(suspects) - SHOWN} more"
     yield "fit"
@@ -159,5 +160,5 @@ def report(table, settings, posterior, probability, seconds):
     yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {1e3 * seconds:.3g} ms"
 
 
-def _numbers(value):
-    return ", ".join(f"{number:.6g}" for number in np.atleast_1d(value))
+def _numbers(value, digits=6):
+    return ", ".join(f"{number:.{digits}g}" for number in np.atleast_1d(value))

@@ -7,8 +7,8 @@ EP's fixed points are the stationary points of F(mu) = sum_i A_i*(mu) - (N - 1) 
 parameters mu of q, where A_i* is the conjugate of A_i(lambda) = log of the integral of p(x_i | theta) exp(lambda'phi).
 p(x | theta) tends to a constant far out, so A_i blows up where a cavity turns flat: every A_i* has its maximiser, a
 proper cavity, at every mu (in float64 as long as its precision is in range), and F grows without bound at the edges
-(variance to 0 or infinity, mean to infinity). A minimum
-with all cavities proper therefore always exists; EP sweeps may still not be attracted by it.
+(variance to 0 or infinity, mean to infinity). A minimum with all cavities proper therefore always exists; EP sweeps
+may still not be attracted by it.
 
 Everything is in coordinates y = theta - mean(q), with statistics (y, -|y|^2/2) and natural parameters (t, rho). The
 cavity of point x lies on the line from the mean through x, so its two unknowns are t, rho times the position on that

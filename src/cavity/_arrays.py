@@ -10,20 +10,31 @@ import numpy as np
 CHECK_ROWS = 1 << 16  # rows per finiteness check, so that no mask of the size of the data is built
 
 
-def real_array(value, name):
-    """Return `value` as a float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
+def check_real(value, name):
+    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64, copy=False)
+    return array
+
+
+def check_ndim(array, name, ndim):
+    """Raise ValueError unless the array has one of the numbers of dimensions in `ndim`."""
+    if array.ndim not in ndim:
+        wanted = " or ".join(str(n) for n in ndim)
+        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+
+
+def real_array(value, name):
+    """Return `value` as a float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
+    return check_real(value, name).astype(np.float64, copy=False)
 
 
 def finite_array(value, name, ndim=None):
-    """Return `value` as float64, checked to be free of nan and infinity and, if given, to have `ndim` dimensions."""
+    """Return `value` as float64, free of nan and infinity and, if given, of a number of dimensions in `ndim`."""
     array = real_array(value, name)
-    if ndim is not None and array.ndim not in np.atleast_1d(ndim):
-        wanted = " or ".join(str(n) for n in np.atleast_1d(ndim))
-        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+    if ndim is not None:
+        check_ndim(array, name, ndim)
     check_finite(array, name)
     return array
 
@@ -48,12 +59,8 @@ def data_array(value, name, ndim):
     """
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array; drop the masked points first, for example x.compressed()")
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    if array.ndim not in ndim:
-        wanted = " or ".join(str(n) for n in ndim)
-        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+    array = check_real(value, name)
+    check_ndim(array, name, ndim)
     if array.size == 0:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
     check_finite(array, name)

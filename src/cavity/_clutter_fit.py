@@ -80,12 +80,21 @@ def working_units(data, weight, clutter_variance, noise_variance, centre, prior_
     for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
         if not 1 / LARGEST < ratio < LARGEST:
             raise ValueError(f"{name} must be within a factor {LARGEST:g} of noise_variance")
-    extremes = np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
-    for name, distance in (("x", (extremes - origin) * scale), ("clutter_mean", centre), ("prior_mean", prior)):
+    for name, distance in (("x", reach(data, origin, scale)), ("clutter_mean", centre), ("prior_mean", prior)):
         if not np.max(np.abs(distance)) < LARGEST:
             raise ValueError(f"{name} must be within {LARGEST:g} noise standard deviations of the median of x")
     model = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
     return Units(origin, float(scale), model, centre, prior / v0, 1.0 / v0)
+
+
+def reach(data, origin, scale):
+    """Return the extremes of each coordinate of data (N, d) or (B, N, d) in working units."""
+    return (np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64) - origin) * scale
+
+
+def visiting_order(order, rng, n):
+    """Return the order of one pass over n rows: a permutation, a new random one, or None for that of the rows."""
+    return rng.permutation(n) if isinstance(order, str) else order
 
 
 def assimilate(data, units, order=None):
@@ -129,10 +138,7 @@ def present(state):
 
 def check_reach(data, units):
     """Raise ValueError for points so far away that squares of their distance overflow."""
-    if (
-        not np.max(np.abs((np.asarray(data, dtype=np.float64) - np.expand_dims(units.origin, -2)) * units.scale))
-        < LARGEST
-    ):
+    if not np.max(np.abs(reach(data, units.origin, units.scale))) < LARGEST:
         raise ValueError(f"x must be within {LARGEST:g} noise standard deviations of the fitted data")
 
 
@@ -202,7 +208,7 @@ class Sweeper:
     def _sequential(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         state, units, total = self.state, self.units, 0
-        order = self.rng.permutation(self.data.shape[0]) if isinstance(self.order, str) else self.order
+        order = visiting_order(self.order, self.rng, self.data.shape[0])
         for start, stop in starts(n):
             index = None if order is None else order[start:stop]
             part = rows(self.data, slice(start, stop) if index is None else index)
@@ -288,7 +294,7 @@ class Sweeper:
         self.refresh()
 
     def rescue(self, tol):
-        """Go on from where the sweeps got stuck; return status and changes."""
+        """Find the fixed point where the sweeps got stuck; return status and changes."""
         return double_loop(self, tol)
 
     def finish(self):
@@ -390,6 +396,7 @@ def densities(data, units, state, fitted):
 
 
 def _in_order(parts):
+    """Sum plainly from first to last; the built-in sum compensates from Python 3.12 on, which changes bits."""
     total = 0.0
     for part in parts:
         total += part
@@ -414,9 +421,8 @@ def fit_one(data, units, *, schedule, order, rng, damping, max_iter, tol, n_thre
         patience = sweeper.patience / damping
         outcome = iterate(sweeper.step, 1, max_iter=max_iter, tol=tol, patience=patience, callback=callback)
         status, changes, improper, newton = outcome.status[0], outcome.changes[:, 0], sweeper.improper, []
-        if (
-            status == STUCK and schedule == "parallel" and len(changes) < max_iter
-        ):  # where it has gone is no place to continue from
+        if status == STUCK and schedule == "parallel" and len(changes) < max_iter:
+            # where it has gone is no place to continue from
             sweeper = kind(data, units, "sequential", None, None, damping, threads)
             before, patience = len(changes), sweeper.patience / damping
             later = None if callback is None else lambda n_iter, change: callback(before + n_iter, change)
@@ -459,7 +465,7 @@ def fit_each(data, units, *, schedule, n_threads, callback, rng, **options):
 
 
 class LaneSweeper:
-    """Sequential EP on B one-dimensional problems at once, LANES to a group; padding lanes repeat the first problem."""
+    """Sequential EP on B one-dimensional problems at once, LANES to a group; padding lanes repeat the last problem."""
 
     def __init__(self, data, units, order, rng, damping, threads):
         size, n = data.shape[:2]
@@ -486,7 +492,7 @@ class LaneSweeper:
         padded = padded.reshape(self.tau.shape)
         damping, skipped = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
         groups = np.flatnonzero(padded.any(axis=1))
-        order = self.rng.permutation(n) if isinstance(self.order, str) else self.order
+        order = visiting_order(self.order, self.rng, n)
 
         def task(start, stop):
             _lane_kernel.sweep_lanes(

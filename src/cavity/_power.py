@@ -29,7 +29,7 @@ import numpy as np
 
 from . import _clutter_fit
 from ._blocks import rows
-from ._clutter_fit import CHUNK, Sweeper
+from ._clutter_fit import CHUNK, Sweeper, visiting_order
 from ._executors import spans
 from ._loop import STUCK
 
@@ -296,7 +296,7 @@ class PowerSweeper(Sweeper):
     def _sequential(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         state, total = self.state, 0
-        order = self.rng.permutation(self.data.shape[0]) if isinstance(self.order, str) else self.order
+        order = visiting_order(self.order, self.rng, self.data.shape[0])
         for i in range(n) if order is None else order[:n]:
             tau, rho, skipped = self._changes(slice(i, i + 1))
             # a step of alpha lands on the tilted moments; a longer one may take all of the posterior's precision

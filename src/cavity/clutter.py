@@ -100,9 +100,9 @@ class Clutter:
             "adf" sees each point once, in the order of the rows (or `order`); max_iter, tol and callback are EP's.
         schedule : {"sequential", "parallel"}, default "sequential"
             For EP: renew one site after the other, or all from the same posterior (after the first 8192 rows have
-            been visited one by one, in the first sweep). For one-dimensional data a parallel
-            sweep is about ten times faster (and uses `n_threads`). Small or ambiguous data can have several fixed
-            points, of which schedules and orders may find different ones; the largest log evidence is then the best.
+            been visited one by one, in the first sweep). For one-dimensional data a parallel sweep is about ten times
+            faster (and uses `n_threads`). Small or ambiguous data can have several fixed points, of which schedules
+            and orders may find different ones; the largest log evidence is then the best.
         order : None, "random" or array_like (N,), default None
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
         damping : float in [0.01, 1], default 1.0
@@ -206,12 +206,9 @@ class Clutter:
 
     def _filter(self, data, points, units, options):
         """ADF on one problem or each of a batch."""
-        order = options["order"]
-        if isinstance(order, str):
-            order = options["rng"].permutation(points.shape[-2])
-
+        order = _clutter_fit.visiting_order(options["order"], options["rng"], points.shape[-2])
         state = _clutter_fit.assimilate_all(points, units, order, options["n_threads"])
-        batch = data.shape[: data.ndim - 2] if data.ndim == 3 else ()
+        batch = points.shape[:-2]
         return _posterior(
             self,
             data.ndim == 1,
@@ -376,13 +373,12 @@ class ClutterPosterior(Posterior):
 
         After ADF it is an approximation from the sites as they were when each point came by.
         """
+        self._check_cavities("loo_log_density")
         state = self._state
         if state.loo is not None:
-            self._check_cavities("loo_log_density")
             return state.loo + self._units.log_jacobian
         rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
         cavity_rho = rho - state.site_rho
-        self._check_cavities("loo_log_density")
         mean = np.expand_dims(state.tau, -2) / rho[..., None]
         shift = mean - (np.expand_dims(state.tau, -2) - state.site_tau) / cavity_rho[..., None]
         log_z = state.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * np.sum(shift * shift, axis=-1))
@@ -432,16 +428,19 @@ class ClutterPosterior(Posterior):
                 raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
             raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
-    def _evaluate(self, x, fitted):
-        data = _arrays.data_array(x, "x", ndim=(1,) if isinstance(self.mean, float) else (self._state.site_tau.ndim,))
-        points = data[:, None] if data.ndim == 1 else data
+    def _points(self, x):
+        """Return x as points (N, d) or (B, N, d), and whether they are like the fitted ones but for N."""
         wanted = self._state.site_tau.shape
-        matches = (
-            points.shape == wanted if fitted else points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
-        )
-        if not matches:
+        data = _arrays.data_array(x, "x", ndim=(1,) if isinstance(self.mean, float) else (len(wanted),))
+        points = data[:, None] if data.ndim == 1 else data
+        return points, points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
+
+    def _evaluate(self, x, fitted):
+        points, alike = self._points(x)
+        wanted = self._state.site_tau.shape
+        if not (points.shape == wanted if fitted else alike):
             what = f"the fitted data, shape {wanted}" if fitted else f"points of dimension {wanted[-1]}"
-            raise ValueError(f"x must be {what}, got shape {data.shape}")
+            raise ValueError(f"x must be {what}, got shape {np.shape(x)}")
         _clutter_fit.check_reach(points, self._units)
         return _clutter_fit.densities(points, self._units, self._state, fitted)
 
@@ -461,19 +460,19 @@ class ClutterPosterior(Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, its sites and
             leave-one-out densities are those of the new points.
         """
-        ndim = 1 if isinstance(self.mean, float) else self._state.site_tau.ndim
-        data = _arrays.data_array(x, "x", ndim=(ndim,))
-        points = data[:, None] if ndim == 1 else data
-        wanted = self._state.site_tau.shape
-        if points.shape[-1] != wanted[-1] or points.shape[:-2] != wanted[:-2]:
-            raise ValueError(f"x must hold points like the fitted ones, shape {wanted} but for N, got {data.shape}")
+        points, alike = self._points(x)
+        if not alike:
+            wanted = self._state.site_tau.shape
+            raise ValueError(f"x must hold points like the fitted ones, shape {wanted} but for N, got {np.shape(x)}")
         _arrays.integer(n_threads, "n_threads", low=1)
         _clutter_fit.check_reach(points, self._units)
         state, units = _clutter_fit.update(points, self._units, self._state, n_threads)
         n_iter = np.ones(np.shape(self.variance), dtype=int)[()]
         # an update of what had not converged is no better
         status = np.where(self.converged, CONVERGED, self.status).astype(object)[()]
-        return _posterior(self.model, ndim == 1, units, state, status, n_iter, {}, "adf", before=self)
+        return _posterior(
+            self.model, isinstance(self.mean, float), units, state, status, n_iter, {}, "adf", before=self
+        )
 
     def to_arrays(self):
         """Return named arrays and JSON-able settings that hold all of the posterior."""

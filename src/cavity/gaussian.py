@@ -67,11 +67,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
     def __new__(cls, tau, rho, log_scale=0.0):
         """Validate, broadcast and copy the slots."""
         tau = _arrays.finite_array(tau, "tau")
-        return cls._make_checked(tau[..., None], rho, log_scale)
-
-    @classmethod
-    def _make_checked(cls, tau, rho, log_scale):
-        tau, rho, gamma = broadcast_slots(tau, rho, log_scale)
+        tau, rho, gamma = broadcast_slots(tau[..., None], rho, log_scale)
         return cls._make(tau.copy(), rho.copy(), gamma.copy())
 
     @classmethod

@@ -114,10 +114,7 @@ def _raw(sign, operands, out, n_threads):
     """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
     kernel, action = (_kernel.multiply, "multiply") if sign > 0 else (_kernel.divide, "divide")
     n_threads = _arrays.integer(n_threads, "n_threads", low=1)
-    arrays = [np.asarray(operand) for operand in operands]
-    for name, array in zip(NAMES, arrays, strict=True):
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    arrays = [_arrays.check_real(operand, name) for name, operand in zip(NAMES, operands, strict=True)]
     if out is not None:
         out = _check_out(out, arrays)
     if n_threads > 1 and arrays[0].size >= THREADED and len({a.shape for a in arrays}) == 1:

@@ -105,6 +105,16 @@ def test_ep_with_moments_by_brute_force(d):
     assert posterior.variance == pytest.approx(v, rel=1e-6)
 
 
+@pytest.mark.parametrize("d", [1, 2])
+def test_adf_with_moments_by_brute_force(d):
+    x = draw((6, d), seed=11, theta=1.0)
+    m, v, evidence = reference.adf(x, w=0.3, c=8.0, v0=9.0, moments=reference.tilted_by_quadrature)
+    posterior = Clutter(clutter_weight=0.3, clutter_variance=8.0, prior_variance=9.0).fit(x, method="adf")
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-6, atol=1e-7)
+    assert posterior.variance == pytest.approx(v, rel=1e-6)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-7)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ep_is_close_to_the_exact_posterior(seed):
     x = draw((100, 1), seed=seed)

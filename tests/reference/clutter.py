@@ -27,11 +27,11 @@ def tilted(x, m, v, w, c, s, centre=0.0):
     return log_z, r, new_m, new_v
 
 
-def adf(x, w=0.5, c=10.0, s=1.0, m0=0.0, v0=100.0, centre=0.0):
+def adf(x, w=0.5, c=10.0, s=1.0, m0=0.0, v0=100.0, centre=0.0, moments=tilted):
     """Return mean, variance and log evidence after one pass over the rows of x (N, d)."""
     m, v, total = np.full(x.shape[1], m0), v0, 0.0
     for row in x:
-        log_z, _, m, v = tilted(row, m, v, w, c, s, centre)
+        log_z, _, m, v = moments(row, m, v, w, c, s, centre)
         total += log_z
     return m, v, total
 

@@ -2,7 +2,9 @@
 
 cdef extern from "cavity_math.h" nogil:
     double cv_exp(double x) noexcept
+    double cv_exp_rest(double x) noexcept
     double cv_log(double x) noexcept
+    double cv_log_1p(double u) noexcept
     double cv_log_normal(double x) noexcept
     double cv_log_ratio(double a, double b) noexcept
     double cv_sum(const double *x, Py_ssize_t n) noexcept

@@ -14,12 +14,14 @@ from numpydoc.validate import validate
 import cavity
 
 SOURCE = Path(cavity.__file__).parent
-MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.data"]
+MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.likelihoods", "cavity.data"]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot"},
     {"clutter"},
     {"_power"},
     {"_clutter_fit", "data"},
+    {"likelihoods"},
+    {"_quadrature"},
     {"_ep", "gaussian", "results"},
     {"_algebra", "products"},
     {"_blocks", "_executors", "_loop"},

@@ -23,6 +23,13 @@
 #include <immintrin.h>
 #endif
 
+/* for functions so long that a compiler would call them, which ends vectorisation */
+#if defined(__GNUC__)
+#define CV_INLINE static inline __attribute__((always_inline))
+#else
+#define CV_INLINE static __forceinline
+#endif
+
 #define CV_LANES 8              /* the fixed width of every lane sum, whatever the hardware has */
 #define CV_ROUND 0x1.8p52       /* adding and subtracting it rounds a double to an integer, ties to even */
 
@@ -40,6 +47,18 @@ static inline double cv_double(uint64_t u)
     return x;
 }
 
+/* Q(r) of exp(r) = 1 + r + r^2 Q(r), for |r| <= log(2)/2 (and a little beyond). */
+static inline double cv_exp_quotient(double r)
+{
+    double r2 = r * r, r4 = r2 * r2;
+    double q01 = 0.16666666666666669 * r + 0.5000000000000001;
+    double q23 = 0.008333333333330062 * r + 0.04166666666662413;
+    double q45 = 0.00019841269863053618 * r + 0.0013888888917213717;
+    double q67 = 2.7557268459997064e-06 * r + 2.4801521295954376e-05;
+    double q89 = 2.510038549551032e-08 * r + 2.7620088445409746e-07;
+    return (q89 * r4 + (q67 * r2 + q45)) * r4 + (q23 * r2 + q01);
+}
+
 /* exp(x) for any x: 0 below -745.2, inf above 709.8, nan for nan.
  * x = n log 2 + r with |r| <= log(2)/2, exp(r) = 1 + r + r^2 Q(r), and 2^n in two exact factors, so that
  * subnormal results are rounded once. */
@@ -52,14 +71,7 @@ static inline double cv_exp(double x)
     /* log 2 in two parts; n times the first is exact */
     double r = (xc - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
 
-    double r2 = r * r, r4 = r2 * r2;
-    double q01 = 0.16666666666666669 * r + 0.5000000000000001;
-    double q23 = 0.008333333333330062 * r + 0.04166666666662413;
-    double q45 = 0.00019841269863053618 * r + 0.0013888888917213717;
-    double q67 = 2.7557268459997064e-06 * r + 2.4801521295954376e-05;
-    double q89 = 2.510038549551032e-08 * r + 2.7620088445409746e-07;
-    double q = (q89 * r4 + (q67 * r2 + q45)) * r4 + (q23 * r2 + q01);
-    double p = 1.0 + (r + r2 * q);
+    double p = 1.0 + (r + r * r * cv_exp_quotient(r));
 
     double half = (n * 0.5 + CV_ROUND) - CV_ROUND;
     double scale1 = cv_double(cv_bits(half + (CV_ROUND + 1023.0)) << 52);
@@ -94,6 +106,23 @@ static inline double cv_log(double x)
     double y = cv_log_normal(tiny ? x * 0x1p54 : x) - (tiny ? 54.0 * 0.6931471805599453 : 0.0);
     y = x > 0.0 ? y : (x == 0.0 ? -INFINITY : NAN);
     return x < INFINITY ? y : x;
+}
+
+/* exp(x) - 1 - x; relative error 1e-14 or better except near x = -0.35 and 0.35, where it is 1e-15/0.06. */
+static inline double cv_exp_rest(double x)
+{
+    double r = x < -0.35 ? -0.35 : x;
+    r = r > 0.35 ? 0.35 : r;
+    double near = r * r * cv_exp_quotient(r);
+    double far = (cv_exp(x) - 1.0) - x;
+    return fabs(x) < 0.35 ? near : far;
+}
+
+/* log(1 + u) for u > -1/2: the rounding error of 1 + u is put back. */
+static inline double cv_log_1p(double u)
+{
+    double one = 1.0 + u;
+    return cv_log_normal(one) - ((one - 1.0) - u) / one;
 }
 
 /* log(a/b) without forming a/b, for normal a, b > 0 with |log2(a/b)| < 1000.

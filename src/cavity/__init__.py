@@ -18,11 +18,15 @@ _PUBLIC = {
     "multiply": "products",
 }
 
-__all__ = ["__version__", *sorted(_PUBLIC)]
+_MODULES = ("likelihoods",)
+
+__all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 
 
 def __getattr__(name):
     """Import public names when they are first used: `import cavity` itself costs milliseconds."""
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'cavity' has no attribute {name!r}")
     value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)

@@ -1,0 +1,371 @@
+"""Sites by quadrature: moments of a Gaussian cavity N(f; m, v) times p(y|f)^e, for smooth p.
+
+The integrand is measured from an anchor f0 near its mode, h(f) - h(f0) with h = e log p + log N, which keeps its digits
+where both terms are large. Its range ends where it has fallen by CUT nats. Where it is nearly Gaussian and no pole of p
+is close, 32 equally spaced nodes do (the trapezoidal rule converges exponentially there). Elsewhere the range is cut
+into panels for Gauss-Legendre rules of 16 nodes, so short that a panel holds at most five standard deviations of the
+local Gaussian and that its half-width is at most about the distance of its middle from the nearest pole.
+
+    E l', E l'', Var l' (l = e log p) give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment
+    forms d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
+"""
+
+from libc.math cimport INFINITY, M_PI, fabs, sqrt
+
+from cavity._core.nodes cimport NODES, even_nodes, even_weights, gauss_nodes, gauss_weights
+from cavity._core.normal cimport Normal, cv_standard_normal
+from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p
+from cavity._core.site_types cimport LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Likelihood, Tilted, finish
+
+cdef extern from *:
+    """
+    #define CV_CUT 32.0
+    #define CV_HALF_LOG_TAU_Q 0.9189385332046727
+    """
+    const double CUT "CV_CUT"
+    const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
+
+cdef struct Slopes:
+    double l, l1, l2                     # e log p(y|f) and its derivatives, constants in f left out
+
+cdef struct Problem:
+    double y, m, v
+    double anchor, from_mean             # f0 and f0 - m
+    double l1                            # l'(f0)
+    double slope                         # h'(f0), summed without cancellation where the kind allows
+    double extra                         # of the kind: exp(f0), sigmoid(f0), l(f0)
+
+cdef struct Sums:
+    double total, first, second, l1, l1_squared, l2
+
+
+# ------------------------------------------------------------------------------------------------ log p, one node
+
+
+cdef inline Slopes logit_slopes(double power, double y, double f) noexcept nogil:
+    cdef double t = y * f
+    cdef double u = cv_exp(-fabs(t))
+    cdef double r = 1.0 / (1.0 + u)
+    cdef double wrong = u * r if t > 0.0 else r             # 1 - p
+    cdef Slopes out
+    out.l = power * ((t if t < 0.0 else 0.0) - cv_log_1p(u))
+    out.l1 = power * y * wrong
+    out.l2 = -power * (u * r) * r
+    return out
+
+
+cdef inline Slopes poisson_slopes(double power, double y, double f) noexcept nogil:
+    cdef double mean = cv_exp(f)
+    cdef Slopes out
+    out.l = power * (y * f - mean)
+    out.l1 = power * (y - mean)
+    out.l2 = -power * mean
+    return out
+
+
+cdef inline Slopes negative_binomial_slopes(double power, double r, double log_r, double y, double f) noexcept nogil:
+    cdef double t = f - log_r
+    cdef double u = cv_exp(-fabs(t))
+    cdef double q = 1.0 / (1.0 + u)
+    cdef double p = q if t > 0.0 else u * q                 # sigmoid(t)
+    cdef double not_p = u * q if t > 0.0 else q
+    cdef Slopes out
+    out.l = power * (y * t - (y + r) * ((t if t > 0.0 else 0.0) + cv_log_1p(u)))
+    out.l1 = power * (y * not_p - r * p)
+    out.l2 = -power * (y + r) * (u * q) * q
+    return out
+
+
+cdef inline Slopes probit_slopes(double power, double sd, double y, double f) noexcept nogil:
+    cdef Normal at = cv_standard_normal(y * f / sd)
+    cdef Slopes out
+    out.l = power * at.log_cdf
+    out.l1 = power * y * at.hazard / sd
+    out.l2 = -power * at.curvature / (sd * sd)
+    return out
+
+
+cdef inline Slopes student_slopes(double power, double nu, double scale2, double y, double f) noexcept nogil:
+    """scale2 = nu times the squared scale."""
+    cdef double d = f - y
+    cdef double u = d * d / scale2
+    cdef double inv = 1.0 / (scale2 + d * d)
+    cdef Slopes out
+    out.l = -0.5 * power * (nu + 1.0) * cv_log_1p(u)
+    out.l1 = -power * (nu + 1.0) * d * inv
+    out.l2 = -power * (nu + 1.0) * (scale2 - d * d) * inv * inv
+    return out
+
+
+cdef inline Slopes slopes(Likelihood *lik, double y, double f) noexcept nogil:
+    if lik.kind == LOGIT:
+        return logit_slopes(lik.power, y, f)
+    if lik.kind == POISSON:
+        return poisson_slopes(lik.power, y, f)
+    if lik.kind == NEGATIVE_BINOMIAL:
+        return negative_binomial_slopes(lik.power, lik.a, lik.b, y, f)
+    if lik.kind == PROBIT:
+        return probit_slopes(lik.power, lik.b, y, f)
+    return student_slopes(lik.power, lik.a, lik.b, y, f)
+
+
+# ------------------------------------------------------------------------------------------------ where the mass is
+
+
+cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noexcept nogil:
+    """A point within a few hundredths of a standard deviation of the mode, for concave log p: Newton, bracketed."""
+    cdef Slopes at = slopes(lik, y, m)
+    cdef double low = m, high = m, f = m, g, step
+    cdef int _step
+    if at.l1 > 0.0:                                         # l' falls, so the mode is at most here
+        high = m + v * at.l1
+    else:
+        low = m + v * at.l1
+    if lik.kind == POISSON and y > 0.0:
+        f = cv_log(y)                                       # between the mode of p and the cavity's mean
+        if at.l1 > 0.0:
+            high = high if high < f else f
+        else:
+            low = f
+    elif lik.kind == POISSON and m > 0.0:                   # exp(m) may have overflown
+        f = low = m - v if m < v else 0.0
+    for _step in range(200):
+        at = slopes(lik, y, f)
+        g = at.l1 - (f - m) / v
+        if g > 0.0:
+            low = f
+        else:
+            high = f
+        step = g / (1.0 / v - at.l2)
+        if step * step * (1.0 / v - at.l2) < 1e-3 or not high > low:
+            if f + step >= low and f + step <= high:
+                f = f + step
+            break
+        f = f + step
+        if not (f > low and f < high):
+            f = 0.5 * (low + high)
+    return f
+
+
+cdef inline double student_anchor(Likelihood *lik, double y, double m, double v) noexcept nogil:
+    """The better of two local modes of h, roughly: one is reached from y, one from m (each step raises h)."""
+    cdef double apart = m - y, near = 0.0, far = apart, s = lik.power * v * (lik.a + 1.0), h_near, h_far
+    cdef int _step
+    for _step in range(10):
+        near = apart / (1.0 + s / (lik.b + near * near))
+        far = apart / (1.0 + s / (lik.b + far * far))
+    h_near = student_slopes(lik.power, lik.a, lik.b, 0.0, near).l - 0.5 * (near - apart) * (near - apart) / v
+    h_far = student_slopes(lik.power, lik.a, lik.b, 0.0, far).l - 0.5 * (far - apart) * (far - apart) / v
+    return y + (near if h_near >= h_far else far)
+
+
+cdef inline double fall(Likelihood *lik, Problem *at, double l0, double delta) noexcept nogil:
+    """h(f0) - h(f0 + delta)."""
+    cdef Slopes there = slopes(lik, at.y, at.anchor + delta)
+    return l0 - there.l + 0.5 * delta * (delta + 2.0 * at.from_mean) / at.v
+
+
+cdef inline double find_end(Likelihood *lik, Problem *at, double l0, double sd, double side) noexcept nogil:
+    """A distance on one side of the mode at which h has fallen by CUT to 2 CUT nats, for concave log p."""
+    cdef double farthest = sqrt(2.0 * CUT * at.v), d = sqrt(2.0 * CUT) * sd
+    cdef int _step
+    d = d if d < farthest else farthest
+    for _step in range(400):
+        if not d < farthest or fall(lik, at, l0, side * d) >= CUT:
+            break
+        d *= 1.5
+    for _step in range(400):
+        if fall(lik, at, l0, side * 0.7 * d) < CUT:
+            break
+        d *= 0.7
+    return d if d < farthest else farthest
+
+
+cdef inline double pole_distance(Likelihood *lik) noexcept nogil:
+    if lik.kind == PROBIT:
+        return 2.8 * lik.b
+    if lik.kind == STUDENT_T:
+        return sqrt(lik.b)
+    # exp(-exp(f)) has no pole, but grows without bound from Im f = pi/2 on, and so do high powers of the sigmoid
+    return M_PI if lik.kind == LOGIT else 0.5 * M_PI
+
+
+cdef inline double pole_centre(Likelihood *lik, double y) noexcept nogil:
+    if lik.kind == STUDENT_T:
+        return y
+    return lik.b if lik.kind == NEGATIVE_BINOMIAL else 0.0
+
+
+cdef inline double largest_curvature(Likelihood *lik, double y, double a, double b) noexcept nogil:
+    """A bound of -l'' over [a, b]."""
+    cdef double centre, at_a, at_b
+    if lik.kind == LOGIT:
+        return 0.25 * lik.power
+    if lik.kind == POISSON:
+        return lik.power * cv_exp(b)
+    centre = pole_centre(lik, y)
+    if lik.kind == PROBIT:
+        return -slopes(lik, y, a if y > 0.0 else b).l2
+    if a <= centre <= b:
+        return -slopes(lik, y, centre).l2
+    at_a, at_b = fabs(slopes(lik, y, a).l2), fabs(slopes(lik, y, b).l2)
+    return at_a if at_a > at_b else at_b
+
+
+cdef inline double panel_width(Likelihood *lik, double y, double v, double f) noexcept nogil:
+    """How far a panel that starts at f may reach."""
+    cdef double pole = pole_distance(lik), d = f - pole_centre(lik, y), width, limit
+    cdef int _step
+    if d >= 0.0:
+        width = 4.0 * (d if d > 0.5 * pole else 0.5 * pole)
+    else:
+        width = 2.0 * pole if d > -2.5 * pole else -0.8 * d
+    limit = 5.0 * sqrt(v)
+    width = width if width < limit else limit
+    for _step in range(40):
+        limit = 4.5 / sqrt(1.0 / v + largest_curvature(lik, y, f, f + width))
+        if width <= limit:
+            break
+        width = limit if limit > 0.5 * width else 0.5 * width
+        if lik.kind == LOGIT:
+            break
+    return width
+
+
+# ------------------------------------------------------------------------------------------------ the integrals
+
+
+cdef inline void add_panel(
+    Likelihood *lik, Problem *at, double middle, double half, const double *nodes, const double *weights, Sums *sums,
+) noexcept nogil:
+    """Add a panel around f0 + middle to the sums."""
+    cdef double x[NODES]
+    cdef double l[NODES]
+    cdef double l1[NODES]
+    cdef double l2[NODES]
+    cdef double g, total = 0.0, first = 0.0, second = 0.0, sum1 = 0.0, square = 0.0, sum2 = 0.0
+    cdef double power = lik.power, y = at.y, f0 = at.anchor, l0 = at.extra, a = lik.a, b = lik.b
+    cdef double half_precision = 0.5 / at.v, pull = at.from_mean / at.v, slope = at.slope, u
+    cdef Slopes s
+    cdef int j
+    for j in range(NODES):
+        x[j] = middle + half * nodes[j]
+    if lik.kind == LOGIT:
+        for j in range(NODES):
+            s = logit_slopes(power, y, f0 + x[j])
+            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+    elif lik.kind == POISSON:                               # the terms linear in x nearly cancel: their sum is `slope`
+        for j in range(NODES):
+            u = l0 * cv_exp_rest(x[j])                      # l0 = e exp(f0)
+            l[j] = x[j] * (slope - half_precision * x[j]) - u
+            l1[j] = at.l1 - (u + l0 * x[j])
+            l2[j] = -(u + l0 * x[j] + l0)
+    elif lik.kind == NEGATIVE_BINOMIAL:
+        for j in range(NODES):
+            s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
+            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+    elif lik.kind == PROBIT:
+        for j in range(NODES):
+            s = probit_slopes(power, b, y, f0 + x[j])
+            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+    else:
+        for j in range(NODES):
+            s = student_slopes(power, a, b, y, f0 + x[j])
+            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+    for j in range(NODES):
+        l[j] = half * weights[j] * cv_exp(l[j])
+        l1[j] = l1[j] - at.l1
+    for j in range(NODES):
+        g = l[j]
+        total += g
+        first += g * x[j]
+        second += g * x[j] * x[j]
+        sum1 += g * l1[j]
+        square += g * l1[j] * l1[j]
+        sum2 += g * l2[j]
+    sums.total += total
+    sums.first += first
+    sums.second += second
+    sums.l1 += sum1
+    sums.l1_squared += square
+    sums.l2 += sum2
+
+
+cdef inline bint negligible(Likelihood *lik, Problem *at, double left, double right) noexcept nogil:
+    """Whether Student's t times the cavity is below exp(-CUT) of its value at the anchor on all of the panel."""
+    cdef double a = at.anchor + left, b = at.anchor + right
+    cdef double f = a if at.y < a else (b if at.y > b else at.y)
+    cdef double g = a if at.m < a else (b if at.m > b else at.m)
+    cdef double top = student_slopes(lik.power, lik.a, lik.b, at.y, f).l - 0.5 * (g - at.m) * (g - at.m) / at.v
+    return top < at.extra - 0.5 * at.from_mean * at.from_mean / at.v - CUT
+
+
+cdef inline Tilted quadrature_site(
+    Likelihood *lik, double y, double constant, double m, double v,
+) noexcept nogil:
+    """`constant` is the part of log p(y|f) without f; for Poisson that of Stirling's form, see likelihoods.py."""
+    cdef Problem at
+    cdef Sums sums
+    cdef Slopes here
+    cdef double sd, ratio, low, high, left, right, h, log_z, d1, d2, mean, variance, change, curvature, eta
+    sums.total = sums.first = sums.second = sums.l1 = sums.l1_squared = sums.l2 = 0.0
+    at.y, at.m, at.v = y, m, v
+    if lik.kind == STUDENT_T:
+        at.anchor = student_anchor(lik, y, m, v)
+    else:
+        at.anchor = find_mode(lik, y, m, v)
+    here = slopes(lik, y, at.anchor)
+    at.from_mean = at.anchor - m
+    at.l1 = here.l1
+    at.slope = here.l1 - at.from_mean / v
+    at.extra = -here.l2 if lik.kind == POISSON else here.l
+    sd = sqrt(v)
+    ratio = 1.0 - v * here.l2                               # cavity variance over that of the Gaussian at the mode
+    if lik.kind == STUDENT_T:
+        h = here.l - 0.5 * at.from_mean * at.from_mean / v  # log N falls by CUT more than that on the way to the ends
+        right = sqrt(2.0 * (CUT - h)) * sd
+        low, high = m - right, m + right
+        right = sqrt(lik.b) * sqrt(cv_exp(2.0 * (CUT - h) / (lik.power * (lik.a + 1.0))) - 1.0)
+        low = low if low > y - right else y - right         # and so does log p
+        high = high if high < y + right else y + right
+        low, high = low - at.anchor, high - at.anchor
+    else:
+        high = sqrt(2.0 * CUT) * sd
+        low = -high
+        h = 0.5 * sd                                        # spacing of 32 nodes
+        left = pole_distance(lik)
+        if ratio < 2.0 and 2.0 * M_PI * left / h - 0.5 * left * left / v > 28.0:
+            add_panel(lik, &at, 0.5 * low, 0.5 * high, even_nodes, even_weights, &sums)
+            add_panel(lik, &at, 0.5 * high, 0.5 * high, even_nodes, even_weights, &sums)
+            low = high
+        elif ratio > 4.0 or lik.kind == POISSON:
+            left = sd / sqrt(ratio)
+            low, high = -find_end(lik, &at, here.l, left, -1.0), find_end(lik, &at, here.l, left, 1.0)
+    left = low
+    while left < high:
+        right = left + panel_width(lik, y, v, at.anchor + left)
+        right = right if right < high else high
+        if not right > left:                                # beyond the resolution of float64
+            break
+        if lik.kind != STUDENT_T or not negligible(lik, &at, left, right):
+            add_panel(lik, &at, 0.5 * (left + right), 0.5 * (right - left), gauss_nodes, gauss_weights, &sums)
+        left = right
+
+    mean = sums.first / sums.total
+    variance = sums.second / sums.total - mean * mean
+    change = sums.l1 / sums.total
+    curvature = sums.l1_squared / sums.total - change * change
+    if (fabs(sums.l2) / sums.total + curvature) * v < 1.0:
+        d1 = at.l1 + change
+        d2 = sums.l2 / sums.total + curvature
+        variance = v * (1.0 + v * d2)
+    else:
+        d1 = (at.from_mean + mean) / v
+        d2 = (variance / v - 1.0) / v
+    log_z = cv_log(sums.total) - HALF_LOG_2PI - 0.5 * cv_log(v) - 0.5 * at.from_mean * at.from_mean / v
+    if lik.kind == POISSON and y > 0.0:                     # Stirling's form: y f - exp(f) + y - y log y
+        eta = at.anchor - cv_log(y)
+        log_z -= lik.power * y * cv_exp_rest(eta)
+    else:
+        log_z += here.l
+    return finish(m, v, log_z + lik.power * constant, d1, d2, variance / v)

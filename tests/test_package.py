@@ -14,15 +14,15 @@ from numpydoc.validate import validate
 import cavity
 
 SOURCE = Path(cavity.__file__).parent
-MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.likelihoods", "cavity.data"]
+MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.glm", "cavity.likelihoods", "cavity.data"]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot"},
-    {"clutter"},
-    {"_power"},
-    {"_clutter_fit", "data"},
+    {"clutter", "glm"},
+    {"_power", "_stochastic", "_diagonal"},
+    {"_clutter_fit", "_ep", "data"},
+    {"_dense", "_sites"},
     {"likelihoods"},
-    {"_quadrature"},
-    {"_ep", "gaussian", "results"},
+    {"_quadrature", "_spherical", "gaussian", "results"},
     {"_algebra", "products"},
     {"_blocks", "_executors", "_loop"},
     {"_arrays", "persistence"},

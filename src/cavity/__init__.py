@@ -8,6 +8,8 @@ _PUBLIC = {
     "Clutter": "clutter",
     "ClutterPosterior": "clutter",
     "ConvergenceWarning": "errors",
+    "GLM": "glm",
+    "GLMPosterior": "glm",
     "Gaussian": "gaussian",
     "NotPositiveDefiniteError": "errors",
     "NumericalWarning": "errors",

@@ -9,9 +9,9 @@ import numpy as np
 
 from . import _core
 from ._blocks import rows, starts
-from ._ep import minimise_free_energy, moment_change
 from ._executors import Threads, spans
 from ._loop import CONVERGED, STUCK, iterate
+from ._spherical import minimise_free_energy, moment_change
 
 _kernel = _core.best("clutter")
 _lane_kernel = _core.best("clutter_lanes")

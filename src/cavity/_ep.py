@@ -1,90 +1,478 @@
-"""What EP models share: the measure of change, and the double loop for data on which sweeps do not settle.
+"""Expectation propagation for scalar sites on jointly Gaussian values: schedules, damping, double loop, evidence.
+
+A geometry (`_dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
+turns sites into a belief. `_sites.Sites` says what they are. This module knows neither.
+
+Every schedule has the same fixed points. Where sweeps do not settle, the double loop minimises EP's free energy
+
+    F(q) = KL(q || prior) - sum_i 1/f_i max over cavities of [...]
+
+over the moments of q by natural-gradient steps with a line search. F is bounded below, its stationary points are EP's
+fixed points with proper cavities [HZ]_ [OW]_, and every step lowers it, so it ends at one.
 
 References
 ----------
-.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian
-   networks", 2002.
+.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian networks",
+   2002.
+.. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
+.. [S] Yingzhen Li, Jose Miguel Hernandez-Lobato and Richard Turner, "Stochastic expectation propagation", 2015.
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006, section 3.6.
 """
+
+from dataclasses import dataclass, field
 
 import numpy as np
 
-SMALLEST_CURVATURE = 1e-3  # of the convex part: bounds Newton steps where the free energy is flat or not convex
+from . import _core
+from ._blocks import rows
+from ._loop import CONVERGED, STUCK, iterate
 
-SMALLEST_START = 1e-30  # of the prior variance: where the search for a starting point gives up
+_kernel = _core.best("ep")
+
+FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
+PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
+SMALLEST_STEP = 0.05  # damping is never adapted below it
+DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
+INNER_ITER = 100  # quasi-Newton steps for the cavities of given moments; about ten are typical
+NO_FIXED_POINT = "no fixed point with proper cavities found"
 
 
-def moment_change(old_mean, old_variance, mean, variance):
-    """Largest change of a spherical posterior's moments: means in standard deviations, variances relative."""
-    shift = np.max(np.abs(mean - old_mean), axis=-1) / np.sqrt(variance)
-    return np.maximum(shift, np.abs(variance / old_variance - 1.0))
+@dataclass(slots=True)
+class Fit:
+    """What a fit leaves behind."""
+
+    belief: object
+    tau: np.ndarray | None  # sites; None where none are kept
+    rho: np.ndarray | None
+    log_evidence: float
+    loo: np.ndarray | None
+    status: str
+    n_iter: int
+    residual: float
+    trace: dict = field(default_factory=dict)
 
 
-def minimise_free_energy(moments, prior_tau, prior_rho, n_sites, *, max_iter, tol):
-    """Find the EP fixed point of a spherical Gaussian posterior by minimising its free energy [HZ]_.
+def change_between(old, new):
+    """Bound of the change of all linear functionals: means in sd of `new`, variances relative."""
+    from scipy.linalg import solve_triangular
 
-    F = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_prior'mu is minimised over the mean parameters mu of the posterior
-    by Newton steps with the absolute curvature and a line search, from the moments of the prior; see
-    cython_core/double_loop.pyx.
+    shift = new.factor.T @ (new.u - old.u)
+    ratio = solve_triangular(new.factor, old.factor, lower=True, check_finite=False)
+    ratio = ratio @ ratio.T
+    ratio[np.diag_indices_from(ratio)] -= 1.0
+    return max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
 
-    Parameters
-    ----------
-    moments : callable
-        moments(mean, variance) -> (sum of A_i*, gradient (d + 1,), hessian (d + 1, d + 1)), summed over the sites,
-        in coordinates centred at `mean`; the first is inf where some site has no solution.
-    prior_tau, prior_rho : ndarray (d,), float
-        Natural parameters of the prior.
+
+def cavities(mean, variance, tau, rho, fraction):
+    """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
+    keep = 1.0 - fraction * rho * variance
+    proper = keep > 1e-10
+    v = variance / np.where(proper, keep, 1.0)
+    m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
+    return m, v, proper
+
+
+def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
+    """log of the scaled sites Z_i q_i/cavity_i at the means of q.
+
+    Prior times scaled sites integrates to its value at the posterior mean times a constant: so the evidence needs no
+    log scales of sites, which diverge where a precision passes zero.
+    """
+    apart = mean - cavity_mean
+    return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
+
+
+class Engine:
+    """One EP fit: sites, belief and the schedules that move them."""
+
+    def __init__(self, geometry, sites, *, schedule, damping, max_iter, tol, callback, start=None):
+        n = geometry.n_rows
+        self.geometry, self.sites = geometry, sites
+        self.schedule, self.damping = schedule, damping
+        self.max_iter, self.tol, self.callback = max_iter, tol, callback
+        self.tau, self.rho = (np.zeros(n), np.zeros(n)) if start is None else (start[0].copy(), start[1].copy())
+        self.belief = geometry.prior() if start is None else geometry.belief(*geometry.gather(*start))
+        self.warm = start is not None
+        self.step, self.last = damping, np.inf
+        self.good = None  # the sites before the last step, while all cavities were proper
+        self.improper = []
+        self.sweeps = 0
+
+    def run(self):
+        """Iterate to a fixed point; return the Fit."""
+        move = {"parallel": self._parallel, "sequential": self._sequential}[self.schedule]
+
+        def step(_):
+            before = self.belief
+            skipped = move()
+            self.sweeps += 1
+            self.improper.append(skipped)
+            change = change_between(before, self.belief) / self.step if self.belief is not before else np.inf
+            self._adapt(change)
+            return np.array([change]), np.array([skipped == 0])
+
+        outcome = iterate(
+            step, 1, max_iter=self.max_iter, tol=self.tol, patience=PATIENCE / self.damping, callback=self.callback
+        )
+        status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
+        if status == STUCK:
+            status, steps = self._double_loop()
+        self._make_proper()
+        log_evidence, loo, residual = self._evaluate()
+        trace = {
+            "change": np.concatenate([changes, steps]),
+            "improper": np.array(self.improper),
+            "double_loop": np.array(len(steps)),
+        }
+        n_iter = len(trace["change"])
+        return Fit(self.belief, self.tau, self.rho, log_evidence, loo, status, n_iter, residual, trace)
+
+    def _adapt(self, change):
+        """Damp more while the change grows, less while it shrinks fast."""
+        if change > 0.9 * self.last:
+            self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
+        elif change < 0.5 * self.last:
+            self.step = min(1.5 * self.step, self.damping)
+        self.last = change
+
+    def _down(self):
+        """Damping of steps that lower a precision, which endanger cavities: the square of the other, once adapted."""
+        return self.step if self.step >= self.damping else self.step**2
+
+    # ------------------------------------------------------------------------------------------ parallel
+
+    def _parallel(self):
+        """Renew all sites from one belief; return the number of improper cavities."""
+        if self.sweeps == 0 and not self.warm:
+            self._one_by_one(min(FIRST_ROWS, self.geometry.n_rows))
+        up, down, skipped = self.step, self._down(), 0
+        new_tau, new_rho = np.empty_like(self.tau), np.empty_like(self.rho)
+
+        def task(part, h, g):
+            x, mean, variance = self.geometry.values(self.belief, part)
+            fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
+            m, v, proper = cavities(mean, variance, tau, rho, fraction)
+            _, match_tau, match_rho = self.sites.match(part, m, v)
+            d_rho = match_rho / fraction - rho
+            damping = np.where(d_rho >= 0, up, down) * proper
+            new_tau[part] = tau + damping * (match_tau / fraction - tau)
+            new_rho[part] = rho + damping * d_rho
+            h, g = self.geometry.add(x, part, new_tau[part], new_rho[part], h, g)
+            return h, g, float(np.sum(~proper))
+
+        h, g, (skipped,) = self.geometry.reduce(task, 1)
+        if skipped and self.good is not None:
+            self._retreat()
+            return int(skipped)
+        belief, length = self.geometry.belief(h, g), 1.0
+        while belief is None:  # too far: the sums are linear in the step, so that shorter ones cost nothing
+            length *= 0.5
+            belief = self.geometry.belief(
+                self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
+            )
+        if length < 1.0:
+            new_tau = self.tau + length * (new_tau - self.tau)
+            new_rho = self.rho + length * (new_rho - self.rho)
+            self.step = max(length * self.step, min(SMALLEST_STEP, self.damping))
+        self.good = (self.tau, self.rho) if not skipped else None
+        self.tau, self.rho, self.belief = new_tau, new_rho, belief
+        return int(skipped)
+
+    def _retreat(self):
+        """Go half of the way back to the sites before the last step, whose cavities were all proper."""
+        tau, rho = self.good
+        self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
+        self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
+        self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
+
+    # ------------------------------------------------------------------------------------------ sequential
+
+    def _sequential(self):
+        """Renew the sites one after the other; return how many were skipped."""
+        return self._one_by_one(self.geometry.n_rows)
+
+    def _one_by_one(self, n):
+        """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
+        covariance, mean, skipped, _ = sweep(
+            self.geometry, self.sites, self.belief, slice(0, n), self.tau, self.rho, self.step, self._down()
+        )
+        del covariance, mean
+        belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+        if belief is None:
+            self._make_proper()
+        else:
+            self.belief = belief
+        return skipped
+
+    # ------------------------------------------------------------------------------------------ double loop
+
+    def _double_loop(self):
+        """Minimise EP's free energy by natural-gradient steps; return the status and the changes."""
+        self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
+        inner = Cavities(len(self.tau))
+        state = self._free_energy(self.belief, inner)
+        changes, length = [], 1.0
+        for _ in range(DOUBLE_LOOP_ITER):
+            value, tau, rho, inner = state
+            h, g = self.geometry.gather(tau, rho)
+            target = self.geometry.belief(h, g)
+            if target is not None:
+                changes.append(change_between(self.belief, target))
+                if changes[-1] <= self.tol:
+                    self.tau, self.rho, self.belief = tau, rho, target
+                    return CONVERGED, changes
+            else:
+                changes.append(1.0)
+            length = min(1.0, 2.0 * length)
+            while True:
+                trial = self.geometry.belief(
+                    self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
+                )
+                if trial is not None:
+                    moved = self._free_energy(trial, inner)
+                    # near the end the decrease, of second order in the change, drowns in rounding
+                    if moved[0] < value - 1e-4 * length * min(changes[-1], 1.0) ** 2 or changes[-1] < 1e-5:
+                        break
+                length *= 0.5
+                if length < 1e-8:
+                    return NO_FIXED_POINT, changes
+            self.belief, state = trial, moved
+            self.tau, self.rho = state[1], state[2]
+            if self.callback is not None and self.callback(len(self.improper) + len(changes), changes[-1]):
+                break
+        return NO_FIXED_POINT, changes
+
+    def _free_energy(self, belief, start):
+        """F at a belief, the sites its moments imply, and the cavities they leave."""
+        inner, total = start.copy(), 0.0
+        tau, rho = np.empty_like(self.tau), np.empty_like(self.rho)
+        for part in self.geometry.blocks(0, self.geometry.n_rows):
+            _, mean, variance = self.geometry.values(belief, part)
+            fraction = self.sites.part(self.sites.fraction, part)
+            value = inner.solve(self.sites, part, mean, np.sqrt(variance))
+            tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
+            rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
+            tau[part] += rho[part] * mean
+            total += float(np.sum((value - 0.5) / fraction))
+        return belief.divergence() - total, tau, rho, inner
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def _make_proper(self):
+        """Shrink sites that an unfinished fit left with an improper posterior or cavity until all are proper."""
+        while True:
+            belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+            if belief is not None and self._count_improper(belief) == 0:
+                self.belief = belief
+                return
+            self.tau, self.rho = 0.7 * self.tau, 0.7 * self.rho
+
+    def _count_improper(self, belief):
+        count = 0
+        for part in self.geometry.blocks(0, self.geometry.n_rows):
+            _, mean, variance = self.geometry.values(belief, part)
+            fraction = self.sites.part(self.sites.fraction, part)
+            count += int(np.sum(~cavities(mean, variance, self.tau[part], self.rho[part], fraction)[2]))
+        return count
+
+    def _evaluate(self):
+        """log evidence, leave-one-out log densities, and how far the sites are from their fixed point."""
+        loo = np.empty(len(self.tau))
+        residuals = np.zeros(len(self.tau))
+        total = np.zeros(len(self.tau))
+        one = np.minimum(1.0, 1.0 / self.sites.weights)
+
+        def group(start, stop):
+            for part in self.geometry.blocks(start, stop):
+                _, mean, variance = self.geometry.values(self.belief, part)
+                tau, rho = self.tau[part], self.rho[part]
+                fraction = self.sites.part(self.sites.fraction, part)
+                m, v, proper = cavities(mean, variance, tau, rho, fraction)
+                log_z, match_tau, match_rho = self.sites.match(part, m, v)
+                total[part] = site_values(log_z, mean, variance, m, v) / fraction
+                tilted_rho = 1.0 / v + match_rho
+                shift = (match_tau - match_rho * m) / tilted_rho - (mean - m)
+                residuals[part] = np.maximum(
+                    np.abs(shift) / np.sqrt(variance), np.abs(1.0 / (tilted_rho * variance) - 1.0)
+                )
+                loo[part] = log_z
+                if not self.sites.leaves_one:
+                    m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
+                    loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
+
+        self.geometry.each_group(group)
+        return float(np.sum(total)) - self.belief.prior_gap(), loo, float(residuals.max())
+
+
+def sweep(geometry, sites, belief, part, tau, rho, up, down):
+    """Visit sites one after the other from a belief; tau, rho change in place.
+
+    Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance of
+    the coordinates takes all B changes at once. The schedule is that of one rank-1 update a site, at BLAS-3 speed.
 
     Returns
     -------
-    mean, variance, changes : ndarray, float, list of float
-        The last entry of `changes` is at most `tol` at a fixed point: the change of the posterior's moments that
-        its sites imply.
+    covariance, mean, skipped, log_z
+        Moments of the coordinates after the sweep, the number of sites left alone, and the sum of log normalisers.
     """
-    mean, variance, d = prior_tau / prior_rho, 1.0 / prior_rho, prior_tau.size
+    covariance, mean = belief.root @ belief.root.T, belief.mean.copy()
+    size = int(np.clip(geometry.size // 2, 8, 64))
+    skipped, log_z = 0, 0.0
+    for low in range(part.start, part.stop, size):
+        block = slice(low, min(low + size, part.stop))
+        x = rows(geometry.features, block)
+        before_tau, before_rho = tau[block].copy(), rho[block].copy()
+        spread = x @ covariance
+        joint = spread @ x.T
+        f = x @ mean
+        if geometry.base is not None:
+            f += geometry.base[block]
+        missed, gained = _sweep_block(sites, block, f.copy(), joint.copy(), tau, rho, up, down)
+        skipped, log_z = skipped + missed, log_z + gained
+        d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+        system = d_rho[:, None] * joint
+        system[np.diag_indices_from(system)] += 1.0
+        right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
+        solved = np.linalg.solve(system, right)  # (I + R V)^{-1} [r, R U]
+        mean += spread.T @ solved[:, 0]
+        covariance -= spread.T @ solved[:, 1:]
+        covariance = 0.5 * (covariance + covariance.T)
+    return covariance, mean, skipped, log_z
 
-    def evaluate(mean, variance):
-        total, gradient, hessian = moments(mean, variance)
-        entropy_term = 0.5 * d * (n_sites - 1) * (1.0 + np.log(2 * np.pi * variance))
-        prior_term = prior_tau @ mean - 0.5 * prior_rho * (mean @ mean + d * variance)
-        gradient[:d] -= prior_tau - prior_rho * mean
-        gradient[d] -= (n_sites - 1) / variance + prior_rho
-        return total + entropy_term - prior_term, gradient, hessian
 
-    value, gradient, convex = evaluate(mean, variance)
-    while not np.isfinite(value) and variance > SMALLEST_START / prior_rho:
-        variance *= 0.01  # so vague a prior wants cavities flatter than float64 can hold: start from less
-        value, gradient, convex = evaluate(mean, variance)
-    changes = [] if np.isfinite(value) else [np.inf]
-    for _ in range(max_iter if np.isfinite(value) else 0):
-        change = np.max(np.abs(gradient[:d])) * np.sqrt(variance), abs(gradient[d]) * variance
-        changes.append(float(max(change)))
-        if changes[-1] <= tol:
-            break
-        step = _newton_step(gradient, convex, variance, n_sites)
-        slope, length = step @ gradient, 1.0
-        while True:
-            new_mean = mean + length * step[:d]
-            new_variance = variance - (2 * length * step[d] + length**2 * step[:d] @ step[:d]) / d
-            if new_variance > 0.1 * variance:
-                trial = evaluate(new_mean, new_variance)
-                # a predicted decrease below 1e-9 drowns in rounding; Newton is then in its quadratic phase
-                if trial[0] <= value + 1e-4 * length * slope or (slope > -1e-9 and np.isfinite(trial[0])):
+def _sweep_block(sites, block, f, joint, tau, rho, up, down):
+    """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow)."""
+    if sites.compiled:
+        log_z = np.zeros(f.size)
+        skipped = _kernel.sweep(
+            sites.kind,
+            sites.parameters,
+            sites.part(sites.exponent, block),
+            sites.part(sites.fraction, block),
+            sites.numbers[block],
+            sites.part(sites.extra, block),
+            f,
+            joint,
+            tau[block],
+            rho[block],
+            up,
+            down,
+            log_z,
+        )
+        return skipped, float(np.sum(log_z))
+    skipped, total = 0, 0.0
+    for j, i in enumerate(range(block.start, block.stop)):
+        one = slice(i, i + 1)
+        fraction, variance = sites.part(sites.fraction, one), joint[j, j]
+        m, v, proper = cavities(f[j : j + 1], joint[j, j : j + 1], tau[one], rho[one], fraction)
+        if not proper[0]:
+            skipped += 1
+            continue
+        log_z, match_tau, match_rho = sites.match(one, m, v)
+        d_tau, d_rho = match_tau[0] / fraction[0] - tau[i], match_rho[0] / fraction[0] - rho[i]
+        damping = up if d_rho >= 0 else down
+        if fraction[0] < 1.0 and damping > fraction[0] and 1.0 + damping * d_rho * variance < 0.5:
+            damping = fraction[0]
+        d_tau, d_rho = damping * d_tau, damping * d_rho
+        scale = 1.0 + d_rho * variance
+        if not scale > 0.0:
+            skipped += 1
+            continue
+        total += float(log_z[0])
+        tau[i] += d_tau
+        rho[i] += d_rho
+        column = joint[j].copy()
+        f += (d_tau - d_rho * f[j]) / scale * column
+        joint -= d_rho / scale * np.outer(column, column)
+    return skipped, total
+
+
+class Cavities:
+    """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site.
+
+    With x = (f - mean)/sd the cavity is proportional to exp(t x - r x^2/2); (t, r) minimises the convex function
+    J = log Z + t^2/(2 r) - log(r)/2 + r/2, whose gradient is the tilted (E x, (1 - E x^2)/2).
+    """
+
+    def __init__(self, n):
+        self.t, self.r = np.zeros(n), np.ones(n)
+
+    def copy(self):
+        """A copy to start from."""
+        other = Cavities(0)
+        other.t, other.r = self.t.copy(), self.r.copy()
+        return other
+
+    def solve(self, sites, part, mean, sd):
+        """Find the cavities of a block of rows by BFGS, all rows at once; return J at the end."""
+        index = np.arange(len(self.t))[part]
+        t, r = self.t[part].copy(), self.r[part].copy()
+        value, gradient = self._evaluate(sites, index, mean, sd, t, r)
+        inverse = np.zeros((len(t), 2, 2))
+        inverse[:, 0, 0], inverse[:, 1, 1] = r, 2.0 * r * r  # the Hessian of a Gaussian
+        active = np.arange(len(t))
+        for _ in range(INNER_ITER):
+            active = active[np.max(np.abs(gradient[active]), axis=1) > 1e-12]
+            if active.size == 0:
+                break
+            step = -np.einsum("nij,nj->ni", inverse[active], gradient[active])
+            slope = np.einsum("ni,ni->n", step, gradient[active])
+            # never to r <= 0, where there is no cavity
+            length = np.where(step[:, 1] < -0.9 * r[active], -0.9 * r[active] / step[:, 1], 1.0)
+            todo, moved = np.arange(active.size), np.zeros(active.size, dtype=bool)
+            new_value, new_gradient = value[active].copy(), gradient[active].copy()
+            for _ in range(40):
+                at = active[todo]
+                v, g = self._evaluate(
+                    sites,
+                    index[at],
+                    mean[at],
+                    sd[at],
+                    t[at] + length[todo] * step[todo, 0],
+                    r[at] + length[todo] * step[todo, 1],
+                )
+                fine = (v <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-10)
+                new_value[todo[fine]], new_gradient[todo[fine]] = v[fine], g[fine]
+                moved[todo[fine]] = True
+                todo = todo[~fine]
+                if todo.size == 0:
                     break
-            length *= 0.5
-            if length < 1e-12:
-                return mean, variance, changes
-        mean, variance, (value, gradient, convex) = new_mean, new_variance, trial
-    return mean, variance, changes
+                length[todo] *= 0.4
+            stuck = active[~moved]
+            step *= (length * moved)[:, None]
+            t[active] += step[:, 0]
+            r[active] += step[:, 1]
+            inverse[active] = _bfgs(inverse[active], step, new_gradient - gradient[active])
+            value[active], gradient[active] = new_value, new_gradient
+            active = np.setdiff1d(active, stuck)
+        self.t[part], self.r[part] = t, r
+        return value
+
+    @staticmethod
+    def _evaluate(sites, index, mean, sd, t, r):
+        """J and its gradient for some rows."""
+        m, v = mean + sd * t / r, sd * sd / r
+        log_z, tau, rho = sites.match(index, m, v)
+        rho_x = r + sd * sd * rho
+        mean_x = (t + sd * (tau - rho * mean)) / rho_x
+        gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
+        return log_z + 0.5 * (t * t / r - np.log(r) + r), gradient
 
 
-def _newton_step(gradient, convex, variance, n_sites):
-    """Return -|H|^-1 gradient, with H measured against its convex part (the part from the sites)."""
-    from scipy import linalg
+def _bfgs(inverse, step, change):
+    """Update inverse Hessians (n, 2, 2) by steps and changes of the gradient."""
+    curvature = np.einsum("ni,ni->n", step, change)
+    good = curvature > 1e-300
+    rho = np.where(good, 1.0 / np.where(good, curvature, 1.0), 0.0)
+    left = np.eye(2) - rho[:, None, None] * step[:, :, None] * change[:, None, :]
+    updated = left @ inverse @ np.swapaxes(left, 1, 2) + rho[:, None, None] * step[:, :, None] * step[:, None, :]
+    return np.where(good[:, None, None], updated, inverse)
 
-    d = gradient.size - 1
-    hessian = convex.copy()
-    hessian[range(d), range(d)] -= (n_sites - 1) / variance
-    hessian[d, d] -= (n_sites - 1) / (0.5 * d * variance**2)
-    curvature, directions = linalg.eigh(hessian, convex)  # directions' convex directions = identity
-    curvature = np.maximum(np.abs(curvature), SMALLEST_CURVATURE)
-    return -directions @ ((directions.T @ gradient) / curvature)
+
+def filter_rows(geometry, sites):
+    """ADF: assimilate the rows one after the other; return the belief and the sum of log normalisers."""
+    n = geometry.n_rows
+    tau, rho = np.zeros(n), np.zeros(n)
+    belief = geometry.prior()
+    *_, log_z = sweep(geometry, sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
+    return geometry.belief(*geometry.gather(tau, rho)), log_z

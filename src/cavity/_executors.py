@@ -4,6 +4,8 @@ Results come back in the order of the tasks, whoever finished first, so callers 
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 
 
@@ -39,3 +41,19 @@ def spans(size, n_parts, multiple=1):
     units = -(-size // multiple)
     edges = [units * part // n_parts * multiple for part in range(n_parts)] + [size]
     return [(start, stop) for start, stop in pairwise(edges) if stop > start]
+
+
+@cache
+def _controller():
+    """The BLAS libraries of this process, looked up once (that costs half a millisecond)."""
+    import scipy.linalg  # noqa: F401  its BLAS has to be loaded to be found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def single_blas():
+    """Run BLAS on one thread: several give other bits, and they fight with ours."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield

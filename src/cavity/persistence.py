@@ -14,7 +14,7 @@ from . import __version__
 
 FORMAT = 1
 HEADER = "header"
-KINDS = {"clutter": ("clutter", "ClutterPosterior")}
+KINDS = {"clutter": ("clutter", "ClutterPosterior"), "glm": ("glm", "GLMPosterior")}
 
 
 @contextmanager

@@ -1,0 +1,58 @@
+"""Sequential EP over a block of sites on jointly Gaussian values f."""
+
+from cavity._core.site_types cimport Likelihood, Tilted, unpack
+from cavity._core.sites cimport tilted
+
+
+def sweep(int kind, const double[::1] parameters,
+          const double[::1] power,           # in    (n,) or (1,): e, see _sites.py
+          const double[::1] fraction,        # in    (n,) or (1,): f
+          const double[::1] y,               # in    (n,)
+          const double[::1] extra,           # in    (n,) or (1,)
+          double[::1] mean,                  # inout (n,): of f under the posterior
+          double[:, ::1] covariance,         # inout (n, n); only what later sites need is kept up to date
+          double[::1] tau,                   # inout (n,): sites
+          double[::1] rho,                   # inout (n,)
+          double up, double down,            # damping of steps that raise and lower the precision of a site
+          double[::1] log_z):                # out   (n,): untouched for the skipped
+    """Visit the sites in order, each seeing the changes of those before; return how many were skipped.
+
+    A site is skipped when its cavity is improper. A change (dtau, drho) of site i moves the mean by
+    (dtau - drho m_i)/(1 + drho V_ii) V_i and the covariance by -drho/(1 + drho V_ii) V_i V_i' [RW, (3.65) onwards].
+    """
+    cdef Likelihood lik = unpack(kind, power[0], parameters)
+    cdef Py_ssize_t n = y.shape[0], i, j, k
+    cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
+    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, skipped = 0
+    cdef double f, v, keep, cavity_v, cavity_m, dtau, drho, damping, scale, shift, c
+    cdef Tilted at
+    with nogil:
+        for i in range(n):
+            lik.power, f, v = power[i * powers], fraction[i * fractions], covariance[i, i]
+            keep = 1.0 - f * rho[i] * v                      # cavity precision times v
+            if not keep > 1e-10:
+                skipped += 1
+                continue
+            cavity_v = v / keep
+            cavity_m = mean[i] + cavity_v * f * (rho[i] * mean[i] - tau[i])
+            at = tilted(&lik, y[i], extra[i * extras], cavity_m, cavity_v)
+            log_z[i] = at.log_z
+            dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
+            damping = up if drho >= 0.0 else down
+            if f < 1.0 and damping > f and 1.0 + damping * drho * v < 0.5:
+                damping = f                                  # lands on the tilted moments
+            dtau, drho = damping * dtau, damping * drho
+            scale = 1.0 + drho * v
+            if not scale > 0.0:
+                skipped += 1
+                continue
+            tau[i] += dtau
+            rho[i] += drho
+            shift, c = (dtau - drho * mean[i]) / scale, drho / scale
+            for j in range(i + 1, n):
+                mean[j] += shift * covariance[i, j]
+            for j in range(i + 1, n):
+                f = c * covariance[i, j]
+                for k in range(j, n):
+                    covariance[j, k] -= f * covariance[i, k]
+    return skipped

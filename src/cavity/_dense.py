@@ -1,0 +1,169 @@
+"""The geometry of generalised linear models: sites on f = F a + base, a ~ N(a0, C C'), with a full covariance.
+
+Everything M x M is done in whitened coordinates u, a = a0 + C u, whose prior is N(0, I): the precision I + C' F' R F C
+is then well scaled whatever the units of the columns. With more weights than rows only N directions of weight space are
+seen by the data; in these the problem is N x N (the dual form), so that a pass costs N D min(N, D).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ._blocks import rows
+from ._executors import spans
+
+GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
+BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A Gaussian over the coordinates: precision and root in whitened coordinates, mean and root of a."""
+
+    h: np.ndarray  # (M, M): F' R F
+    g: np.ndarray  # (M,): F'(tau - rho c), c the prior means of f
+    factor: np.ndarray  # (M, M) lower: the precision I + C' h C is factor factor'
+    u: np.ndarray  # (M,)
+    mean: np.ndarray  # (M,): a
+    root: np.ndarray  # (M, M): the covariance of a is root root'
+
+    @property
+    def log_determinant(self):
+        """Of the whitened precision."""
+        return 2.0 * float(np.sum(np.log(np.diag(self.factor))))
+
+    def prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean."""
+        return 0.5 * float(self.u @ self.u) + 0.5 * self.log_determinant
+
+    def prior_slope(self):
+        """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
+        from scipy.linalg import solve_triangular
+
+        inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
+        return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
+
+    def divergence(self):
+        """KL(q || prior)."""
+        return self.prior_slope() + 0.5 * self.log_determinant
+
+
+class Dense:
+    """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
+
+    def __init__(self, X, offset, prior_mean, prior_root, threads):
+        """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'."""
+        n, d = X.shape
+        self.threads, self.n_rows = threads, n
+        self.basis = None
+        if n < d:
+            from scipy.linalg import qr
+
+            scaled = self._times_root(rows(X, slice(None)), prior_root)
+            self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
+            self.features = np.ascontiguousarray(lower.T)
+            self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)
+            self.prior_mean, self.root = np.zeros(n), np.ones(n)
+        else:
+            self.features, self.base = X, offset
+            self.prior_mean, self.root = prior_mean, prior_root
+        self.size = self.features.shape[1]
+        self.block = max(256, min(8192, BLOCK_NUMBERS // max(self.size, 1)))
+        self.shifted = bool(np.any(self.prior_mean))
+
+    @staticmethod
+    def _times_root(matrix, root):
+        return matrix * root if root.ndim == 1 else matrix @ root
+
+    def whitened(self, h):
+        """C' h C."""
+        if self.root.ndim == 1:
+            return self.root[:, None] * h * self.root
+        return self.root.T @ h @ self.root
+
+    def belief(self, h, g):
+        """The posterior whose sites sum to (h, g), or None if it is not proper."""
+        from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+        precision = self.whitened(h)
+        precision[range(self.size), range(self.size)] += 1.0
+        if not np.all(np.isfinite(precision)):
+            return None
+        try:
+            factor = cholesky(precision, lower=True, check_finite=False)
+        except LinAlgError:
+            return None
+        pull = self.root * g if self.root.ndim == 1 else self.root.T @ g
+        half = solve_triangular(factor, pull, lower=True, check_finite=False)
+        u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
+        inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
+        root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
+        step = self.root * u if self.root.ndim == 1 else self.root @ u
+        return Belief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root))
+
+    def prior(self):
+        """The prior as a Belief."""
+        return self.belief(np.zeros((self.size, self.size)), np.zeros(self.size))
+
+    def blocks(self, start, stop):
+        """The slices of rows of one group, in order."""
+        return [slice(low, min(low + self.block, stop)) for low in range(start, stop, self.block)]
+
+    def values(self, belief, part):
+        """The rows of a block and the means and variances of their f: (F, mean, variance)."""
+        x = rows(self.features, part)
+        mean = x @ belief.mean
+        if self.base is not None:
+            mean += self.base[part]
+        spread = x @ belief.root
+        return x, mean, np.einsum("ij,ij->i", spread, spread)
+
+    def prior_values(self, x, part):
+        """Means of f under the prior, or 0 where they all vanish."""
+        c = x @ self.prior_mean if self.shifted else 0.0
+        return c if self.base is None else c + self.base[part]
+
+    def add(self, x, part, tau, rho, h, g):
+        """Add the sites of a block to the sums: only the upper triangle of h is kept."""
+        from scipy.linalg.blas import dsyrk
+
+        g += x.T @ (tau - rho * self.prior_values(x, part))
+        up = rho > 0
+        parts = ((1.0, slice(None)),) if up.all() else ((1.0, up), (-1.0, rho < 0))
+        for sign, chosen in parts:
+            weighted = np.sqrt(np.abs(rho[chosen]))[:, None] * x[chosen]
+            if len(weighted):
+                h = dsyrk(sign, weighted.T, beta=1.0, c=h, overwrite_c=1)
+        return h, g
+
+    def each_group(self, function):
+        """Return [function(start, stop)] for the groups of rows, in order; threads take groups."""
+        return self.threads.run(function, spans(self.n_rows, GROUPS, self.block))
+
+    def reduce(self, task, n_extra):
+        """Run task(part, x-sums) over all blocks and return (h, g, extra sums) added up in a fixed order.
+
+        task(part, h, g) -> h, g, extras: an array of `n_extra` numbers that are added up.
+        """
+
+        def group(start, stop):
+            h, g, extras = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), np.zeros(n_extra)
+            for part in self.blocks(start, stop):
+                h, g, extra = task(part, h, g)
+                extras += extra
+            return h, g, extras
+
+        pieces = self.each_group(group)
+        h, g, extras = pieces[0]
+        for other in pieces[1:]:
+            h, g, extras = h + other[0], g + other[1], extras + other[2]
+        return np.triu(h) + np.triu(h, 1).T, g, extras
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+
+        def task(part, h, g):
+            h, g = self.add(rows(self.features, part), part, tau[part], rho[part], h, g)
+            return h, g, 0.0
+
+        return self.reduce(task, 1)[:2]

@@ -1,0 +1,86 @@
+"""What the sites of a fit have to know: likelihood, observations and powers, row by row.
+
+Sample weights are site powers. A row of weight w counts as w copies of itself, each with its own site t: the posterior
+is prior x prod t_i^{w_i}. In terms of the whole factor p^w with site T = t^w, EP (or power EP with exponent a) then
+matches p^e against T^f with
+
+    e = a min(1, w),   f = e/w:
+
+copies (w >= 1) leave one by one, a fraction of a row (w < 1) leaves whole, as power EP [P]_ does with its exponents.
+
+References
+----------
+.. [P] Thomas Minka, "Power EP", Microsoft Research, MSR-TR-2004-149, 2004.
+"""
+
+import numpy as np
+
+from .likelihoods import ONE, _Compiled, _sites
+
+
+class Sites:
+    """A likelihood with its observations; `exponent` and `fraction` are e and f, (N,) or (1,) where all are equal."""
+
+    def __init__(self, likelihood, y, weights=None, power=1.0):
+        self.likelihood, self.y = likelihood, y
+        self.weights = ONE if weights is None else weights
+        self.exponent = power * np.minimum(1.0, self.weights)
+        self.fraction = self.exponent / self.weights
+        self.compiled = isinstance(likelihood, _Compiled) and (likelihood.any_power or np.all(self.exponent == 1.0))
+        if self.compiled:
+            self.kind, self.parameters = likelihood._kind, likelihood.packed()
+            self.numbers, self.extra = likelihood._encode(y)
+        # whether the cavity of one left-out observation is the one EP uses
+        self.leaves_one = bool(np.all(self.exponent == 1.0))
+
+    def __len__(self):
+        return len(self.y)
+
+    def part(self, values, rows):
+        """Return the rows of something that is (N,) or (1,)."""
+        return values[rows] if len(values) > 1 else values
+
+    def match(self, rows, mean, variance, exponent=None):
+        """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.
+
+        Their product with the cavities has the moments of the tilted distributions; they are the sites T^f.
+        """
+        exponent = self.part(self.exponent, rows) if exponent is None else exponent
+        out = tuple(np.empty(mean.size) for _ in range(3))
+        if self.compiled:
+            numbers, extra = self.numbers[rows], self.part(self.extra, rows)
+            _sites.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
+            return out
+        y = self.y[rows]
+        if np.all(exponent == 1.0):
+            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in self.likelihood._tilted(y, mean, variance))
+            shrink = 1.0 + variance * d2
+        else:
+            from ._quadrature import log_tilted
+
+            exponents = np.broadcast_to(exponent, mean.shape)
+
+            def log_p(f, index):
+                return exponents[index, None] * self.likelihood.log_p(y[index, None], f)
+
+            log_z, d1, d2, shrink = log_tilted(log_p, mean, variance)
+        self._check(rows, log_z, d1, shrink)
+        rho = -d2 / shrink
+        return log_z, d1 / shrink + mean * rho, rho
+
+    def _check(self, rows, log_z, d1, shrink):
+        """Raise ValueError naming the first row for which a user-written likelihood gives no proper moments."""
+        bad = ~(np.isfinite(log_z) & np.isfinite(d1) & (shrink > 0))
+        if bad.any():
+            i = int(np.argmax(bad))
+            row = np.arange(len(self))[rows][i]
+            raise ValueError(
+                f"{type(self.likelihood).__name__}.log_tilted must give finite values with 1 + variance * d2 > 0; "
+                f"row {row} gave log_z = {log_z[i]}, d1 = {d1[i]}, 1 + variance * d2 = {shrink[i]}"
+            )
+
+    def log_z(self, rows, mean, variance):
+        """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
+        if self.compiled or not isinstance(self.likelihood, _Compiled):
+            return self.match(rows, mean, variance, ONE)[0]
+        return self.likelihood._tilted(self.y[rows], mean, variance)[0]

@@ -1,0 +1,94 @@
+"""Stochastic EP: one averaged site for all rows, so that nothing is kept per row [S]_.
+
+The posterior is q = prior x t^W, W the sum of the weights; every row sees the cavity q/t, and t becomes the average of
+the sites they ask for.
+
+References
+----------
+.. [S] Yingzhen Li, Jose Miguel Hernandez-Lobato and Richard Turner, "Stochastic expectation propagation", 2015.
+"""
+
+import numpy as np
+
+from ._ep import PATIENCE, SMALLEST_STEP, Fit, cavities, change_between, site_values
+from ._loop import iterate
+
+
+class Stochastic:
+    """One fit by stochastic EP; the geometry is that of `_ep.Engine`."""
+
+    def __init__(self, geometry, sites, *, damping, max_iter, tol, callback):
+        self.geometry, self.sites = geometry, sites
+        self.damping = self.step = damping
+        self.max_iter, self.tol, self.callback = max_iter, tol, callback
+        weights = sites.weights
+        self.total = float(np.sum(weights)) if len(weights) > 1 else float(weights[0]) * geometry.n_rows
+        self.belief, self.last = geometry.prior(), np.inf
+
+    def _cavity(self):
+        """q/t; proper whenever q is, as t is one of W equal factors and the prior is another."""
+        share = 1.0 - 1.0 / self.total
+        return self.geometry.belief(share * self.belief.h, share * self.belief.g)
+
+    def _pass(self):
+        """Ask all rows for their sites; return their sums."""
+        cavity = self._cavity()
+
+        def task(part, h, g):
+            x, mean, variance = self.geometry.values(cavity, part)
+            _, tau, rho = self.sites.match(part, mean, variance)
+            copies = 1.0 / self.sites.part(self.sites.fraction, part)
+            h, g = self.geometry.add(x, part, copies * tau, copies * rho, h, g)
+            return h, g, 0.0
+
+        h, g, _ = self.geometry.reduce(task, 1)
+        return h, g
+
+    def run(self):
+        """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
+
+        def step(_):
+            h, g = self._pass()
+            before, length = self.belief, self.step
+            while True:
+                self.belief = self.geometry.belief(
+                    before.h + length * (h - before.h), before.g + length * (g - before.g)
+                )
+                if self.belief is not None and self._cavity() is not None:
+                    break
+                length *= 0.5
+            change = change_between(before, self.belief) / length
+            if change > 0.9 * self.last:
+                self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
+            elif change < 0.5 * self.last:
+                self.step = min(1.5 * self.step, self.damping)
+            self.last = change
+            return np.array([change]), np.array([True])
+
+        outcome = iterate(
+            step, 1, max_iter=self.max_iter, tol=self.tol, patience=2 * PATIENCE / self.damping, callback=self.callback
+        )
+        changes = outcome.changes[:, 0]
+        trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
+        evidence = self._evidence()
+        return Fit(self.belief, None, None, evidence, None, outcome.status[0], len(changes), float(changes[-1]), trace)
+
+    def _evidence(self):
+        """EP's log evidence at the sites that the rows ask for, in one more pass.
+
+        Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
+        from the averaged cavity matters to second order only.
+        """
+        cavity = self._cavity()
+
+        def task(part, h, g):
+            _, mean, variance = self.geometry.values(cavity, part)
+            _, tau, rho = self.sites.match(part, mean, variance)
+            _, mean, variance = self.geometry.values(self.belief, part)
+            m, v, _ = cavities(mean, variance, tau, rho, 1.0)
+            log_z, _, _ = self.sites.match(part, m, v)
+            value = site_values(log_z, mean, variance, m, v)
+            return h, g, float(np.sum(value / self.sites.part(self.sites.fraction, part)))
+
+        _, _, (total,) = self.geometry.reduce(task, 1)
+        return total - self.belief.prior_gap()

@@ -1,0 +1,833 @@
+"""Generalised linear models by expectation propagation: any likelihood of x'w, a Gaussian prior on w.
+
+References
+----------
+.. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
+.. [G] Thore Graepel et al., "Web-scale Bayesian click-through rate prediction for sponsored search advertising in
+   Microsoft's Bing search engine", ICML 2010.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from . import _arrays, likelihoods
+from ._blocks import rows
+from ._dense import Dense
+from ._ep import Engine, filter_rows
+from ._executors import Threads, single_blas
+from ._loop import CONVERGED, warn_unconverged
+from ._sites import Sites
+from ._stochastic import Stochastic
+from .errors import NotPositiveDefiniteError
+from .gaussian import Gaussian
+from .likelihoods import Likelihood
+from .results import Posterior, table
+
+PREDICT_ROWS = 8192
+LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GLM:
+    """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
+
+    Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,
+    prior_variance). No intercept is added: give X a column of ones for one.
+
+    Parameters
+    ----------
+    likelihood : cavity.likelihoods.Likelihood
+        For example ``cavity.likelihoods.Probit()``, or one of your own.
+    prior_mean : float or array_like (D,), default 0.0
+        Mean of the prior of the weights.
+    prior_variance : float, array_like (D,) or (D, D), default 1.0
+        Variance of every weight, of each, or the covariance matrix of all.
+    approximation : {"full", "diagonal"}, default "full"
+        Posterior with all covariances, or with independent weights: for sparse X with very many columns [G]_.
+
+    Raises
+    ------
+    ValueError, TypeError, NotPositiveDefiniteError
+        For settings outside their domain, naming them.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1]])
+    >>> posterior = cavity.GLM(cavity.likelihoods.Step()).fit(X, [1, 1, -1])
+    >>> posterior.mean.round(3).tolist(), round(posterior.log_evidence, 6)
+    ([-1.178, 0.514, 0.533], -2.486153)
+    """
+
+    likelihood: Likelihood
+    prior_mean: float | np.ndarray = 0.0
+    prior_variance: float | np.ndarray = 1.0
+    approximation: str = "full"
+
+    def __post_init__(self):
+        if not isinstance(self.likelihood, Likelihood):
+            hint = " (did you forget the brackets?)" if isinstance(self.likelihood, type) else ""
+            raise TypeError(
+                f"likelihood must be an instance of cavity.likelihoods.Likelihood, got {self.likelihood!r}{hint}"
+            )
+        mean = _arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
+        variance = _arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
+        _arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
+        if variance.ndim < 2 and not np.all(variance > 0):
+            raise ValueError(f"prior_variance must be positive, got {float(variance.min())!r}")
+        if variance.ndim == 2:
+            if self.approximation == "diagonal":
+                raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
+            _cholesky(variance, "prior_variance")
+        for name, value in (("prior_mean", mean), ("prior_variance", variance)):
+            object.__setattr__(self, name, _arrays.read_only(value.copy()) if value.ndim else float(value))
+
+    def fit(
+        self,
+        X,
+        y,
+        *,
+        offset=None,
+        sample_weight=None,
+        method="ep",
+        schedule="parallel",
+        damping=1.0,
+        power=1.0,
+        learn=None,
+        max_iter=200,
+        tol=1e-8,
+        n_threads=1,
+        callback=None,
+    ):
+        """Approximate the posterior of the weights.
+
+        Parameters
+        ----------
+        X : array_like (N, D), or scipy.sparse for approximation="diagonal"
+            Design matrix; float64 is not copied, other types are converted block by block.
+        y : array_like, shape (N,)
+            Observations, as the likelihood wants them: labels {-1, 1}, {0, 1} or bool; counts; numbers; bounds (N, 2).
+        offset : array_like (N,), optional
+            Known part of f, for example log exposure.
+        sample_weight : array_like (N,), optional
+            A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
+        method : {"ep", "adf"}, default "ep"
+            "adf" sees each row once, in order; schedule, damping, power, learn, max_iter, tol and callback are EP's.
+        schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
+            Renew all sites at once (after a first sweep over up to 4096 rows one by one; fastest, uses `n_threads`), or
+            one after the other, or keep one averaged site for all rows (memory independent of N, no leave-one-out).
+        damping : float in (0, 1], default 1.0
+            Largest fraction of each site change that is made; it is adapted downwards while changes grow.
+        power : float in (0, 1], default 1.0
+            Exponent of power EP; 1 is EP.
+        learn : None or "prior_variance", default None
+            Maximise the log evidence over a factor on the prior variance (if it is a number or a matrix) or over all
+            entries (if it is a vector: automatic relevance determination), by L-BFGS with the exact gradient.
+        max_iter : int, default 200
+            Most sweeps. Steps of the double loop come on top.
+        tol : float, default 1e-8
+            Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
+            deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
+        n_threads : int, default 1
+            Threads of the parallel schedule; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, change) after each sweep; a true result stops the fit.
+
+        Returns
+        -------
+        GLMPosterior
+            The frozen posterior.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        A pass costs N D min(N, D) operations: with fewer rows than columns the work is done in the N directions of
+        weight space that the data see. Sites may have negative precision (outliers under StudentT) and are not clamped.
+        A step that makes a cavity or the posterior improper is taken back half-way and the damping is increased; when
+        the change has not halved in 10 sweeps the fixed point is found by minimising EP's free energy, a double loop
+        whose every step lowers it.
+
+        With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
+        the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
+        >>> y = rng.poisson(np.exp(X @ [0.5, 0.3, -0.2]))
+        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=10.0).fit(X, y)
+        >>> posterior.converged, posterior.mean.round(2).tolist()
+        (True, [0.51, 0.32, -0.29])
+        """
+        data = self._check(X, y, offset, sample_weight)
+        _arrays.choice(method, "method", ("ep", "adf"))
+        _arrays.choice(schedule, "schedule", ("parallel", "sequential", "stochastic"))
+        if learn is not None:
+            _arrays.choice(learn, "learn", ("prior_variance",))
+        options = dict(
+            damping=_arrays.number(damping, "damping", low=0, high=1, closed_high=True),
+            max_iter=_arrays.integer(max_iter, "max_iter", low=1),
+            tol=_arrays.number(tol, "tol", low=0, closed_low=True),
+            callback=callback,
+        )
+        power = _arrays.number(power, "power", low=0, high=1, closed_high=True)
+        n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+        if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
+            raise ValueError("method='adf' sees each row once: schedule, damping, power and learn have no meaning")
+        if self.approximation == "diagonal":
+            if schedule == "stochastic" or learn is not None:
+                raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
+            return self._fit_diagonal(data, method, power, options)
+        with Threads(n_threads) as threads, single_blas():
+            if method == "adf":
+                return _assimilate(self, data, self._prior(data.X.shape[1]), threads)
+            sites = Sites(self.likelihood, data.y, data.weights, power)
+            model, geometry, fit = self, self._geometry(data, threads), None
+            if learn is not None:
+                model, start = _learn(self, data, sites, schedule, threads, options)
+                geometry = model._geometry(data, threads)
+                fit = _engine(geometry, sites, schedule, options, start).run()
+            else:
+                fit = _engine(geometry, sites, schedule, options).run()
+            warn_unconverged(fit.status, fit.trace["change"][-1], options["tol"], options["max_iter"])
+            return _posterior(model, data, geometry, fit, sites)
+
+    def _check(self, X, y, offset, sample_weight):
+        """Validate the data; rows of weight zero are left out."""
+        X = _design(X, self.approximation)
+        n, d = X.shape
+        _arrays.vector(self.prior_mean, "prior_mean", d)
+        if np.shape(self.prior_variance) not in ((), (d,), (d, d)):
+            raise ValueError(
+                f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
+                f"got {np.shape(self.prior_variance)}"
+            )
+        y = _observations(self.likelihood, y, n)
+        offset = None if offset is None else _row_vector(offset, "offset", n)
+        weights = None if sample_weight is None else _row_vector(sample_weight, "sample_weight", n)
+        kept = None
+        if weights is not None:
+            if np.any(weights < 0):
+                row = int(np.argmax(weights < 0))
+                raise ValueError(f"sample_weight must not be negative, got {weights[row]!r} in row {row}")
+            if not np.any(weights > 0):
+                raise ValueError("sample_weight must be positive in some row, got zeros only")
+            if np.any(weights == 0):
+                kept = weights > 0
+                X, y, weights = X[kept], y[kept], weights[kept]
+                offset = None if offset is None else offset[kept]
+            if np.all(weights == 1):
+                weights = None
+        return Data(X, y, offset, weights, kept)
+
+    def _prior(self, d):
+        """The prior's mean and root."""
+        mean = np.array(_arrays.vector(self.prior_mean, "prior_mean", d))
+        variance = np.asarray(self.prior_variance)
+        root = _cholesky(variance, "prior_variance") if variance.ndim == 2 else np.sqrt(np.broadcast_to(variance, (d,)))
+        return mean, np.array(root)
+
+    def _geometry(self, data, threads):
+        return Dense(data.X, data.offset, *self._prior(data.X.shape[1]), threads)
+
+    def _fit_diagonal(self, data, method, power, options):
+        from . import _diagonal
+
+        d = data.X.shape[1]
+        result = _diagonal.fit(
+            self.likelihood,
+            data.X,
+            data.y,
+            prior_mean=np.array(_arrays.vector(self.prior_mean, "prior_mean", d)),
+            prior_variance=np.array(np.broadcast_to(np.asarray(self.prior_variance), (d,))),
+            offset=data.offset,
+            weights=data.weights,
+            method=method,
+            power=power,
+            **options,
+        )
+        if method == "ep":
+            warn_unconverged(
+                result.status, result.trace["change"][-1], options["tol"], options["max_iter"], stacklevel=4
+            )
+        return GLMPosterior(
+            model=self,
+            mean=result.mean,
+            variance=result.variance,
+            log_evidence=result.log_evidence,
+            converged=result.status == CONVERGED,
+            n_iter=result.n_iter,
+            status=result.status,
+            residual=0.0,
+            n_samples=_seen(data),
+            method=method,
+            trace=result.trace,
+            _root=None,
+            _basis=None,
+            _factor=None,
+            _loo=None if method == "adf" else _scatter(data, result.loo),
+            _tau=None,
+            _rho=None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Checked data: design matrix, observations, offsets, weights, and the mask of rows kept, or None for all."""
+
+    X: object
+    y: np.ndarray
+    offset: np.ndarray | None
+    weights: np.ndarray | None
+    kept: np.ndarray | None
+
+
+def _design(X, approximation):
+    if hasattr(X, "tocsr"):
+        if approximation == "full":
+            raise TypeError("X is sparse: use approximation='diagonal', or X.toarray() if it has few columns")
+        X = X.tocsr()
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            raise ValueError(f"X must not be empty, got shape {X.shape}")
+        _arrays.check_finite(_arrays.check_real(X.data, "X"), "X.data")
+        return X
+    return _arrays.data_array(X, "X", ndim=(2,))
+
+
+def _row_vector(value, name, n):
+    array = _arrays.finite_array(value, name, ndim=(1,))
+    if array.shape != (n,):
+        raise ValueError(f"{name} must have one entry per row of X, that is {n}, got {array.shape[0]}")
+    return np.ascontiguousarray(array)
+
+
+def _observations(likelihood, y, n):
+    array = np.asarray(y)
+    if array.ndim == 0 or len(array) != n:
+        raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")
+    checked = likelihood.check(y)
+    if len(checked) != n:
+        raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
+    return checked
+
+
+def _cholesky(matrix, name):
+    from scipy.linalg import lapack
+
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name} must be square, got shape {matrix.shape}")
+    if not np.allclose(matrix, matrix.T, rtol=1e-10, atol=0):
+        raise ValueError(f"{name} must be symmetric")
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    if info > 0:
+        raise NotPositiveDefiniteError(
+            f"{name} must be positive definite; its Cholesky factorisation fails at pivot {info}"
+        )
+    return factor
+
+
+def _engine(geometry, sites, schedule, options, start=None):
+    if schedule == "stochastic":
+        return Stochastic(geometry, sites, **options)
+    return Engine(geometry, sites, schedule=schedule, start=start, **options)
+
+
+def _seen(data):
+    return len(data.y) if data.kept is None else len(data.kept)
+
+
+def _scatter(data, values):
+    """Put values of the kept rows into place; the others are nan until asked for."""
+    if data.kept is None or values is None:
+        return values
+    full = np.full(len(data.kept), np.nan)
+    full[data.kept] = values
+    return full
+
+
+def _learn(model, data, sites, schedule, threads, options):
+    """Maximise the log evidence over the prior variance; return the model and the sites to start from."""
+    from scipy.optimize import minimize
+
+    given = np.asarray(model.prior_variance)
+    n_free = given.size if given.ndim == 1 else 1
+    quiet = {**options, "callback": None}
+    warm = {"start": None}
+
+    def scaled(theta):
+        return replace(model, prior_variance=given * (np.exp(theta) if given.ndim == 1 else float(np.exp(theta[0]))))
+
+    def objective(theta):
+        candidate = scaled(theta)
+        geometry = candidate._geometry(data, threads)
+        start = warm["start"] if schedule != "stochastic" else None
+        if start is not None and geometry.belief(*geometry.gather(*start)) is None:
+            start = None
+        fit = _engine(geometry, sites, schedule, quiet, start).run()
+        warm["start"] = (fit.tau, fit.rho)
+        return -fit.log_evidence, -_evidence_gradient(candidate, geometry, fit.belief)
+
+    bound = float(np.log(LEARN_RANGE))
+    result = minimize(objective, np.zeros(n_free), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)
+    return scaled(result.x), (warm["start"] if schedule != "stochastic" else None)
+
+
+def _evidence_gradient(model, geometry, belief):
+    """d log evidence / d log prior variance: that of the expected log prior, as the sites are at their fixed point.
+
+    One entry for a number or a matrix (a factor on it), D for a vector. [M]_ and math of GPML section 5.5.
+    """
+    if np.ndim(model.prior_variance) != 1:
+        return np.array([belief.prior_slope()])
+    mean, root = belief.mean, belief.root
+    if geometry.basis is None:
+        apart, variance = mean - geometry.prior_mean, np.einsum("ij,ij->i", root, root)
+    else:
+        scale = np.sqrt(model.prior_variance)
+        apart = scale * (geometry.basis @ mean)
+        seen = geometry.basis @ root
+        variance = scale**2 * (
+            1.0 - np.einsum("ij,ij->i", geometry.basis, geometry.basis) + np.einsum("ij,ij->i", seen, seen)
+        )
+    return 0.5 * ((apart**2 + variance) / model.prior_variance - 1.0)
+
+
+def _posterior(model, data, geometry, fit, sites):
+    """Turn a fit of the dense geometry into a posterior over the weights."""
+    mean, root = _weights(model._prior(data.X.shape[1]), geometry, fit.belief)
+    return GLMPosterior(
+        model=model,
+        mean=mean,
+        variance=_marginal_variance(*root),
+        log_evidence=fit.log_evidence,
+        converged=fit.status == CONVERGED,
+        n_iter=fit.n_iter,
+        status=fit.status,
+        residual=fit.residual,
+        n_samples=_seen(data),
+        method="ep",
+        trace=fit.trace,
+        _root=root[0],
+        _basis=root[1],
+        _factor=root[2],
+        _loo=_scatter(data, fit.loo),
+        _tau=_scatter(data, fit.tau),
+        _rho=_scatter(data, fit.rho),
+    )
+
+
+def _weights(prior, geometry, belief):
+    """Mean of w, and its covariance as (root, basis, factor).
+
+    Without basis the covariance is root root'. With it, the prior's root maps whitened weights to w; within the span of
+    the basis their covariance is factor factor', across it the identity.
+    """
+    prior_mean, root = prior
+    if geometry.basis is None:
+        return belief.mean, (belief.root, None, None)
+    step = geometry.basis @ belief.mean
+    return prior_mean + (root * step if root.ndim == 1 else root @ step), (root, geometry.basis, belief.root)
+
+
+def _spread(x, root, basis, factor):
+    """Variances of x'w for the rows of x."""
+    scaled = x * root if root.ndim == 1 else x @ root
+    total = np.einsum("ij,ij->i", scaled, scaled)
+    if basis is None:
+        return total
+    inside = scaled @ basis
+    known = inside @ factor
+    outside = np.maximum(total - np.einsum("ij,ij->i", inside, inside), 0.0)
+    return outside + np.einsum("ij,ij->i", known, known)
+
+
+def _marginal_variance(root, basis, factor):
+    """Variances of the weights."""
+    if basis is None:
+        return np.einsum("ij,ij->i", root, root)
+    if root.ndim == 2:
+        return _spread(np.eye(len(root)), root, basis, factor)
+    seen = basis @ factor
+    inside = np.einsum("ij,ij->i", basis, basis)
+    return root**2 * (np.maximum(1.0 - inside, 0.0) + np.einsum("ij,ij->i", seen, seen))
+
+
+def _full_root(root, basis, factor):
+    """A D x D (or D) root of the covariance."""
+    if basis is None:
+        return root
+    inner = basis @ factor @ basis.T - basis @ basis.T
+    inner[np.diag_indices_from(inner)] += 1.0
+    return root[:, None] * inner if root.ndim == 1 else root @ inner
+
+
+def _assimilate(model, data, prior, threads, before=None):
+    """ADF over the rows from a Gaussian; rows of weight above one are taken that many times."""
+    data, visits = _repeated(data)
+    geometry = Dense(data.X, data.offset, *prior, threads)
+    belief, log_z = filter_rows(geometry, Sites(model.likelihood, data.y, visits))
+    if belief is None:
+        raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
+    mean, root = _weights(prior, geometry, belief)
+    return GLMPosterior(
+        model=model,
+        mean=mean,
+        variance=_marginal_variance(*root),
+        log_evidence=log_z + (0.0 if before is None else before.log_evidence),
+        converged=True if before is None else before.converged,
+        n_iter=1,
+        status=CONVERGED if before is None else before.status,
+        residual=0.0,
+        n_samples=_seen(data) + (0 if before is None else before.n_samples),
+        method="adf",
+        trace={},
+        _root=root[0],
+        _basis=root[1],
+        _factor=root[2],
+        _loo=None,
+        _tau=None,
+        _rho=None,
+    )
+
+
+def _repeated(data):
+    """Rows of weight w > 1 repeated, whole ones first, and the weights that remain (None if all are 1)."""
+    if data.weights is None:
+        return data, None
+    times = np.ceil(data.weights).astype(np.intp)
+    index = np.repeat(np.arange(len(times)), times)
+    last = np.cumsum(times) - 1
+    weights = np.ones(len(index))
+    weights[last] = data.weights - (times - 1)
+    offset = None if data.offset is None else data.offset[index]
+    return replace(data, X=data.X[index], y=data.y[index], offset=offset), weights
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GLMPosterior(Posterior):
+    """The approximate posterior of the weights of a `GLM`.
+
+    Attributes
+    ----------
+    model : GLM
+        The settings; with ``learn="prior_variance"`` the learned ones.
+    mean : ndarray (D,)
+        Posterior mean of the weights.
+    variance : ndarray (D,)
+        Posterior variance of each weight.
+    log_evidence : float
+        EP's (or ADF's) estimate of log p(y | X), all constants included: models of the same y compare by it.
+    converged : bool
+        Whether the stopping rule of `GLM.fit` was met.
+    n_iter : int
+        Sweeps and steps of the double loop taken.
+    status : str
+        Why the iteration ended.
+    residual : float
+        How far the sites are from their fixed point: the largest change of a marginal moment that one more undamped
+        renewal of a single site would make, means in posterior sd, variances relative.
+    n_samples : int
+        Rows seen, those of earlier updates included.
+    method : {"ep", "adf"}
+        How the last rows were taken in.
+    trace : dict of ndarray
+        "change" and "improper" for every sweep, "double_loop" the number of its steps.
+    """
+
+    model: GLM
+    mean: np.ndarray
+    variance: np.ndarray
+    log_evidence: float
+    converged: bool
+    n_iter: int
+    status: str
+    residual: float
+    n_samples: int
+    method: str
+    trace: dict
+    _root: np.ndarray | None
+    _basis: np.ndarray | None
+    _factor: np.ndarray | None
+    _loo: np.ndarray | None
+    _tau: np.ndarray | None
+    _rho: np.ndarray | None
+
+    kind = "glm"
+
+    def __post_init__(self):
+        self._freeze()
+
+    def __repr__(self):
+        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        return table(
+            f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
+            [
+                ("log_evidence", f"{self.log_evidence:.6f}"),
+                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
+                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
+                ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
+            ],
+        )
+
+    @cached_property
+    def covariance(self):
+        """Posterior covariance of the weights, (D, D); only of the full approximation."""
+        if self._root is None:
+            raise AttributeError("approximation='diagonal' keeps variances only, no covariance")
+        root = _full_root(self._root, self._basis, self._factor)
+        return _arrays.read_only(np.diag(root**2) if root.ndim == 1 else root @ root.T)
+
+    @property
+    def loo_log_density(self):
+        """log p(y_i | the other rows) for every row, (N,): free with EP, from the cavities.
+
+        A row of weight above one leaves one of its copies out; a row of weight zero was not used: its entry is nan.
+        """
+        if self._loo is None:
+            raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
+        return self._loo
+
+    @property
+    def sites(self):
+        """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
+        if self._tau is None:
+            raise ValueError("sites are kept by fits with EP and approximation='full' only (not ADF, not stochastic)")
+        return Gaussian(self._tau, self._rho)
+
+    @property
+    def log_evidence_gradient(self):
+        """Derivative of log_evidence in the log of the prior variance: (D,) if that is a vector, else a number."""
+        if self._root is None or self.method != "ep":
+            raise ValueError("the gradient needs a fit by EP with approximation='full'")
+        prior_mean, root = self.model._prior(len(self.mean))
+        apart = self.mean - prior_mean
+        variance = np.asarray(self.model.prior_variance)
+        if variance.ndim == 1:
+            return 0.5 * ((apart**2 + self.variance) / variance - 1.0)
+        if variance.ndim == 0:
+            return float(0.5 * (np.sum(apart**2 + self.variance) / variance - len(apart)))
+        from scipy.linalg import solve_triangular
+
+        spread = solve_triangular(root, _full_root(self._root, self._basis, self._factor), lower=True)
+        return float(0.5 * (np.sum(spread**2) + np.sum(solve_triangular(root, apart, lower=True) ** 2) - len(apart)))
+
+    def predict(self, X, offset=None):
+        """Predict the latent value f = x'w + offset: its moments.
+
+        Parameters
+        ----------
+        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f under the posterior; noise of the likelihood is not in them.
+        """
+        X = _design(X, self.model.approximation)
+        n, d = X.shape
+        if d != len(self.mean):
+            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {d}")
+        offset = np.zeros(n) if offset is None else _row_vector(offset, "offset", n)
+        if self._root is None:
+            from . import _diagonal
+
+            return _diagonal.predict(X, self.mean, self.variance, offset)
+        mean, variance = np.empty(n), np.empty(n)
+        for low in range(0, n, PREDICT_ROWS):
+            part = slice(low, low + PREDICT_ROWS)
+            x = rows(X, part)
+            mean[part] = x @ self.mean
+            variance[part] = _spread(x, self._root, self._basis, self._factor)
+        return mean + offset, variance
+
+    def predict_proba(self, X, offset=None):
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, n_classes)
+            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        """
+        classes = self.model.likelihood.n_classes
+        if classes is None:
+            name = type(self.model.likelihood).__name__
+            raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
+        mean, variance = self.predict(X, offset)
+        labels = (0, 1) if classes == 2 else range(classes)
+        columns = [self._log_density(np.full(len(mean), float(k)), mean, variance) for k in labels]
+        return np.exp(np.column_stack(columns))
+
+    def log_density(self, X, y, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
+            Rows.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+        """
+        mean, variance = self.predict(X, offset)
+        return self._log_density(_observations(self.model.likelihood, y, len(mean)), mean, variance)
+
+    def _log_density(self, y, mean, variance):
+        likelihood = self.model.likelihood
+        out = np.empty(len(mean))
+        sure = variance <= 0  # x = 0, or beyond rounding
+        y = likelihood.check(y)
+        if sure.any():
+            out[sure] = likelihood.log_p(y[sure], mean[sure])
+        if not sure.all():
+            out[~sure] = likelihood._tilted(y[~sure], mean[~sure], variance[~sure])[0]
+        return out
+
+    def expected(self, X, offset=None):
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+        """
+        return self.model.likelihood.expected(*self.predict(X, offset))
+
+    def sample(self, n, rng):
+        """Draw weights from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            The draws.
+        """
+        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
+        z = rng.standard_normal((n, len(self.mean)))
+        if self._root is None:
+            return self.mean + z * np.sqrt(self.variance)
+        if self._basis is not None:
+            inside = z @ self._basis
+            z = z + (inside @ self._factor.T - inside) @ self._basis.T
+        return self.mean + (z * self._root if self._root.ndim == 1 else z @ self._root.T)
+
+    def update(self, X, y, *, offset=None, sample_weight=None):
+        """Take in new rows by ADF, on top of what is known.
+
+        Parameters
+        ----------
+        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
+            New rows.
+        y : array_like (n,)
+            Their observations.
+        offset : array_like (n,), optional
+            Known part of f.
+        sample_weight : array_like (n,), optional
+            Weights; a row of weight 2 is taken in twice.
+
+        Returns
+        -------
+        GLMPosterior
+            A new posterior; this one stays as it is. Its log evidence is that of all rows.
+        """
+        data = self.model._check(X, y, offset, sample_weight)
+        if data.X.shape[1] != len(self.mean):
+            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {data.X.shape[1]}")
+        if self._root is None:
+            prior = replace(self.model, prior_mean=self.mean, prior_variance=self.variance)
+            new = prior._fit_diagonal(data, "adf", 1.0, dict(damping=1.0, max_iter=1, tol=0.0, callback=None))
+            return replace(
+                new,
+                model=self.model,
+                log_evidence=self.log_evidence + new.log_evidence,
+                n_samples=self.n_samples + new.n_samples,
+                converged=self.converged,
+                status=self.status,
+            )
+        with Threads(1) as threads, single_blas():
+            prior = self.mean, _full_root(self._root, self._basis, self._factor)
+            return _assimilate(self.model, data, prior, threads, self)
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        likelihood = self.model.likelihood
+        name = type(likelihood).__name__
+        if type(likelihood).__module__ != likelihoods.__name__:
+            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
+        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
+        arrays["prior_mean"] = np.asarray(self.model.prior_mean)
+        arrays["prior_variance"] = np.asarray(self.model.prior_variance)
+        plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
+        settings = {key: getattr(self, key) for key in plain}
+        settings["approximation"] = self.model.approximation
+        settings["likelihood"] = [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+        return arrays, settings
+
+    @classmethod
+    def from_arrays(cls, arrays, settings):
+        """Rebuild what `to_arrays` took apart.
+
+        Parameters
+        ----------
+        arrays : dict of ndarray
+            The arrays.
+        settings : dict
+            The settings.
+
+        Returns
+        -------
+        GLMPosterior
+            The posterior that was saved.
+        """
+        settings = dict(settings)
+        name, parameters = settings.pop("likelihood")
+        model = GLM(
+            getattr(likelihoods, name)(**parameters),
+            arrays.pop("prior_mean")[()],
+            arrays.pop("prior_variance")[()],
+            settings.pop("approximation"),
+        )
+        trace = {key.removeprefix("trace_"): arrays.pop(key) for key in list(arrays) if key.startswith("trace_")}
+        missing = {f.name: None for f in fields(cls) if f.name.startswith("_")}
+        return cls(model=model, trace=trace, **{**missing, **arrays}, **settings)

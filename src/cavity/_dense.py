@@ -105,6 +105,11 @@ class Dense:
         """The prior as a Belief."""
         return self.belief(np.zeros((self.size, self.size)), np.zeros(self.size))
 
+    def sharpened(self, belief, factor):
+        """The belief with its covariance divided by `factor` and the same mean."""
+        prior = np.diag(self.root**-2.0) if self.root.ndim == 1 else np.linalg.inv(self.root @ self.root.T)
+        return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
+
     def blocks(self, start, stop):
         """The slices of rows of one group, in order."""
         return [slice(low, min(low + self.block, stop)) for low in range(start, stop, self.block)]

@@ -25,7 +25,7 @@ import numpy as np
 
 from . import _core
 from ._blocks import rows
-from ._loop import CONVERGED, STUCK, iterate
+from ._loop import CONVERGED, STOPPED, STUCK, iterate
 
 _kernel = _core.best("ep")
 
@@ -33,7 +33,10 @@ FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that man
 PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
 SMALLEST_STEP = 0.05  # damping is never adapted below it
 DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
-INNER_ITER = 100  # quasi-Newton steps for the cavities of given moments; about ten are typical
+INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
+STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
+DEPTH = 8  # steps that the double loop extrapolates from
+SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 
 
@@ -131,8 +134,8 @@ class Engine:
         """Damp more while the change grows, less while it shrinks fast."""
         if change > 0.9 * self.last:
             self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
-        elif change < 0.5 * self.last:
-            self.step = min(1.5 * self.step, self.damping)
+        else:
+            self.step = min(1.2 * self.step, self.damping)
         self.last = change
 
     def _down(self):
@@ -207,40 +210,65 @@ class Engine:
     # ------------------------------------------------------------------------------------------ double loop
 
     def _double_loop(self):
-        """Minimise EP's free energy by natural-gradient steps; return the status and the changes."""
-        self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
-        inner = Cavities(len(self.tau))
-        state = self._free_energy(self.belief, inner)
-        changes, length = [], 1.0
+        """Minimise EP's free energy by natural-gradient steps, extrapolated; return the status and the changes.
+
+        The natural gradient at a belief points to the belief of the sites its moments imply. The fixed-point iteration
+        on that map is accelerated by Anderson's method; a step that does not lower F is replaced by one along the
+        gradient, as short as it takes.
+        """
+        start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
+        changes = []
+        for factor in STARTS:
+            status = self._descend(self.geometry.sharpened(start, factor), changes)
+            if status != NO_FIXED_POINT:
+                break
+        return status, changes
+
+    def _descend(self, belief, changes):
+        """Go downhill from a belief, appending to the changes; return the status."""
+        self.belief = belief
+        value, tau, rho, inner = self._free_energy(belief, Cavities(len(self.tau)))
+        if not np.isfinite(value):
+            return NO_FIXED_POINT
+        history, length = Extrapolation(self.geometry), 1.0
         for _ in range(DOUBLE_LOOP_ITER):
-            value, tau, rho, inner = state
             h, g = self.geometry.gather(tau, rho)
+            self.tau, self.rho = tau, rho
             target = self.geometry.belief(h, g)
-            if target is not None:
-                changes.append(change_between(self.belief, target))
-                if changes[-1] <= self.tol:
-                    self.tau, self.rho, self.belief = tau, rho, target
-                    return CONVERGED, changes
-            else:
-                changes.append(1.0)
+            gradient = history.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
+            slope = float(gradient @ gradient)  # of F along the step to the target
+            changes.append(change_between(self.belief, target) if target is not None else np.sqrt(slope))
+            if changes[-1] <= self.tol:
+                self.belief = target
+                return CONVERGED
+            # the decrease of F is of second order in the change: at the end it drowns in rounding
+            drowned = slope < 1e-11 * max(1.0, abs(value))
+            moved, proposal = None, history.propose(self.belief, h, g)
+            if proposal is not None:
+                trial = self.geometry.belief(*proposal)
+                if trial is not None:
+                    moved = self._free_energy(trial, inner)
+                    if not (moved[0] < value - 1e-4 * min(slope, 1.0) or (drowned and moved[0] < value + 1e-9)):
+                        moved = None
+                        history.forget()
             length = min(1.0, 2.0 * length)
-            while True:
+            while moved is None:
                 trial = self.geometry.belief(
                     self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
                 )
                 if trial is not None:
                     moved = self._free_energy(trial, inner)
-                    # near the end the decrease, of second order in the change, drowns in rounding
-                    if moved[0] < value - 1e-4 * length * min(changes[-1], 1.0) ** 2 or changes[-1] < 1e-5:
-                        break
-                length *= 0.5
-                if length < 1e-8:
-                    return NO_FIXED_POINT, changes
-            self.belief, state = trial, moved
-            self.tau, self.rho = state[1], state[2]
+                    if not (moved[0] < value - 1e-4 * length * slope or drowned):
+                        moved = None
+                if moved is None:
+                    length *= 0.5
+                if length < 1e-10:
+                    return NO_FIXED_POINT
+            self.belief = trial
+            value, tau, rho, inner = moved
             if self.callback is not None and self.callback(len(self.improper) + len(changes), changes[-1]):
-                break
-        return NO_FIXED_POINT, changes
+                return STOPPED
+        return NO_FIXED_POINT
 
     def _free_energy(self, belief, start):
         """F at a belief, the sites its moments imply, and the cavities they leave."""
@@ -404,49 +432,64 @@ class Cavities:
         return other
 
     def solve(self, sites, part, mean, sd):
-        """Find the cavities of a block of rows by BFGS, all rows at once; return J at the end."""
+        """Find the cavities of a block of rows by Newton's method, all rows at once; return J, -inf where it fails.
+
+        Heavy-tailed likelihoods give no cavity to moments wider than their own: r then ends at its bound.
+        """
         index = np.arange(len(self.t))[part]
         t, r = self.t[part].copy(), self.r[part].copy()
         value, gradient = self._evaluate(sites, index, mean, sd, t, r)
-        inverse = np.zeros((len(t), 2, 2))
-        inverse[:, 0, 0], inverse[:, 1, 1] = r, 2.0 * r * r  # the Hessian of a Gaussian
         active = np.arange(len(t))
         for _ in range(INNER_ITER):
-            active = active[np.max(np.abs(gradient[active]), axis=1) > 1e-12]
+            held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)  # at the bound of r, and J falls beyond it
+            active = active[np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))[active] > 1e-13]
             if active.size == 0:
                 break
-            step = -np.einsum("nij,nj->ni", inverse[active], gradient[active])
-            slope = np.einsum("ni,ni->n", step, gradient[active])
+            hessian = self._hessian(
+                sites, (index[active], mean[active], sd[active]), t[active], r[active], gradient[active]
+            )
+            pull = gradient[active]
+            still = held[active]
+            hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
+            step = -np.linalg.solve(hessian, pull[:, :, None])[:, :, 0]
+            slope = np.einsum("ni,ni->n", step, pull)
             # never to r <= 0, where there is no cavity
             length = np.where(step[:, 1] < -0.9 * r[active], -0.9 * r[active] / step[:, 1], 1.0)
-            todo, moved = np.arange(active.size), np.zeros(active.size, dtype=bool)
-            new_value, new_gradient = value[active].copy(), gradient[active].copy()
-            for _ in range(40):
+            todo, fine = np.arange(active.size), np.zeros(active.size, dtype=bool)
+            for _ in range(20):
                 at = active[todo]
-                v, g = self._evaluate(
-                    sites,
-                    index[at],
-                    mean[at],
-                    sd[at],
-                    t[at] + length[todo] * step[todo, 0],
-                    r[at] + length[todo] * step[todo, 1],
-                )
-                fine = (v <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-10)
-                new_value[todo[fine]], new_gradient[todo[fine]] = v[fine], g[fine]
-                moved[todo[fine]] = True
-                todo = todo[~fine]
+                new_t = t[at] + length[todo] * step[todo, 0]
+                new_r = np.maximum(r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
+                new_value, new_gradient = self._evaluate(sites, index[at], mean[at], sd[at], new_t, new_r)
+                # below 1e-9 the decrease drowns in rounding; Newton is then in its quadratic phase
+                good = (new_value <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-9)
+                done = at[good]
+                t[done], r[done], value[done] = new_t[good], new_r[good], new_value[good]
+                gradient[done] = new_gradient[good]
+                fine[todo[good]] = True
+                todo = todo[~good]
                 if todo.size == 0:
                     break
-                length[todo] *= 0.4
-            stuck = active[~moved]
-            step *= (length * moved)[:, None]
-            t[active] += step[:, 0]
-            r[active] += step[:, 1]
-            inverse[active] = _bfgs(inverse[active], step, new_gradient - gradient[active])
-            value[active], gradient[active] = new_value, new_gradient
-            active = np.setdiff1d(active, stuck)
+                length[todo] *= 0.3
+            active = active[fine & (slope < -1e-24)]
         self.t[part], self.r[part] = t, r
-        return value
+        held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)
+        missed = np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))
+        return np.where(missed < 1e-7, value, -np.inf)
+
+    def _hessian(self, sites, where, t, r, gradient):
+        """Second derivatives of J by differences, which are good to five digits; positive definite."""
+        index, mean, sd = where
+        hessian = np.empty((len(t), 2, 2))
+        for column, (dt, dr) in enumerate(((1e-5 * np.sqrt(r), 0.0 * r), (0.0 * r, 1e-5 * r))):
+            moved = self._evaluate(sites, index, mean, sd, t + dt, r + dr)[1]
+            hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
+        hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
+        determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
+        sound = (hessian[:, 0, 0] > 0) & (determinant > 1e-10 * hessian[:, 0, 0] * hessian[:, 1, 1])
+        gaussian = np.zeros_like(hessian)
+        gaussian[:, 0, 0], gaussian[:, 1, 1] = 1.0, 0.5
+        return np.where(sound[:, None, None], hessian, gaussian)
 
     @staticmethod
     def _evaluate(sites, index, mean, sd, t, r):
@@ -459,14 +502,45 @@ class Cavities:
         return log_z + 0.5 * (t * t / r - np.log(r) + r), gradient
 
 
-def _bfgs(inverse, step, change):
-    """Update inverse Hessians (n, 2, 2) by steps and changes of the gradient."""
-    curvature = np.einsum("ni,ni->n", step, change)
-    good = curvature > 1e-300
-    rho = np.where(good, 1.0 / np.where(good, curvature, 1.0), 0.0)
-    left = np.eye(2) - rho[:, None, None] * step[:, :, None] * change[:, None, :]
-    updated = left @ inverse @ np.swapaxes(left, 1, 2) + rho[:, None, None] * step[:, :, None] * step[:, None, :]
-    return np.where(good[:, None, None], updated, inverse)
+class Extrapolation:
+    """Anderson's method for the map from a belief to that of its implied sites, in the Fisher metric of the belief."""
+
+    def __init__(self, geometry):
+        self.geometry = geometry
+        self.forget()
+
+    def forget(self):
+        """Start anew."""
+        self.last, self.pairs = None, []
+
+    def propose(self, belief, h, g):
+        """Sums (h, g) from which to go on, or None for want of history; h, g are those of the implied sites."""
+        point, residual = (belief.h, belief.g), (h - belief.h, g - belief.g)
+        if self.last is not None:
+            old_point, old_residual = self.last
+            self.pairs.append(
+                tuple((new[0] - old[0], new[1] - old[1]) for new, old in ((point, old_point), (residual, old_residual)))
+            )
+            self.pairs = self.pairs[-DEPTH:]
+        self.last = point, residual
+        if not self.pairs:
+            return None
+        columns = np.column_stack([self.coordinates(belief, *r) for _, r in self.pairs])
+        gamma = np.linalg.lstsq(columns, self.coordinates(belief, *residual), rcond=1e-10)[0]
+        h, g = point[0] + residual[0], point[1] + residual[1]
+        for weight, (x, r) in zip(gamma, self.pairs, strict=True):
+            h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])
+        return h, g
+
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        from scipy.linalg import solve_triangular
+
+        root = self.geometry.root
+        h, g = self.geometry.whitened(h), root * g if root.ndim == 1 else root.T @ g
+        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
+        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
+        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
 
 
 def filter_rows(geometry, sites):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
 CHUNK = 4096  # sites at a time: bounds the memory
+BLOCK = 512  # panels at a time: few enough for the cache
 EPS = np.finfo(float).eps
 
 REACH, POINTS, DEGREE = 8.0, 51, 24  # half-width in sd, points and degree of the interpolants of l
@@ -251,6 +252,9 @@ def _measure(sites, top, site, left, right):
     Returns rows: moments 0, 1, 2 about the centre of the panel, the size of the last coefficients, and two places to
     cut at: both in the middle, or on either side of a jump.
     """
+    if site.size > BLOCK:
+        parts = [slice(start, start + BLOCK) for start in range(0, site.size, BLOCK)]
+        return np.concatenate([_measure(sites, top, site[p], left[p], right[p]) for p in parts], axis=1)
     _, peak, log_peak = top[:, site, None]
     half = 0.5 * (right - left)
     step = half[:, None] * (1.0 + NODES)

@@ -15,7 +15,14 @@ References
 
 import numpy as np
 
-from .likelihoods import ONE, _Compiled, _sites
+from .likelihoods import ONE, Likelihood, _Compiled, _sites
+
+
+def tilted(likelihood, y, mean, variance):
+    """log_z, d1, d2 of checked vectors: by the user's own log_tilted if there is one."""
+    if type(likelihood).log_tilted is not Likelihood.log_tilted:
+        return likelihood.log_tilted(y, mean, variance)
+    return likelihood._tilted(y, mean, variance)
 
 
 class Sites:
@@ -53,7 +60,7 @@ class Sites:
             return out
         y = self.y[rows]
         if np.all(exponent == 1.0):
-            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in self.likelihood._tilted(y, mean, variance))
+            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in tilted(self.likelihood, y, mean, variance))
             shrink = 1.0 + variance * d2
         else:
             from ._quadrature import log_tilted

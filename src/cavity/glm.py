@@ -18,7 +18,7 @@ from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._loop import CONVERGED, warn_unconverged
-from ._sites import Sites
+from ._sites import Sites, tilted
 from ._stochastic import Stochastic
 from .errors import NotPositiveDefiniteError
 from .gaussian import Gaussian
@@ -221,7 +221,7 @@ class GLM:
         if weights is not None:
             if np.any(weights < 0):
                 row = int(np.argmax(weights < 0))
-                raise ValueError(f"sample_weight must not be negative, got {weights[row]!r} in row {row}")
+                raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
             if not np.any(weights > 0):
                 raise ValueError("sample_weight must be positive in some row, got zeros only")
             if np.any(weights == 0):
@@ -707,7 +707,7 @@ class GLMPosterior(Posterior):
         if sure.any():
             out[sure] = likelihood.log_p(y[sure], mean[sure])
         if not sure.all():
-            out[~sure] = likelihood._tilted(y[~sure], mean[~sure], variance[~sure])[0]
+            out[~sure] = tilted(likelihood, y[~sure], mean[~sure], variance[~sure])[0]
         return out
 
     def expected(self, X, offset=None):

@@ -120,7 +120,7 @@ class Likelihood:
         variance = _arrays.finite_array(variance, "variance")
         if not np.all(variance > 0):
             raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
-        trailing = y.shape[self._y_ndim - 1 :] if y.ndim >= self._y_ndim else ()
+        trailing = y.shape[y.ndim - self._y_ndim + 1 :]
         shape = np.broadcast_shapes(y.shape[: y.ndim - len(trailing)], mean.shape, variance.shape)
         flat = np.ascontiguousarray(np.broadcast_to(y, shape + trailing)).reshape((-1, *trailing))
         m, v = (np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in (mean, variance))

@@ -147,12 +147,12 @@ def test_gaussian_likelihood_is_exact_whatever_weights_and_power(weights, power)
 
 
 @pytest.mark.parametrize(
-    ("name", "n", "tolerance"), [("Gaussian", 40, 1e-10), ("Probit", 200, 2e-3), ("Poisson", 200, 1e-3)]
+    ("name", "n", "tolerance"), [("Gaussian", 40, 1e-10), ("Probit", 1000, 1e-3), ("Poisson", 200, 1e-3)]
 )
 def test_leave_one_out_is_refitting_without_the_row(name, n, tolerance):
     likelihood, X, y = problem(name, n=n)
     posterior = GLM(likelihood).fit(X, y)
-    for i in range(0, n, 5):
+    for i in range(0, n, n // 40):
         rest = np.arange(n) != i
         refit = GLM(likelihood).fit(X[rest], y[rest]).log_density(X[i : i + 1], y[i : i + 1])[0]
         assert posterior.loo_log_density[i] == pytest.approx(refit, abs=tolerance)

@@ -13,7 +13,7 @@ def names():
 
 
 def load(name):
-    """Return a shipped data set.
+    """Return a shipped data set of one column.
 
     Parameters
     ----------
@@ -27,6 +27,11 @@ def load(name):
     about : dict
         "title", "unit", "source", and where there is one a "reference" value with its "reference_source".
 
+    Raises
+    ------
+    ValueError
+        If there is no data set of this name, or it has several columns (use `table`).
+
     Examples
     --------
     >>> from cavity import data
@@ -34,9 +39,50 @@ def load(name):
     >>> len(values), about["unit"]
     (66, 'ns beyond 24800 ns')
     """
+    columns, about = table(name)
+    if len(columns) > 1:
+        raise ValueError(f"data set {name!r} is a table of {len(columns)} columns; read it with cavity.data.table")
+    return next(iter(columns.values())), about
+
+
+def table(name):
+    """Return a shipped data set of any number of columns.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Returns
+    -------
+    columns : dict of ndarray, shape (N,)
+        The columns by name, in the order of the file: float64, or strings where a column does not hold numbers.
+    about : dict
+        "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict).
+
+    Raises
+    ------
+    ValueError
+        If there is no data set of this name.
+
+    Examples
+    --------
+    >>> from cavity import data
+    >>> columns, about = data.table("pima")
+    >>> len(columns), columns["glu"][:3].tolist(), about["target"], columns["type"][:3].tolist()
+    (9, [86.0, 195.0, 77.0], 'type', ['No', 'Yes', 'No'])
+    """
     if name not in names():
         raise ValueError(f"no data set {name!r}; there is {', '.join(names())}")
     folder = files(__name__)
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    rows = list(csv.reader((folder / f"{name}.csv").read_text(encoding="utf-8").splitlines()))
-    return np.array([float(row[0]) for row in rows[1:]]), about
+    header, *rows = csv.reader((folder / f"{name}.csv").read_text(encoding="utf-8").splitlines())
+    return {column: _array(cells) for column, cells in zip(header, zip(*rows, strict=True), strict=True)}, about
+
+
+def _array(cells):
+    """Numbers if all cells are numbers, else strings."""
+    try:
+        return np.array([float(cell) for cell in cells])
+    except ValueError:
+        return np.array(cells)

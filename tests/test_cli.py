@@ -124,7 +124,7 @@ def test_degenerate_data(run, tmp_path, values):
 
 
 BAD_TABLES = {
-    "missing": (None, "no such file, and no such data set (there is newcomb)"),
+    "missing": (None, "no such file, and no such data set (there is newcomb, pima)"),
     "empty": ("", "the file holds no rows"),
     "header only": ("a\n", "the file holds a header and no rows"),
     "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),

@@ -6,9 +6,9 @@ import sys
 import warnings
 
 from .. import __version__
-from . import clutter
+from . import clutter, glm
 
-MODELS = (clutter,)
+MODELS = (clutter, glm)
 
 
 def parser():

@@ -1,14 +1,12 @@
 """`cavity fit clutter`: a robust mean with its uncertainty, and which points look like clutter."""
 
 import time
-from pathlib import Path
 
 import numpy as np
 
 from ..clutter import Clutter
 from . import tables
 
-MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 SHOWN = 20  # most clutter points listed
 
 
@@ -68,12 +66,7 @@ def add(models):
 def run(options):
     """Fit, print, save, plot."""
     table = tables.read(options.data, options.column)
-    for option in ("output", "plot"):
-        path = getattr(options, option)
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise ValueError(f"--{option}: the folder of {path} does not exist")
-    if options.output is not None and Path(options.output).resolve() == Path(options.data).resolve():
-        raise ValueError(f"--output: {options.output} is the data file; it would be overwritten")
+    tables.check_paths(options)
     if options.plot is not None:
         from ..plot import clutter_figure  # fails now, before any work, if matplotlib is missing
     x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
@@ -108,7 +101,7 @@ def run(options):
 def scaled_settings(values, options):
     """Return the model settings: what was asked for, the rest scaled to the data."""
     median = np.median(values, axis=0)
-    spread = MAD_TO_SD * np.median(np.abs(values - median))
+    spread = tables.MAD_TO_SD * np.median(np.abs(values - median))
     spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
     noise = spread**2 if options.noise_variance is None else options.noise_variance
     # the clutter reaches to the farthest point: were it narrower, a gross outlier would pass for the signal

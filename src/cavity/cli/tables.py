@@ -8,6 +8,10 @@ import numpy as np
 
 from .. import data
 
+MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
+SHOWN = 5  # most rows named in a message
+MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+
 
 @dataclass(frozen=True, slots=True)
 class Table:
@@ -19,29 +23,143 @@ class Table:
     about: dict = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns by name, each a list of text or an array of numbers, for models that treat columns differently."""
+
+    source: str
+    cells: dict
+    places: list  # where each row stands in the file: "line 7", "row 3"
+    about: dict = field(default_factory=dict)
+    unnamed: tuple = ()  # columns without a name in the header, called by their number
+    _parsed: dict = field(default_factory=dict)
+
+    def select(self, wanted):
+        """Return the names of columns given by names or by numbers from 1."""
+        names = list(self.cells)
+        return [names[i] for i in _select(self.source, names, wanted)]
+
+    def is_text(self, column):
+        """Whether no cell of the column is a number (and not all are missing)."""
+        values, missing = self._parse(column)
+        return bool(np.isnan(values[~missing]).all() and not missing.all())
+
+    def check_complete(self, columns):
+        """Raise ValueError naming the rows in which one of the columns has no value."""
+        gaps = []
+        for column in columns:
+            rows = np.flatnonzero(self._parse(column)[1])
+            if len(rows):
+                shown = ", ".join(self.places[i] for i in rows[:SHOWN])
+                gaps.append(f"{column!r} in {shown}" + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""))
+        if gaps:
+            raise ValueError(
+                f"{self.source}: missing values in column {'; in column '.join(gaps)}; "
+                "fill them in or drop these rows, or leave the column out"
+            )
+
+    def numbers(self, column):
+        """Return a complete column as float64; ValueError names the line and the value that is no finite number."""
+        values, _ = self._parse(column)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            cell = self.cells[column][bad[0]]
+            shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
+            raise ValueError(f"{self.source}, {self.places[bad[0]]}: column {column!r} is {shown}, not a finite number")
+        return values
+
+    def _parse(self, column):
+        """Return the numbers of a column, nan where there is none, and which cells are missing."""
+        if column not in self._parsed:
+            cells = self.cells[column]
+            if isinstance(cells, np.ndarray):
+                values = np.array(cells, dtype=np.float64)
+                missing = np.isnan(values)
+            else:
+                numbers = (_number(cell) for cell in cells)
+                values = np.array([np.nan if number is None else number for number in numbers])
+                missing = np.array([cell.lower() in MISSING for cell in cells])
+            self._parsed[column] = values, missing
+        return self._parsed[column]
+
+
+def check_paths(options):
+    """Raise ValueError if a file to be written has no folder, or is the data."""
+    for option in ("output", "plot"):
+        path = getattr(options, option)
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"--{option}: the folder of {path} does not exist")
+        if path is not None and Path(path).resolve() == Path(options.data).resolve():
+            raise ValueError(f"--{option}: {path} is the data file; it would be overwritten")
+
+
 def read(source, columns=None):
-    """Read a shipped data set by name, or the columns (names or numbers from 1) of a .csv or .npy file."""
-    if source in data.names() and not Path(source).exists():
+    """Read a shipped data set by name, or the columns (names or numbers from 1) of a .csv or .npy file, as numbers."""
+    if _is_shipped(source):
         if columns:
             raise ValueError(f"--column has no meaning for the shipped data set {source!r}")
         values, about = data.load(source)
         return Table(source, values[:, None], [about["column"]], about)
     path = Path(source)
-    if not path.exists():
-        raise ValueError(f"{source}: no such file, and no such data set (there is {', '.join(data.names())})")
     if path.suffix == ".npy":
         return _read_npy(path, columns)
     return _read_csv(path, columns)
 
 
-def _read_npy(path, columns):
+def read_columns(source):
+    """Read all columns of a shipped data set, a .csv or a .npy file, as they are."""
+    if _is_shipped(source):
+        cells, about = data.table(source)
+        cells = {name: array if array.dtype.kind == "f" else array.tolist() for name, array in cells.items()}
+        return Columns(source, cells, _places("row", len(next(iter(cells.values())))), about)
+    path = Path(source)
+    if path.suffix == ".npy":
+        array = _open_npy(path)
+        cells = {str(j + 1): array[:, j] for j in range(array.shape[1])}
+        return Columns(source, cells, _places("row", len(array)))
+    names, lines = _csv_lines(path)
+    numeric = [name for name in names if _number(name) is not None]
+    if numeric and numeric != _places("", len(names)):  # a table without header whose first row would be lost
+        raise ValueError(
+            f"{path}: the first line holds both numbers ({numeric[0]}) and text; put a line with column names above it"
+        )
+    for line, row in lines:
+        _check_length(path, line, row, names)
+    unnamed = tuple(str(j + 1) for j, name in enumerate(names) if not name)
+    names = [name or str(j + 1) for j, name in enumerate(names)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{path}: two columns are called {twice!r}")
+    cells = {name: [row[j].strip() for _, row in lines] for j, name in enumerate(names)}
+    return Columns(source, cells, [f"line {line}" for line, _ in lines], unnamed=unnamed)
+
+
+def _places(word, count):
+    return [f"{word} {i + 1}".lstrip() for i in range(count)]
+
+
+def _is_shipped(source):
+    """Whether the source names a shipped data set; ValueError if it is neither that nor a file."""
+    if Path(source).exists():
+        return False
+    if source in data.names():
+        return True
+    raise ValueError(f"{source}: no such file, and no such data set (there is {', '.join(data.names())})")
+
+
+def _open_npy(path):
+    """Return the array of a .npy file, mapped, as (N, d)."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path}: not a readable .npy file ({error})") from error
     if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or array.size == 0:
         raise ValueError(f"{path}: expected numbers of shape (N,) or (N, d), got {array.dtype} of shape {array.shape}")
-    array = array[:, None] if array.ndim == 1 else array
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _read_npy(path, columns):
+    array = _open_npy(path)
     names = [str(i + 1) for i in range(array.shape[1])]
     index = _select(path, names, columns)
     values = np.array(array[:, index], dtype=np.float64)
@@ -52,7 +170,8 @@ def _read_npy(path, columns):
     return Table(path.name, values, [names[i] for i in index])
 
 
-def _read_csv(path, columns):
+def _csv_lines(path):
+    """Return the names of the columns (their numbers without a header) and the rows as (line number, cells)."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         try:
@@ -66,11 +185,20 @@ def _read_csv(path, columns):
     lines = lines[1:] if header else lines
     if not lines:
         raise ValueError(f"{path}: the file holds a header and no rows")
+    return names, lines
+
+
+def _check_length(path, line, row, names):
+    if len(row) != len(names):
+        raise ValueError(f"{path}, line {line}: {len(row)} fields where the first line has {len(names)}")
+
+
+def _read_csv(path, columns):
+    names, lines = _csv_lines(path)
     index = _select(path, names, columns)
     values = np.empty((len(lines), len(index)))
     for i, (line, row) in enumerate(lines):
-        if len(row) != len(names):
-            raise ValueError(f"{path}, line {line}: {len(row)} fields where the first line has {len(names)}")
+        _check_length(path, line, row, names)
         for j, column in enumerate(index):
             value = _number(row[column])
             if value is None or not np.isfinite(value):

@@ -1,0 +1,390 @@
+"""`cavity fit glm`: coefficients of a generalised linear model with their uncertainty, and how well it predicts."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import likelihoods
+from . import tables
+
+INTERCEPT = "intercept"
+WIDER = 100.0  # variance of the intercept over that of the coefficients
+ROUNDS = 20  # of weighted least squares for a robust scale, which is a default and needs two figures
+LIKELIHOODS = {
+    "probit": (likelihoods.Probit, ()),
+    "logit": (likelihoods.Logit, ()),
+    "poisson": (likelihoods.Poisson, ()),
+    "negative-binomial": (likelihoods.NegativeBinomial, ("dispersion",)),
+    "gaussian": (likelihoods.Gaussian, ("noise_variance",)),
+    "student-t": (likelihoods.StudentT, ("degrees_of_freedom", "scale")),
+    "laplace": (likelihoods.Laplace, ("scale",)),
+}
+BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
+SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is fitted: the matrix with its column names, the target, and what was done to them."""
+
+    X: np.ndarray
+    names: list
+    y: np.ndarray
+    target: str
+    classes: tuple  # of a binary target what stands for 0 and for 1, else ()
+    offset: np.ndarray | None
+    weights: np.ndarray | None
+    centre: np.ndarray  # subtracted from each column, and what it was divided by
+    spread: np.ndarray
+    notes: list  # columns left out, and why
+
+
+def add(models):
+    """Add the subcommand to the parser."""
+    command = models.add_parser(
+        "glm",
+        help="regression and classification: coefficients with their uncertainty",
+        description="Fit a generalised linear model by expectation propagation. Columns are scaled to mean 0 and "
+        "standard deviation 1 and an intercept with a wide prior is added, unless told otherwise; all settings "
+        "are printed.",
+    )
+    command.add_argument("data", help="a shipped data set (pima), a .csv or a .npy file")
+    columns = command.add_argument_group("columns", "by name, or by number from 1")
+    columns.add_argument("--target", metavar="COLUMN", help="what to predict (of a shipped table its own)")
+    columns.add_argument("--features", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
+    columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
+    columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
+    columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
+    columns.add_argument("--no-standardize", action="store_true", help="leave the columns as they are")
+    model = command.add_argument_group("model")
+    model.add_argument("--likelihood", choices=LIKELIHOODS, default="probit", help="default probit")
+    model.add_argument(
+        "--noise-variance", type=float, metavar="V", help="of gaussian (default that of the least-squares residuals)"
+    )
+    model.add_argument(
+        "--scale",
+        type=float,
+        metavar="S",
+        help="of student-t and laplace (default that of the residuals of least absolute deviations, by their median)",
+    )
+    model.add_argument("--degrees-of-freedom", type=float, metavar="NU", help="of student-t (default 4)")
+    model.add_argument("--dispersion", type=float, metavar="R", help="of negative-binomial (default 1)")
+    model.add_argument(
+        "--prior-variance",
+        type=float,
+        metavar="V",
+        help="of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
+        "as much, around 0 or, for real targets, the median",
+    )
+    model.add_argument(
+        "--learn-prior-variance", action="store_true", help="choose it by the log evidence (one factor for all)"
+    )
+    fit = command.add_argument_group("fit")
+    fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    fit.add_argument("--schedule", choices=("parallel", "sequential", "stochastic"), default="parallel")
+    fit.add_argument("--approximation", choices=("full", "diagonal"), default="full")
+    fit.add_argument("--damping", type=float, default=1.0)
+    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in (0, 1]; 1 is EP")
+    fit.add_argument("--max-iter", type=int, default=200)
+    fit.add_argument("--tol", type=float, default=1e-8)
+    fit.add_argument("--threads", type=int, default=1)
+    output = command.add_argument_group("output")
+    output.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
+    output.add_argument("--plot", metavar="FILE", help="draw coefficients and predictions (plot extra)")
+    command.set_defaults(run=run)
+
+
+def run(options):
+    """Fit, print, save, plot."""
+    from ..glm import GLM
+
+    table = tables.read_columns(options.data)
+    tables.check_paths(options)
+    if options.plot is not None:
+        from ..plot import glm_figure  # fails now, before any work, if matplotlib is missing
+    problem = problem_of(table, options)
+    likelihood = likelihood_of(problem, options)
+    prior_mean, prior_variance = prior_of(problem, options)
+    if options.learn_prior_variance and options.approximation == "full":
+        prior_variance = np.diag(prior_variance)  # a matrix is learned by one factor, a vector entry by entry
+    model = GLM(likelihood, prior_mean, prior_variance, options.approximation)
+    started = time.perf_counter()
+    posterior = model.fit(
+        problem.X,
+        problem.y,
+        offset=problem.offset,
+        sample_weight=problem.weights,
+        method=options.method,
+        schedule=options.schedule,
+        damping=options.damping,
+        power=options.power,
+        learn="prior_variance" if options.learn_prior_variance else None,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        n_threads=options.threads,
+    )
+    seconds = time.perf_counter() - started
+    title = table.about.get("title", table.source)
+    lines = list(report(title, problem, posterior, options, seconds))
+    if options.output is not None:
+        posterior.save(options.output)
+        lines.append(f"  saved            {options.output}")
+    if options.plot is not None:
+        predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
+        names = title, problem.target, problem.classes
+        glm_figure(
+            options.plot, posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept
+        )
+        lines.append(f"  plot             {options.plot}")
+    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
+    return 0 if posterior.converged else 1
+
+
+def problem_of(table, options):
+    """Return the matrix and the target that the options choose from the table."""
+    target = _target(table, options)
+    offset, weights = (
+        None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
+    )
+    features, notes = _features(table, options, {target, offset, weights} - {None})
+    table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
+    y, classes = _binary(table, target) if options.likelihood in BINARY else (table.numbers(target), ())
+    if options.likelihood in COUNTS:
+        _check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {options.likelihood} needs whole numbers")
+    weight = None if weights is None else table.numbers(weights)
+    if weights is not None:
+        _check(table, weights, weight >= 0, "--weights needs numbers that are not negative")
+    values = [table.numbers(column) for column in features]
+    if not options.no_standardize:
+        constant = [column for column, value in zip(features, values, strict=True) if np.ptp(value) == 0]
+        if constant and options.features is not None:
+            raise ValueError(
+                f"{table.source}: column {constant[0]!r} is constant and cannot be standardized; leave it out of "
+                "--features, or say --no-standardize"
+            )
+        notes += [f"{column} (constant)" for column in constant]
+        kept = [(c, v) for c, v in zip(features, values, strict=True) if c not in constant]
+        features, values = [c for c, _ in kept], [v for _, v in kept]
+    if not values and options.no_intercept:
+        raise ValueError(f"{table.source}: no columns to predict {target!r} from, and no intercept")
+    centre, spread = np.zeros(len(values)), np.ones(len(values))
+    if not options.no_standardize:
+        for j, value in enumerate(values):
+            values[j], centre[j], spread[j] = standardized(value)
+    if not options.no_intercept:
+        values, features = [np.ones(len(y)), *values], [INTERCEPT, *features]
+        centre, spread = np.append(0.0, centre), np.append(1.0, spread)
+    return Problem(
+        X=np.ascontiguousarray(np.column_stack(values)),
+        names=features,
+        y=y,
+        target=target,
+        classes=classes,
+        offset=None if offset is None else table.numbers(offset),
+        weights=weight,
+        centre=centre,
+        spread=spread,
+        notes=notes,
+    )
+
+
+def standardized(values):
+    """Return a column with mean 0 and standard deviation 1, its mean and its standard deviation."""
+    unit = np.max(np.abs(values))  # squares of the rest neither overflow nor vanish
+    values = values / unit
+    centre, spread = np.mean(values), np.std(values)
+    return (values - centre) / spread, centre * unit, spread * unit
+
+
+def likelihood_of(problem, options):
+    """Return the likelihood with the settings asked for; scales not given are those of residuals."""
+    make, known = LIKELIHOODS[options.likelihood]
+    given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
+    for name in given:
+        if name not in known:
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {options.likelihood}")
+    if {"noise_variance", "scale"}.intersection(known) - set(given):
+        make(**given)  # speaks up about the other settings before the work
+        if options.likelihood == "gaussian":
+            given["noise_variance"] = residual_size(problem, np.square, np.mean)
+        elif options.likelihood == "laplace":
+            given["scale"] = residual_size(problem, np.abs, np.median) / np.log(2)
+        else:
+            from scipy.special import stdtrit
+
+            quartile = float(stdtrit(given.get("degrees_of_freedom", 4.0), 0.75))
+            given["scale"] = residual_size(problem, np.abs, np.median) / quartile
+    return make(**given)
+
+
+def residual_size(problem, size, average):
+    """Return the average size of the residuals of the regression that makes the sum of sizes small.
+
+    For squares this is least squares. For absolute values it is done by weighted least squares, from the median of the
+    target on: outliers in the target do not matter. With few rows for the columns residuals say little (they vanish
+    if there are as many columns as rows); then the size is that of the target itself, as if the columns explained
+    nothing of it.
+    """
+    X, y = problem.X, problem.y - (0.0 if problem.offset is None else problem.offset)
+    n, d = X.shape
+    spread = robust_spread(y)
+    centred = (y - np.median(y)) / spread
+    rest = centred
+    if n >= 2 * d:
+        for _ in range(1 if size is np.square else ROUNDS):
+            weighted = X / (np.ones(n) if size is np.square else np.maximum(np.abs(rest), 1e-6))[:, None]
+            rest = centred - X @ np.linalg.lstsq(weighted.T @ X, weighted.T @ centred)[0]
+    least = size(1e-4)  # a target without noise still needs a likelihood with a width
+    share = n / (n - d) if n >= 2 * d else 1.0
+    return float(max(average(size(rest)) * share, least) * size(spread))
+
+
+def robust_spread(y):
+    """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
+    centred = y - np.median(y)
+    return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
+
+
+def prior_of(problem, options):
+    """Return mean and variance of the prior, one entry for each column."""
+    real = options.likelihood in REAL
+    y = problem.y - (0.0 if problem.offset is None else problem.offset)
+    default = robust_spread(y) ** 2 if real else 1.0
+    variance = default if options.prior_variance is None else options.prior_variance
+    mean = np.zeros(len(problem.names))
+    variances = np.full(len(problem.names), float(variance))
+    if not options.no_intercept:
+        mean[0] = np.median(y) if real else 0.0
+        variances[0] *= WIDER
+    return mean, variances
+
+
+def report(title, problem, posterior, options, seconds):
+    """Yield the lines of the printed result."""
+    n, y = len(problem.y), problem.y
+    yield f"{title}: {n} rows, target {problem.target}"
+    if problem.classes:
+        for label, what in zip((0, 1), problem.classes, strict=True):
+            yield f"  class {label}          {what}, {int(np.sum(y == label))} rows"
+    if problem.notes:
+        yield f"  left out         {', '.join(problem.notes)}"
+    yield "model"
+    likelihood = posterior.model.likelihood
+    settings = (f"{name} {getattr(likelihood, name):.6g}" for name in LIKELIHOODS[options.likelihood][1])
+    yield f"  likelihood       {', '.join((options.likelihood, *settings))}"
+    prior_mean, prior_variance = posterior.model.prior_mean, posterior.model.prior_variance
+    spread = np.diag(prior_variance) if prior_variance.ndim == 2 else prior_variance
+    learned = " (learned)" if options.learn_prior_variance else ""
+    if not options.no_intercept:
+        yield f"  intercept        prior mean {prior_mean[0]:.6g}, variance {spread[0]:.6g}{learned}"
+    if len(problem.names) > (not options.no_intercept):
+        yield f"  coefficients     prior mean 0, variance {spread[-1]:.6g}{learned}"
+    if options.no_standardize:
+        yield "coefficients, per unit of the column"
+    else:
+        yield "coefficients, per standard deviation of the column (columns were scaled to mean 0 and sd 1)"
+    yield from _coefficients(problem, posterior, options)
+    yield "posterior"
+    yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield from _scores(problem, posterior)
+    yield "fit"
+    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
+    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {1e3 * seconds:.3g} ms"
+
+
+def _coefficients(problem, posterior, options):
+    """Yield the lines of the table of coefficients."""
+    width = max(len("name"), *map(len, problem.names))
+    header = f"  {'name':<{width}} {'mean':>14} {'sd':>12} {'mean/sd':>9}"
+    yield header if options.no_standardize else f"{header} {'column mean':>14} {'column sd':>12}"
+    for j, name in enumerate(problem.names):
+        mean, sd = posterior.mean[j], np.sqrt(posterior.variance[j])
+        digits = max(0, 3 - int(np.floor(np.log10(sd))))  # decimals to the fourth figure of the sd
+        line = f"  {name:<{width}} {mean:>14.{digits}f} {sd:>12.{digits}f} {mean / sd:>9.2f}"
+        if not options.no_standardize and (j > 0 or options.no_intercept):
+            line += f" {problem.centre[j]:>14.6g} {problem.spread[j]:>12.6g}"
+        yield line
+
+
+def _scores(problem, posterior):
+    """Yield how well each row is predicted from the others."""
+    try:
+        loo = posterior.loo_log_density
+    except ValueError:
+        yield "  leave-one-out    not available: it needs --method ep and another schedule than stochastic"
+        return
+    weight = np.ones(len(loo)) if problem.weights is None else problem.weights
+    used = weight > 0  # others have no density
+    loo, weight, y = loo[used], weight[used], problem.y[used]
+    yield f"  leave-one-out    log score {np.average(loo, weights=weight):.6f} nats per row"
+    if problem.classes:
+        right, one = np.average(loo > np.log(0.5), weights=weight), np.average(y, weights=weight)
+        most = f"{100 * max(one, 1 - one):.1f} % by always saying {problem.classes[int(one > 0.5)]}"
+        yield f"                   {100 * right:.1f} % of the rows in the right class ({most})"
+
+
+def _check(table, column, good, wanted):
+    """Raise ValueError at the first row of the column that is not good."""
+    if not good.all():
+        row = int(np.argmin(good))
+        value = table.numbers(column)[row]
+        raise ValueError(f"{table.source}, {table.places[row]}: column {column!r} is {value:g}, but {wanted}")
+
+
+def _target(table, options):
+    """Return the name of the target."""
+    if options.target is not None:
+        return table.select([options.target])[0]
+    if "target" in table.about:
+        return table.about["target"]
+    if len(table.cells) == 1:
+        return next(iter(table.cells))
+    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {', '.join(table.cells)}")
+
+
+def _features(table, options, taken):
+    """Return the names of the columns to predict from, and notes on those left out by default."""
+    if options.features is not None:
+        features = table.select([name.strip() for name in options.features.split(",") if name.strip()] or [""])
+        for column in features:
+            if column in taken:
+                raise ValueError(f"--features: column {column!r} is already the target, the offset or the weights")
+            if features.count(column) > 1:
+                raise ValueError(f"--features: column {column!r} is there twice")
+            if table.is_text(column):
+                kinds = sorted(set(table.cells[column]))
+                shown = ", ".join(kinds[: tables.SHOWN]) + (", ..." if len(kinds) > tables.SHOWN else "")
+                raise ValueError(
+                    f"{table.source}: column {column!r} holds text ({shown}); make one column of 0 and 1 "
+                    "for each category but one, or leave it out of --features"
+                )
+        return features, []
+    features, notes = [], []
+    for column in table.cells:
+        if column in taken:
+            continue
+        if column in table.unnamed:
+            notes.append(f"column {column} (has no name)")
+        elif table.is_text(column):
+            notes.append(f"{column} (text)")
+        else:
+            features.append(column)
+    return features, notes
+
+
+def _binary(table, target):
+    """Return a target of two values, numbers or text, as 0 and 1 in sorted order, and what they stand for."""
+    if table.is_text(target):
+        kinds, y = np.unique(np.array(table.cells[target]), return_inverse=True)
+        kinds = kinds.tolist()
+    else:
+        kinds, y = np.unique(table.numbers(target), return_inverse=True)
+        kinds = [f"{kind:g}" for kind in kinds]
+    if len(kinds) != 2:
+        shown = ", ".join(kinds[: tables.SHOWN]) + (", ..." if len(kinds) > tables.SHOWN else "")
+        raise ValueError(
+            f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
+            f"has {len(kinds)} ({shown}); for counts and real numbers choose another --likelihood"
+        )
+    return y.astype(np.float64), tuple(kinds)

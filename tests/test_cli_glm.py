@@ -1,0 +1,383 @@
+"""`cavity fit glm` as users run it: the library's numbers, files, and one sentence with status 2 for bad input."""
+
+import re
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import data
+from cavity.cli import main, tables
+from cavity.cli.glm import standardized
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command in this process; returns status, printed text, error text."""
+
+    def call(*arguments):
+        try:
+            status = main(["fit", "glm", *(str(a) for a in arguments)])
+        except SystemExit as stop:
+            status = stop.code
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+def pima():
+    """The matrix of the command line without options, and the labels."""
+    columns, _ = data.table("pima")
+    features = np.column_stack([columns[c] for c in ("npreg", "glu", "bp", "skin", "bmi", "ped", "age")])
+    standard = (features - features.mean(axis=0)) / features.std(axis=0)
+    return np.column_stack([np.ones(len(standard)), standard]), columns["type"] == "Yes"
+
+
+def problem(n=120, seed=0):
+    """Two columns, an exposure and a weight, with targets of every kind, as a dict of columns."""
+    rng = np.random.default_rng(seed)
+    a, b, exposure = rng.normal(3.0, 2.0, n), rng.normal(size=n), rng.uniform(1.0, 4.0, n)
+    linear = 0.4 * (a - 3.0) / 2.0 - 0.3 * b
+    return {
+        "a": a,
+        "b": b,
+        "log_exposure": np.log(exposure),
+        "weight": rng.integers(0, 3, n).astype(float),
+        "count": rng.poisson(exposure * np.exp(linear)).astype(float),
+        "real": 5.0 + linear + 0.2 * rng.standard_t(4, n),
+        "label": (rng.normal(size=n) < linear).astype(float),
+    }
+
+
+def write(path, columns):
+    """Write a dict of columns as .csv, numbers to their last bit."""
+    text = [[value if isinstance(value, str) else repr(float(value)) for value in cells] for cells in columns.values()]
+    path.write_text("\n".join(",".join(row) for row in [list(columns), *zip(*text, strict=True)]) + "\n")
+    return path
+
+
+def table_of(out):
+    """The coefficients printed: {name: [mean, sd, mean/sd, ...]}."""
+    lines = out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.split()[:1] == ["name"]) + 1
+    last = lines.index("posterior")
+    return {line.split()[0]: [float(v) for v in line.split()[1:]] for line in lines[first:last]}
+
+
+def test_pima_data_are_ripleys():
+    columns, about = data.table("pima")
+    train, diabetic = columns["set"] == "train", columns["type"] == "Yes"
+    # Ripley 1996: 200 rows of training data, 332 of test data, of which 68 and 109 are of diabetic women
+    assert [int(train.sum()), int((~train).sum())] == [200, 332]
+    assert [int(diabetic[train].sum()), int(diabetic[~train].sum())] == [68, 109]
+    assert list(columns) == list(about["columns"])
+    assert columns["glu"].dtype == np.float64
+    with pytest.raises(ValueError, match="'pima' is a table of 9 columns; read it with cavity.data.table"):
+        data.load("pima")
+    with pytest.raises(ValueError, match="no data set 'iris'; there is newcomb, pima"):
+        data.table("iris")
+    values, _ = data.load("newcomb")
+    assert data.table("newcomb")[0]["time"].tolist() == values.tolist()
+
+
+@pytest.mark.parametrize("name", ["probit", "logit"])
+def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
+    status, out, err = run("pima", "--likelihood", name, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.png")
+    assert (status, err) == (0, "")
+    X, y = pima()
+    likelihood = {"probit": cavity.likelihoods.Probit, "logit": cavity.likelihoods.Logit}[name]()
+    posterior = cavity.GLM(likelihood, prior_variance=[100.0] + 7 * [1.0]).fit(X, y)
+    assert f"log evidence     {posterior.log_evidence:.6f} nats" in out
+    assert f"log score {posterior.loo_log_density.mean():.6f} nats per row" in out
+    right = np.mean(np.exp(posterior.loo_log_density) > 0.5)
+    assert f"{100 * right:.1f} % of the rows in the right class (66.7 % by always saying No)" in out
+    assert 0.75 < right < 0.82  # what others report of these data: about 20 to 24 % errors
+    assert "class 1          Yes, 177 rows" in out
+    assert "left out         set (text)" in out
+    assert "converged" in out
+    printed = table_of(out)
+    assert list(printed) == ["intercept", "npreg", "glu", "bp", "skin", "bmi", "ped", "age"]
+    sd = np.sqrt(posterior.variance)
+    for (mean, spread, ratio, *_), m, s in zip(printed.values(), posterior.mean, sd, strict=True):
+        assert abs(mean - m) < 1e-3 * s
+        assert abs(spread - s) < 1e-3 * s
+        assert abs(ratio - m / s) < 0.006
+    assert printed["glu"][3:] == pytest.approx([121.030075, 30.9701], rel=1e-5)
+    loaded = cavity.load(tmp_path / "o.npz")
+    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=1e-10)
+    np.testing.assert_allclose(loaded.covariance, posterior.covariance, rtol=1e-8, atol=1e-12)
+    assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_labels_are_two_values_in_sorted_order(run, tmp_path):
+    columns = problem()
+    _, out, _ = run(write(tmp_path / "x.csv", columns), "--target", "label", "--features", "a,b")
+    expected = table_of(out)
+    for low, high in ((1.0, 2.0), (-1.0, 1.0), ("Healthy", "ill"), ("-", "+")):
+        columns["label2"] = [high if one else low for one in columns["label"]]
+        status, out, _ = run(write(tmp_path / "x.csv", columns), "--target", "label2", "--features", "a,b")
+        assert status == 0
+        sign = -1 if high == "+" else 1  # "+" sorts before "-"
+        assert table_of(out)["a"][0] == pytest.approx(sign * expected["a"][0], abs=2e-4)
+        names = (high, low) if sign < 0 else (low, high)
+        for k, name in enumerate(names):
+            name = name if isinstance(name, str) else f"{name:g}"
+            assert f"class {k}          {name}, " in out
+
+
+def test_counts_with_offset_and_weights(run, tmp_path):
+    columns = problem()
+    path = write(tmp_path / "x.csv", columns)
+    status, out, _ = run(
+        *(path, "--target", "count", "--features", "2,a", "--likelihood", "poisson", "--offset", "log_exposure"),
+        *("--weights", "weight", "--prior-variance", 4, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.svg"),
+    )
+    assert status == 0
+    X = np.column_stack([np.ones(120), standardized(columns["b"])[0], standardized(columns["a"])[0]])
+    settings = dict(offset=columns["log_exposure"], sample_weight=columns["weight"])
+    model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=[400.0, 4.0, 4.0])
+    posterior = model.fit(X, columns["count"], **settings)
+    loaded = cavity.load(tmp_path / "o.npz")
+    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=1e-10)
+    assert loaded.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-9)
+    used = columns["weight"] > 0
+    score = np.average(posterior.loo_log_density[used], weights=columns["weight"][used])
+    assert f"log score {score:.6f} nats per row" in out
+    assert list(table_of(out)) == ["intercept", "b", "a"]
+    assert b"<svg" in (tmp_path / "o.svg").read_bytes()
+    repeated = {name: np.repeat(values, columns["weight"].astype(int)) for name, values in columns.items()}
+    # weights count rows: without standardizing, which does not know of them, the table with repeated rows says the same
+    options = "--target", "count", "--features", "a,b", "--likelihood", "negative-binomial", "--dispersion", 3
+    options = *options, "--offset", "log_exposure", "--no-standardize"
+    _, first, _ = run(path, *options, "--weights", "weight")
+    _, second, _ = run(write(tmp_path / "y.csv", repeated), *options)
+    for left, right in zip(table_of(first).values(), table_of(second).values(), strict=True):
+        assert left == pytest.approx(right, abs=2e-4 * left[1] + 0.0051 * (abs(left[2]) > 0))
+    assert re.search(r"likelihood +negative-binomial, dispersion 3\n", first)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "student-t", "laplace"])
+def test_real_targets_are_scaled_to_their_residuals(run, tmp_path, name):
+    columns = problem(400, seed=1)
+    factor = 1e-6 if name == "laplace" else 1e5  # units must not matter
+    columns["real"] *= factor
+    path = write(tmp_path / "x.csv", columns)
+    options = path, "--target", "real", "--likelihood", name, "--features", "a,b"
+    status, out, _ = run(*options, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.png")
+    assert status == 0
+    posterior = cavity.load(tmp_path / "o.npz")
+    sd = np.sqrt(posterior.variance)
+    truth = factor * np.array([5.0, 0.4, -0.3])  # a has sd 2, its slope is per standard deviation, nearly
+    assert np.all(np.abs(posterior.mean - truth) < 4 * sd + 0.03 * factor)
+    width = {"gaussian": "noise_variance", "student-t": "scale", "laplace": "scale"}[name]
+    got = getattr(posterior.model.likelihood, width)
+    X = np.column_stack([np.ones(400), columns["a"], columns["b"]])
+    squares = np.linalg.lstsq(X, columns["real"])[1][0] / 397
+    # the noise is Student's with 4 degrees of freedom and scale 0.2: its size has the median 0.2 * 0.7407
+    expected = {"gaussian": squares, "student-t": 0.2 * factor, "laplace": 0.2 * 0.7407 / np.log(2) * factor}[name]
+    assert got == pytest.approx(expected, rel=1e-9 if name == "gaussian" else 0.2)
+    assert f"{width} {got:.6g}" in out
+    assert "log score" in out
+
+
+@pytest.mark.parametrize("outlier", [1e3, -1e9])
+def test_a_gross_outlier_does_not_move_a_robust_fit(run, tmp_path, outlier):
+    columns = problem(200, seed=2)
+    options = "--target", "real", "--likelihood", "student-t", "--features", "a,b"
+    clean = table_of(run(write(tmp_path / "x.csv", columns), *options)[1])
+    columns["real"][7] = outlier
+    status, out, _ = run(write(tmp_path / "x.csv", columns), *options)
+    assert status == 0
+    for name, (mean, sd, *_) in table_of(out).items():
+        assert abs(mean - clean[name][0]) < 0.3 * clean[name][1]
+        assert sd == pytest.approx(clean[name][1], rel=0.05)
+
+
+def test_one_column_is_a_target(run):
+    status, out, _ = run("newcomb", "--likelihood", "student-t", "--scale", 5, "--degrees-of-freedom", 3)
+    assert status == 0
+    values, _ = data.load("newcomb")
+    spread = 1.4826 * np.median(np.abs(values - np.median(values)))
+    model = cavity.GLM(cavity.likelihoods.StudentT(3.0, 5.0), 27.0, 100 * spread**2)
+    assert f"{model.fit(np.ones((66, 1)), values).log_evidence:.6f}" in out
+
+
+def test_npy_and_options(run, tmp_path):
+    columns = problem()
+    np.save(tmp_path / "x.npy", np.column_stack([columns[name] for name in ("a", "label", "b")]))
+    options = tmp_path / "x.npy", "--target", 2
+    status, out, _ = run(*options)
+    assert status == 0
+    assert list(table_of(out)) == ["intercept", "1", "3"]
+    for more in (
+        ["--schedule", "sequential", "--damping", 0.9],
+        ["--threads", 2, "--tol", 1e-6],
+        ["--power", 0.9, "--features", "3"],
+        ["--no-intercept", "--no-standardize", "--features", "1,3"],
+    ):
+        assert run(*options, *more)[0] == 0
+    status, out, _ = run(*options, "--method", "adf", "--plot", tmp_path / "o.png")
+    assert status == 0
+    assert "leave-one-out    not available" in out
+    assert (tmp_path / "o.png").exists()
+
+
+def test_learning_the_prior_variance(run, tmp_path):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 6))
+    y = X @ [3.0, -2.0, 2.0, 0.5, -3.0, 1.0] + rng.normal(size=150) > 0
+    np.save(tmp_path / "x.npy", np.column_stack([X, y]))
+    options = tmp_path / "x.npy", "--target", 7, "--output", tmp_path / "o.npz"
+    evidence = {}
+    for variance in (0.1, 1.0, 10.0):
+        run(*options, "--prior-variance", variance)
+        evidence[variance] = cavity.load(tmp_path / "o.npz").log_evidence
+    status, out, _ = run(*options, "--learn-prior-variance")
+    assert status == 0
+    learned = cavity.load(tmp_path / "o.npz")
+    assert learned.log_evidence > max(evidence.values())
+    variance = np.diag(learned.model.prior_variance)
+    assert variance[0] == pytest.approx(100 * variance[1])
+    assert np.all(variance[1:] == variance[1])
+    assert f"coefficients     prior mean 0, variance {variance[1]:.6g} (learned)" in out
+
+
+def test_constant_and_unnamed_columns(run, tmp_path):
+    columns = problem()
+    kept = {"": np.arange(120.0), "a": columns["a"], "one": np.ones(120), "label": columns["label"]}
+    path = write(tmp_path / "x.csv", kept)
+    status, out, _ = run(path, "--target", "label")
+    assert status == 0
+    assert "left out         column 1 (has no name), one (constant)" in out
+    assert list(table_of(out)) == ["intercept", "a"]
+    status, _, err = run(path, "--target", "label", "--features", "a,one")
+    assert status == 2
+    assert "column 'one' is constant and cannot be standardized" in err
+    status, out, _ = run(path, "--target", "label", "--features", "a,one", "--no-standardize", "--no-intercept")
+    assert status == 0
+    assert "per unit of the column" in out
+    assert list(table_of(out)) == ["a", "one"]
+
+
+def test_not_converged_is_status_1(run):
+    status, out, _ = run("pima", "--max-iter", 1)
+    assert status == 1
+    assert "NOT CONVERGED" in out
+
+
+def test_standardized_columns_of_any_size():
+    x = np.random.default_rng(0).normal(size=50)
+    for scale in (1e-300, 1e-150, 1.0, 1e150, 1e300):
+        values, centre, spread = standardized(scale * x)
+        np.testing.assert_allclose(values, (x - x.mean()) / x.std(), rtol=1e-10, atol=1e-12)
+        assert [centre, spread] == pytest.approx([scale * x.mean(), scale * x.std()], rel=1e-12)
+        assert np.mean(values) == pytest.approx(0, abs=1e-14)
+        assert np.std(values) == pytest.approx(1, abs=1e-14)
+
+
+BAD_TABLES = {
+    "missing file": (None, [], "no such file, and no such data set (there is newcomb, pima)"),
+    "empty": ("", [], "the file holds no rows"),
+    "header only": ("a,y\n", [], "the file holds a header and no rows"),
+    "ragged": ("a,y\n1,0\n3\n", [], "line 3: 1 fields where the first line has 2"),
+    "no target": ("a,y\n1,0\n", ["--target", ""], "no column ''; there is a, y"),
+    "no such target": ("a,z\n1,0\n", [], "no column 'y'; there is a, z"),
+    "no header": ("1.5,0,good\n1.2,1,bad\n", [], "the first line holds both numbers (1.5) and text"),
+    "two of a name": ("a,a,y\n1,2,0\n", [], "two columns are called 'a'"),
+    "missing cells": (
+        "a,b,y\n,1,0\nNA,2,1\n\n3,2,1\n3,nan,\n",
+        [],
+        "missing values in column 'y' in line 6; in column 'a' in line 2, line 3; in column 'b' in line 6; "
+        "fill them in or drop these rows",
+    ),
+    "many missing": ("a,y\n" + ",1\n" * 9 + "2,0\n", [], "line 2, line 3, line 4, line 5, line 6 and 4 more"),
+    "typo": ("a,y\n1,0\n3;5,1\n", [], "line 3: column 'a' is '3;5', not a finite number"),
+    "infinite": ("a,y\n1,0\n-inf,1\n", [], "line 3: column 'a' is '-inf', not a finite number"),
+    "text feature": (
+        "a,b,y\n1,red,0\n3,blue,1\n",
+        ["--features", "a,b"],
+        "column 'b' holds text (blue, red); make one column of 0 and 1 for each category but one",
+    ),
+    "no such feature": ("a,y\n1,0\n2,1\n", ["--features", "a,c"], "no column 'c'; there is a, y"),
+    "no feature": ("a,y\n1,0\n2,1\n", ["--features", ""], "no column ''; there is a, y"),
+    "target as feature": ("a,y\n1,0\n2,1\n", ["--features", "a,y"], "column 'y' is already the target"),
+    "twice": ("a,y\n1,0\n2,1\n", ["--features", "a,1"], "--features: column 'a' is there twice"),
+    "one class": ("a,y\n1,0\n2,0\n", [], "column 'y' has 1 (0); for counts and real numbers choose another"),
+    "three classes": ("a,y\n1,x\n2,y\n3,z\n", [], "two different values, column 'y' has 3 (x, y, z)"),
+    "seven values": ("a,y\n" + "".join(f"{i},{i}\n" for i in range(7)), [], "has 7 (0, 1, 2, 3, 4, ...)"),
+    "no count": (
+        "a,y\n1,0\n2,1.5\n",
+        ["--likelihood", "poisson"],
+        "line 3: column 'y' is 1.5, but --likelihood poisson needs whole numbers",
+    ),
+    "negative count": ("a,y\n1,-1\n2,1\n", ["--likelihood", "negative-binomial"], "line 2: column 'y' is -1, but"),
+    "text as count": ("a,y\n1,x\n2,y\n", ["--likelihood", "poisson"], "column 'y' is 'x', not a finite number"),
+    "negative weight": ("a,w,y\n1,1,0\n2,-2,1\n", ["--weights", "w"], "line 3: column 'w' is -2, but --weights needs"),
+    "no weight": ("a,w,y\n1,0,0\n2,0,1\n", ["--weights", "w"], "sample_weight must be positive in some row"),
+    "text offset": ("a,o,y\n1,x,0\n2,z,1\n", ["--offset", "o"], "line 2: column 'o' is 'x', not a finite number"),
+    "nothing left": ("a,y\n1,0\n1,1\n", ["--no-intercept"], "no columns to predict 'y' from, and no intercept"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_bad_tables(run, tmp_path, kind):
+    text, options, message = BAD_TABLES[kind]
+    path, output = tmp_path / "table.csv", tmp_path / "out.npz"
+    output.write_bytes(b"precious")
+    if text is not None:
+        path.write_text(text)
+    options = options if "--target" in options else ["--target", "y", *options]
+    status, out, err = run(path, "--output", output, *options)
+    assert (status, out) == (2, "")
+    assert err.startswith("cavity: error: ")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert output.read_bytes() == b"precious"
+
+
+def test_bad_arrays(run, tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"not an array")
+    assert "not a readable .npy file" in run(path, "--target", 1)[2]
+    np.save(path, np.array([[1.0, 0.0], [np.nan, 1.0]]))
+    assert "missing values in column '1' in row 2" in run(path, "--target", 2)[2]
+    assert "choose the column to predict with --target; there is 1, 2" in run(path)[2]
+    np.save(path, np.array([[1.0, 0.0], [np.inf, 1.0]]))
+    assert "row 2: column '1' is inf, not a finite number" in run(path, "--target", 2)[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--scale", 1], "--scale has no meaning for --likelihood probit"),
+        (["--likelihood", "logit", "--degrees-of-freedom", 4], "--degrees-of-freedom has no meaning for"),
+        (["--target", "age", "--likelihood", "student-t", "--scale", 0], "scale must be in (0, inf), got 0.0"),
+        (["--target", "age", "--likelihood", "student-t", "--degrees-of-freedom", -1], "degrees_of_freedom must be in"),
+        (["--target", "age", "--likelihood", "poisson", "--prior-variance", 0], "prior_variance must be positive"),
+        (["--prior-variance", "nan"], "prior_variance must be finite"),
+        (["--damping", 0], "damping must be in (0, 1], got 0.0"),
+        (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
+        (["--plot", "a.xyz"], "cannot draw a 'xyz' file"),
+        (["--target", "age"], "column 'age' has 46 (21, 22, 23, 24, 25, ...)"),
+        (["--likelihood", "cauchy"], "invalid choice: 'cauchy'"),
+    ],
+)
+def test_bad_options(run, options, message):
+    status, out, err = run("pima", *options)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_the_data_are_never_overwritten(run, tmp_path):
+    path = write(tmp_path / "x.csv", problem())
+    before = path.read_bytes()
+    for option in ("--output", "--plot"):
+        assert "it would be overwritten" in run(path, "--target", "label", option, path)[2]
+    assert path.read_bytes() == before
+
+
+def test_a_file_wins_over_a_data_set_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pima").write_text("a,b\n1,2\n")
+    assert list(tables.read_columns("pima").cells) == ["a", "b"]

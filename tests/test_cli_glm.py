@@ -384,3 +384,11 @@ def test_a_file_wins_over_a_data_set_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pima").write_text("a,b\n1,2\n")
     assert list(tables.read_columns("pima").cells) == ["a", "b"]
+
+
+def test_clutter_takes_columns_of_a_shipped_table(capsys):
+    assert main(["fit", "clutter", "pima", "--column", "bmi"]) == 0
+    assert "532 points, columns bmi" in capsys.readouterr().out
+    for more, message in (([], "choose one or more columns with --column"), (["--column", "type"], "'type' is 'No'")):
+        assert main(["fit", "clutter", "pima", *more]) == 2
+        assert message in capsys.readouterr().err

@@ -303,7 +303,7 @@ def _coefficients(problem, posterior, options):
     for j, name in enumerate(problem.names):
         mean, sd = posterior.mean[j], np.sqrt(posterior.variance[j])
         digits = max(0, 3 - int(np.floor(np.log10(sd))))  # decimals to the fourth figure of the sd
-        line = f"  {name:<{width}} {mean:>14.{digits}f} {sd:>12.{digits}f} {mean / sd:>9.2f}"
+        line = f"  {name:<{width}} {mean:>z14.{digits}f} {sd:>12.{digits}f} {mean / sd:>z9.2f}"
         if not options.no_standardize and (j > 0 or options.no_intercept):
             line += f" {problem.centre[j]:>14.6g} {problem.spread[j]:>12.6g}"
         yield line

@@ -96,6 +96,10 @@ def check_paths(options):
 def read(source, columns=None):
     """Read a shipped data set by name, or the columns (names or numbers from 1) of a .csv or .npy file, as numbers."""
     if _is_shipped(source):
+        table = read_columns(source)
+        if len(table.cells) > 1:
+            chosen = table.select(columns)
+            return Table(source, np.column_stack([table.numbers(column) for column in chosen]), chosen, table.about)
         if columns:
             raise ValueError(f"--column has no meaning for the shipped data set {source!r}")
         values, about = data.load(source)

@@ -19,8 +19,8 @@ import numpy as np
 from cavity import _core
 
 HERE = Path(__file__).resolve().parent
-SUITES = "bench_gaussian.py", "bench_clutter.py"
-OTHERS = {"blocked": "expert in cache-sized blocks", "floats": "Python floats"}
+SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_glm.py"
+OTHERS = {"blocked": "in blocks", "floats": "Python floats", "parts": "the sum of its parts"}
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is
 # changed: a copy moves 3 doubles (source, target read, target written), a triad (a + b -> c) moves 4. Where

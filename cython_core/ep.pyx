@@ -56,3 +56,60 @@ def sweep(int kind, const double[::1] parameters,
                 for k in range(j, n):
                     covariance[j, k] -= f * covariance[i, k]
     return skipped
+
+
+def sweep_rows(int kind, const double[::1] parameters,
+               const double[::1] power, const double[::1] fraction,
+               const double[::1] y, const double[::1] extra,    # all as for sweep
+               const double[:, ::1] x,       # in    (n, d): f_i = x_i'a + base_i
+               const double[::1] base,       # in    (n,) or (1,)
+               double[::1] mean,             # inout (d,): of a
+               double[:, ::1] covariance,    # inout (d, d)
+               double[::1] tau, double[::1] rho, double up, double down,
+               double[::1] work):            # (d,)
+    """The same with a rank-1 update of the covariance of a after each site, for few columns.
+
+    Returns the number of skipped sites and the sum of the log normalisers of the others.
+    """
+    cdef Likelihood lik = unpack(kind, power[0], parameters)
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k
+    cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
+    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
+    cdef double f, v, m, keep, cavity_v, dtau, drho, damping, scale, shift, c, total = 0.0
+    cdef Tilted at
+    with nogil:
+        for i in range(n):
+            lik.power, f = power[i * powers], fraction[i * fractions]
+            m, v = base[i * bases], 0.0
+            for j in range(d):
+                c = 0.0
+                for k in range(d):
+                    c += covariance[j, k] * x[i, k]
+                work[j] = c
+                v += c * x[i, j]
+                m += mean[j] * x[i, j]
+            keep = 1.0 - f * rho[i] * v
+            if not keep > 1e-10:
+                skipped += 1
+                continue
+            cavity_v = v / keep
+            at = tilted(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v)
+            dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
+            damping = up if drho >= 0.0 else down
+            if f < 1.0 and damping > f and 1.0 + damping * drho * v < 0.5:
+                damping = f
+            dtau, drho = damping * dtau, damping * drho
+            scale = 1.0 + drho * v
+            if not scale > 0.0:
+                skipped += 1
+                continue
+            total += at.log_z
+            tau[i] += dtau
+            rho[i] += drho
+            shift, c = (dtau - drho * m) / scale, drho / scale
+            for j in range(d):
+                mean[j] += shift * work[j]
+                f = c * work[j]
+                for k in range(d):
+                    covariance[j, k] -= f * work[k]
+    return skipped, total

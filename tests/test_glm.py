@@ -8,7 +8,7 @@ from reference import glm as reference
 from scipy.stats import multivariate_normal, norm
 
 import cavity
-from cavity import GLM, likelihoods
+from cavity import GLM, _ep, likelihoods
 
 SCHEDULES = ("parallel", "sequential")
 
@@ -581,3 +581,16 @@ def test_bad_counts_and_models():
     posterior = GLM(likelihoods.Probit()).fit(np.ones((2, 1)), [0, 1])
     with pytest.raises(ValueError, match="X must have 1 columns"):
         posterior.predict(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("d", [3, 70])
+def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
+    likelihood, X, y = problem("Logit", n=150, d=d)
+    weights = np.linspace(0.5, 2.0, 150)
+    sweeps = {}
+    for few_columns in (0, 1000):
+        monkeypatch.setattr(_ep, "FEW_COLUMNS", few_columns)
+        with pytest.warns(cavity.ConvergenceWarning):
+            sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
+    assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=1e-10, atol=1e-12)
+    assert np.allclose(sweeps[0].sites.tau, sweeps[1000].sites.tau, rtol=1e-10, atol=1e-12)

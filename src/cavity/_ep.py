@@ -30,6 +30,8 @@ from ._loop import CONVERGED, STOPPED, STUCK, iterate
 _kernel = _core.best("ep")
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
+FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
+SWEEP_ROWS = 8192
 PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
 SMALLEST_STEP = 0.05  # damping is never adapted below it
 DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
@@ -344,6 +346,25 @@ def sweep(geometry, sites, belief, part, tau, rho, up, down):
         Moments of the coordinates after the sweep, the number of sites left alone, and the sum of log normalisers.
     """
     covariance, mean = belief.root @ belief.root.T, belief.mean.copy()
+    if sites.compiled and geometry.size <= FEW_COLUMNS:
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
+            block = slice(low, min(low + SWEEP_ROWS, part.stop))
+            base = np.zeros(1) if geometry.base is None else geometry.base[block]
+            missed, gained = _kernel.sweep_rows(
+                *sites.arguments(block),
+                rows(geometry.features, block),
+                base,
+                mean,
+                covariance,
+                tau[block],
+                rho[block],
+                up,
+                down,
+                np.empty(geometry.size),
+            )
+            skipped, log_z = skipped + missed, log_z + gained
+        return covariance, mean, skipped, log_z
     size = int(np.clip(geometry.size // 2, 8, 64))
     skipped, log_z = 0, 0.0
     for low in range(part.start, part.stop, size):
@@ -373,12 +394,7 @@ def _sweep_block(sites, block, f, joint, tau, rho, up, down):
     if sites.compiled:
         log_z = np.zeros(f.size)
         skipped = _kernel.sweep(
-            sites.kind,
-            sites.parameters,
-            sites.part(sites.exponent, block),
-            sites.part(sites.fraction, block),
-            sites.numbers[block],
-            sites.part(sites.extra, block),
+            *sites.arguments(block),
             f,
             joint,
             tau[block],

@@ -19,8 +19,8 @@ each over all sites of a chunk at once:
 import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
-CHUNK = 4096  # sites at a time: bounds the memory
-BLOCK = 512  # panels at a time: few enough for the cache
+CHUNK = 1024  # sites at a time: bounds the memory
+BLOCK = 1024  # panels at a time: few enough for the cache
 EPS = np.finfo(float).eps
 
 REACH, POINTS, DEGREE = 8.0, 51, 24  # half-width in sd, points and degree of the interpolants of l
@@ -148,18 +148,16 @@ def _look(sites):
     mean, scale, todo = sites.mean[:, None], sites.sd[:, None].copy(), np.arange(sites.index.size)
     f = mean + scale * GRID
     log_p = sites.log_p(f, todo).copy()
-    for _ in range(TIMES):
+    for _ in range(TIMES + 1):
         log_h = log_p[todo] - 0.5 * (f[todo] - mean[todo]) ** 2 / sites.variance[todo, None]
         todo = todo[np.isin(np.argmax(log_h, axis=1), (0, GRID.size - 1))]  # 0 also where all are -inf
         if not todo.size:
-            break
+            return f, log_p, scale[:, 0]
         scale[todo] *= FARTHER
         f[todo] = mean[todo] + scale[todo] * GRID
         log_p[todo] = sites.log_p(f[todo], todo)
-    zero = np.isneginf(log_p).all(axis=1)
-    if zero.any():
-        sites.refuse(np.argmax(zero), "is -inf wherever it was evaluated")
-    return f, log_p, scale[:, 0]
+    zero = np.isneginf(log_p[todo[0]]).all()
+    sites.refuse(todo[0], "is -inf wherever it was evaluated" if zero else "rises faster than the cavity falls")
 
 
 # ---------------------------------------------------------------------------------------------- smooth likelihoods

@@ -47,6 +47,17 @@ class Sites:
         """Return the rows of something that is (N,) or (1,)."""
         return values[rows] if len(values) > 1 else values
 
+    def arguments(self, rows):
+        """What the sequential kernels read of a block of rows."""
+        return (
+            self.kind,
+            self.parameters,
+            self.part(self.exponent, rows),
+            self.part(self.fraction, rows),
+            self.numbers[rows],
+            self.part(self.extra, rows),
+        )
+
     def match(self, rows, mean, variance, exponent=None):
         """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.
 

@@ -19,8 +19,13 @@ import numpy as np
 from cavity import _core
 
 HERE = Path(__file__).resolve().parent
-SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_glm.py"
-OTHERS = {"blocked": "in blocks", "floats": "Python floats", "parts": "the sum of its parts"}
+SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_glm.py", "bench_diagonal.py"
+OTHERS = {
+    "blocked": "in blocks",
+    "floats": "Python floats",
+    "parts": "the sum of its parts",
+    "sgd": "SGDClassifier.partial_fit",
+}
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is
 # changed: a copy moves 3 doubles (source, target read, target written), a triad (a + b -> c) moves 4. Where

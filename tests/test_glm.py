@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from reference import glm as reference
+from scipy import sparse
 from scipy.stats import multivariate_normal, norm
 
 import cavity
@@ -594,3 +595,95 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
             sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
     assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=1e-10, atol=1e-12)
     assert np.allclose(sweeps[0].sites.tau, sweeps[1000].sites.tau, rtol=1e-10, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------ independent weights
+
+
+def sparse_problem():
+    rng = np.random.default_rng(9)
+    X = sparse.random(300, 40, density=0.1, format="csr", rng=rng)
+    X.data[:] = 1.0
+    y = np.where(X @ rng.normal(size=40) + rng.normal(size=300) > 0, 1, -1)
+    return X, y
+
+
+def test_diagonal_approximation_of_sparse_rows(tmp_path):
+    X, y = sparse_problem()
+    model = GLM(likelihoods.Probit(), approximation="diagonal")
+    posterior = model.fit(X, y)
+    assert posterior.converged
+    full = GLM(likelihoods.Probit()).fit(X.toarray(), y)
+    # columns overlap little: independent weights are a fair approximation
+    assert np.max(np.abs(posterior.mean - full.mean) / np.sqrt(full.variance)) < 0.5
+    assert posterior.log_evidence == pytest.approx(full.log_evidence, abs=2.0)
+    f, v = posterior.predict(X)
+    assert np.allclose(f, X @ posterior.mean)
+    assert np.allclose(v, X.multiply(X) @ posterior.variance)
+    assert np.allclose(posterior.predict_proba(X)[:, 1], norm.cdf(f / np.sqrt(1 + v)))
+    with pytest.raises(AttributeError, match="no covariance"):
+        _ = posterior.covariance
+    with pytest.raises(ValueError, match="sites are kept"):
+        _ = posterior.sites
+    posterior.save(tmp_path / "diagonal.npz")
+    back = cavity.load(tmp_path / "diagonal.npz")
+    assert np.array_equal(back.loo_log_density, posterior.loo_log_density)
+    assert np.array_equal(back.update(X[:5], y[:5]).mean, posterior.update(X[:5], y[:5]).mean)
+
+
+def test_diagonal_approximation_is_exact_for_one_weight_a_row():
+    rng = np.random.default_rng(10)
+    X = np.zeros((60, 4))
+    X[np.arange(60), rng.integers(0, 4, 60)] = rng.normal(size=60)
+    y = np.where(rng.random(60) < 0.7, 1, -1)
+    a = GLM(likelihoods.Logit(), approximation="diagonal").fit(sparse.csr_array(X), y, tol=1e-11)
+    b = GLM(likelihoods.Logit()).fit(X, y, tol=1e-11)
+    assert np.allclose(a.mean, b.mean, atol=1e-8)
+    assert np.allclose(a.variance, b.variance, atol=1e-8)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-8)
+    assert np.allclose(a.loo_log_density, b.loo_log_density, atol=1e-8)
+
+
+def test_diagonal_streaming_is_one_pass():
+    X, y = sparse_problem()
+    model = GLM(likelihoods.Probit(), approximation="diagonal")
+    whole = model.fit(X, y, method="adf")
+    parts = model.fit(X[:100], y[:100], method="adf").update(X[100:101], y[100:101]).update(X[101:], y[101:])
+    assert np.array_equal(whole.mean, parts.mean)
+    assert np.array_equal(whole.variance, parts.variance)
+    assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=1e-10)
+    assert parts.n_samples == 300
+
+
+def test_sparse_matrices_and_what_they_cannot_do():
+    X, y = sparse_problem()
+    with pytest.raises(TypeError, match="X is sparse: use approximation='diagonal'"):
+        GLM(likelihoods.Probit()).fit(X, y)
+    diagonal = GLM(likelihoods.Probit(), approximation="diagonal")
+    with pytest.raises(ValueError, match="no schedule='stochastic' and no learn"):
+        diagonal.fit(X, y, learn="prior_variance")
+    with pytest.raises(ValueError, match=r"prior_variance must be a number or \(D,\)"):
+        GLM(likelihoods.Probit(), prior_variance=np.eye(2), approximation="diagonal")
+    bad = X.copy()
+    bad.data[3] = np.nan
+    with pytest.raises(ValueError, match=r"X.data must be finite, got X.data\[3\] = nan"):
+        diagonal.fit(bad, y)
+
+
+def test_rows_that_tell_nothing_about_the_weights():
+    likelihood, X, y = problem("Probit")
+    X, y, offset = np.vstack([X, np.zeros((2, 3)), 1e-170 * X[:1]]), np.append(y, [1, -1, 1]), np.linspace(-1, 1, 28)
+    posterior = GLM(likelihood).fit(X, y, offset=offset)
+    rest = GLM(likelihood).fit(X[:25], y[:25], offset=offset[:25])
+    known = norm.logcdf(y[25:] * offset[25:])
+    assert np.array_equal(posterior.mean, rest.mean)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=1e-12)
+    assert np.allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=1e-12)
+    for method in ("ep", "adf"):
+        nothing = GLM(likelihood, 0.5, 2.0).fit(np.zeros((3, 2)), [1, 1, -1], method=method)
+        assert nothing.mean.tolist() == [0.5, 0.5]
+        assert np.allclose(nothing.covariance, 2 * np.eye(2))
+        assert nothing.log_evidence == pytest.approx(3 * np.log(0.5))
+    assert rest.update(np.zeros((1, 3)), [1]).log_evidence == pytest.approx(rest.log_evidence + np.log(0.5))
+    with pytest.raises(OverflowError, match="row 1 leaves the range"):
+        GLM(likelihood).fit([[1.0], [1e200]], [0, 1])

@@ -179,10 +179,20 @@ CAVITIES = {
         (100, 30),
         (400, 1e3),
         (9000.5, 1e3),
+        (10250.5, 1e3),
     ],
     "no count": [(-3, 1e-6), (3, 1e-3), (0, 1), (40, 1), (-60, 30), (1200, 30), (-500, 1e3), (1e4, 1e3)],
     "count of 3": [(1, 1e-6), (1.1, 1e-3), (8, 1), (-20, 1), (40, 1), (-600, 30), (1e4, 1e3)],
-    "count of a million": [(TOP, 1e-6), (13.81, 1e-3), (13.5, 1e-3), (14, 1), (-26, 1), (50, 30), (-1e4, 1e3)],
+    "count of a million": [
+        (TOP, 1e-6),
+        (13.81, 1e-3),
+        (13.5, 1e-3),
+        (14, 1),
+        (-26, 1),
+        (50, 30),
+        (-2174, 273),
+        (-1e4, 1e3),
+    ],
 }
 
 
@@ -226,7 +236,7 @@ def test_narrow_cavities_keep_the_digits_of_derivatives(sd):
         (-1.5, (log_expit, integral(exact_logit, -1.5, sd, (0, 1)))),
         (2.0, (student, integral(exact_student, 2.0, sd, (0.5, 1)))),
         (2.0, (lambda f: poisson(f, 3), integral(lambda f: exact_poisson(f, 3), 2.0, sd, (1, 1)))),
-        (0.3 + 0.5 * sd, (laplace, closed_form(laplace_z, 0.3 + 0.5 * sd, sd))),
+        *((0.3 + k * sd, (laplace, closed_form(laplace_z, 0.3 + k * sd, sd))) for k in (-2.1, -0.6, 0.5, 1.7)),
     ):
         _, d1, d2, shrink = one(log_p, mean, sd)
         assert d1 == pytest.approx(float(exact[1]), rel=1e-8)
@@ -247,7 +257,7 @@ def test_rounding_errors_of_log_p_are_no_obstacle():
     """The plain formula takes 1e7 from 1e7."""
     y = 10**6
     constant = float(mp.loggamma(y + 1) + y - y * mp.log(y))
-    for mean, sd in ((14.0, 1.0), (13.8, 1e-3), (13.0, 30.0)):
+    for mean, sd in ((14.0, 1.0), (13.8, 1e-3), (13.0, 30.0), (8791.78, 815.92)):
         log_z, d1, d2, shrink = one(lambda f: y * f - np.exp(f) - gammaln(y + 1.0), mean, sd)
         exact = one(lambda f: poisson(f, y), mean, sd)
         rounding = np.finfo(float).eps * y * 14

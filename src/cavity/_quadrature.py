@@ -13,7 +13,7 @@ each over all sites of a chunk at once:
    of l' and l'' of its interpolant are the answer; Var[f]/v - 1 would be all cancellation. l'' from points H apart has
    an error eps |l|/H^2, so the interval is widened for as long as that pays.
 3. Elsewhere a search closes in on the local maxima of l and of the tilted density and on the ends of the support. What
-   it passes become edges of panels, which are then cut until the last Legendre coefficients on each are negligible.
+   it passes become edges of panels, which are halved until the last Legendre coefficients on each are negligible.
 """
 
 import numpy as np
@@ -57,9 +57,8 @@ PANELS = np.array([-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.
 TOLERANCE = 1e-11  # of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
 FINEST = 1e-3  # factor to the tolerance, where p is nearly flat, at which rounding errors begin
 PROMISED = 1e-10  # of a site
-SHARP = 0.6  # share of one step between nodes in the variation of a density that jumps
 NOISE = 1e-7  # share of a panel at which an error that halving does not lower is taken for rounding errors in log_p
-DEPTH, MOST = 80, 2000  # rounds of cutting, and panels of a site
+DEPTH, MOST = 80, 2000  # rounds of halving, and panels of a site
 
 
 class _Sites:
@@ -244,11 +243,18 @@ def _search(sites, f, log_p):
     return top, [np.concatenate(column) for column in zip(*passed, strict=True)]
 
 
-def _measure(sites, top, site, left, right):
-    """Apply the rule on panels to h, the tilted density over its value at the top.
+def _panels(site, edges):
+    """Return (site, left, right) of the panels between edges."""
+    order = np.lexsort((edges, site))
+    site, edges = site[order], edges[order]
+    inside = (site[1:] == site[:-1]) & (edges[1:] > edges[:-1])
+    return site[1:][inside], edges[:-1][inside], edges[1:][inside]
 
-    Returns rows: moments 0, 1, 2 about the centre of the panel, the size of the last coefficients, and two places to
-    cut at: both in the middle, or on either side of a jump.
+
+def _measure(sites, top, site, left, right):
+    """Apply the rule on panels to the tilted density over its value at the top.
+
+    Returns rows: moments 0, 1, 2 about the centre of the panel and the size of the last coefficients.
     """
     if site.size > BLOCK:
         parts = [slice(start, start + BLOCK) for start in range(0, site.size, BLOCK)]
@@ -256,15 +262,11 @@ def _measure(sites, top, site, left, right):
     _, peak, log_peak = top[:, site, None]
     half = 0.5 * (right - left)
     step = half[:, None] * (1.0 + NODES)
-    f, t = left[:, None] + step, left[:, None] - peak + step
-    exponent = sites.log_p(f, site) - log_peak
-    h = np.exp(exponent - t * (0.5 * t + (peak - sites.mean[site, None])) / sites.variance[site, None])
-    zeroth, first, second, *last = (h @ RULES).T * half
-    change = np.abs(np.diff(h, axis=1))
-    row, cell = np.arange(site.size), np.argmax(change, axis=1)
-    sharp = change[row, cell] > SHARP * change.sum(axis=1)
-    cuts = (np.where(sharp, f[row, cell + k], left + half) for k in (0, 1))
-    return np.array([zeroth, first * half, second * half**2, np.abs(last).max(axis=0), *cuts])
+    t = left[:, None] - peak + step
+    exponent = sites.log_p(left[:, None] + step, site) - log_peak
+    exponent -= t * (0.5 * t + (peak - sites.mean[site, None])) / sites.variance[site, None]
+    zeroth, first, second, *last = (np.exp(exponent) @ RULES).T * half
+    return np.array([zeroth, first * half, second * half**2, np.abs(last).max(axis=0)])
 
 
 def _adaptive(sites, f, log_p, scale):
@@ -275,12 +277,8 @@ def _adaptive(sites, f, log_p, scale):
     rounding = 4.0 * EPS * np.abs(top[2])
     tolerance = TOLERANCE * np.fmin(np.fmax(change, FINEST), 1.0) + rounding
 
-    site = np.append(site, np.repeat(np.arange(n), PANELS.size))
     edges = np.append(edges, mean[:, None] + scale[:, None] * PANELS)
-    order = np.lexsort((edges, site))
-    site, edges = site[order], edges[order]
-    inside = (site[1:] == site[:-1]) & (edges[1:] > edges[:-1])
-    site, left, right = site[1:][inside], edges[:-1][inside], edges[1:][inside]
+    site, left, right = _panels(np.append(site, np.repeat(np.arange(n), PANELS.size)), edges)
     values, final = _measure(sites, top, site, left, right), np.zeros(site.size, dtype=bool)
 
     def total(moment):
@@ -293,6 +291,7 @@ def _adaptive(sites, f, log_p, scale):
         shift = total(values[1] + centre * values[0]) / norm
         centre -= shift[site]
         spread = total(values[2] + 2.0 * centre * values[1] + centre**2 * values[0]) / norm
+        # errors in moments 1 and 2 about the mean, in units of the sd, are that of moment 0 times the distance
         farthest = (np.abs(centre) + half) ** 2 / np.maximum(spread, np.finfo(float).tiny)[site]
         error = np.where(values[3] > 0.0, values[3] * np.maximum(farthest, 1.0) / norm[site], 0.0)
         rough = ~(error <= tolerance[site]) & ~final
@@ -300,16 +299,13 @@ def _adaptive(sites, f, log_p, scale):
         split = rough & (np.bincount(site, minlength=n) <= MOST)[site]
         if not split.any() or depth == DEPTH - 1:
             break
-        edges, old = np.array([left, *values[4:], right])[:, split], values[:, split]
-        inside = edges[1:] > edges[:-1]
-        new = np.broadcast_to(site[split], inside.shape)[inside], edges[:-1][inside], edges[1:][inside]
-        fresh, errors = _measure(sites, top, *new), np.zeros(inside.shape)
-        errors[inside] = fresh[3]
-        noisy = (errors[[0, 2]].min(axis=0) > old[3] / 16.0) & ~inside[1]
+        old, middle = values[:, split], (left + half)[split]
+        new = np.tile(site[split], 2), np.append(left[split], middle), np.append(middle, right[split])
+        fresh = _measure(sites, top, *new)
+        noisy = fresh[3].reshape(2, -1).min(axis=0) > old[3] / 16.0
         noisy &= old[3] < (NOISE + 16.0 * rounding[site[split]]) * old[0]
         site, left, right = (np.append(a[~split], b) for a, b in zip((site, left, right), new, strict=True))
-        values = np.append(values[:, ~split], fresh, axis=1)
-        final = np.append(final[~split], np.broadcast_to(noisy, inside.shape)[inside])
+        values, final = np.append(values[:, ~split], fresh, axis=1), np.append(final[~split], np.tile(noisy, 2))
 
     failed = ~(total(np.where(rough, error, 0.0)) <= PROMISED)
     if failed.any():

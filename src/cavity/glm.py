@@ -26,6 +26,7 @@ from .likelihoods import Likelihood
 from .results import Posterior, table
 
 PREDICT_ROWS = 8192
+SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
 LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
 
 
@@ -190,6 +191,8 @@ class GLM:
             if schedule == "stochastic" or learn is not None:
                 raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
             return self._fit_diagonal(data, method, power, options)
+        if len(data.y) == 0:
+            return _unmoved(self, data, method)
         with Threads(n_threads) as threads, single_blas():
             if method == "adf":
                 return _assimilate(self, data, self._prior(data.X.shape[1]), threads)
@@ -205,7 +208,7 @@ class GLM:
             return _posterior(model, data, geometry, fit, sites)
 
     def _check(self, X, y, offset, sample_weight):
-        """Validate the data; rows of weight zero are left out."""
+        """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""
         X = _design(X, self.approximation)
         n, d = X.shape
         _arrays.vector(self.prior_mean, "prior_mean", d)
@@ -217,20 +220,48 @@ class GLM:
         y = _observations(self.likelihood, y, n)
         offset = None if offset is None else _row_vector(offset, "offset", n)
         weights = None if sample_weight is None else _row_vector(sample_weight, "sample_weight", n)
-        kept = None
+        used = np.ones(n, dtype=bool)
         if weights is not None:
             if np.any(weights < 0):
                 row = int(np.argmax(weights < 0))
                 raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
             if not np.any(weights > 0):
                 raise ValueError("sample_weight must be positive in some row, got zeros only")
-            if np.any(weights == 0):
-                kept = weights > 0
-                X, y, weights = X[kept], y[kept], weights[kept]
-                offset = None if offset is None else offset[kept]
-            if np.all(weights == 1):
-                weights = None
-        return Data(X, y, offset, weights, kept)
+            used = weights > 0
+        idle = None
+        if self.approximation == "full":
+            silent = used & self._silent(X)
+            if silent.any():
+                f = np.zeros(silent.sum()) if offset is None else offset[silent]
+                log_p = np.full(n, np.nan)
+                log_p[silent] = self.likelihood.log_p(y[silent], f)
+                idle = Idle(log_p, float(np.sum(log_p[silent] * (1.0 if weights is None else weights[silent]))))
+                used &= ~silent
+        if used.all():
+            used = None
+        else:
+            X, y = X[used], y[used]
+            offset = None if offset is None else offset[used]
+            weights = None if weights is None else weights[used]
+        if weights is not None and np.all(weights == 1):
+            weights = None
+        return Data(X, y, offset, weights, used, idle)
+
+    def _silent(self, X):
+        """Which rows of X are zero, or so small that the variance of f underflows: they tell nothing about w."""
+        _, root = self._prior(X.shape[1])
+        scale = float(np.max(np.abs(root)))
+        silent = np.empty(len(X), dtype=bool)
+        for low in range(0, len(X), PREDICT_ROWS):
+            part = slice(low, low + PREDICT_ROWS)
+            reach = scale * np.max(np.abs(X[part]), axis=1).astype(np.float64)
+            silent[part] = reach < SMALLEST_REACH
+            if not np.all(reach < LARGEST_REACH):
+                row = low + int(np.argmax(~(reach < LARGEST_REACH)))
+                raise OverflowError(
+                    f"the latent value of row {row} leaves the range of float64; rescale the columns of X"
+                )
+        return silent
 
     def _prior(self, d):
         """The prior's mean and root."""
@@ -285,13 +316,22 @@ class GLM:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Checked data: design matrix, observations, offsets, weights, and the mask of rows kept, or None for all."""
+    """Checked data: design matrix, observations, offsets, weights, the mask of rows used (None for all), idle rows."""
 
     X: object
     y: np.ndarray
     offset: np.ndarray | None
     weights: np.ndarray | None
-    kept: np.ndarray | None
+    used: np.ndarray | None
+    idle: "Idle | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Rows whose f does not depend on the weights: their log likelihoods (nan elsewhere) and the weighted sum."""
+
+    log_p: np.ndarray
+    total: float
 
 
 def _design(X, approximation):
@@ -345,15 +385,15 @@ def _engine(geometry, sites, schedule, options, start=None):
 
 
 def _seen(data):
-    return len(data.y) if data.kept is None else len(data.kept)
+    return len(data.y) if data.used is None else len(data.used)
 
 
-def _scatter(data, values):
-    """Put values of the kept rows into place; the others are nan until asked for."""
-    if data.kept is None or values is None:
+def _scatter(data, values, others=None):
+    """Put values of the used rows into place; `others` fill the rest."""
+    if data.used is None or values is None:
         return values
-    full = np.full(len(data.kept), np.nan)
-    full[data.kept] = values
+    full = np.full(len(data.used), np.nan) if others is None else others.copy()
+    full[data.used] = values
     return full
 
 
@@ -411,7 +451,7 @@ def _posterior(model, data, geometry, fit, sites):
         model=model,
         mean=mean,
         variance=_marginal_variance(*root),
-        log_evidence=fit.log_evidence,
+        log_evidence=fit.log_evidence + (0.0 if data.idle is None else data.idle.total),
         converged=fit.status == CONVERGED,
         n_iter=fit.n_iter,
         status=fit.status,
@@ -422,9 +462,38 @@ def _posterior(model, data, geometry, fit, sites):
         _root=root[0],
         _basis=root[1],
         _factor=root[2],
-        _loo=_scatter(data, fit.loo),
+        _loo=_scatter(data, fit.loo, None if data.idle is None else data.idle.log_p),
         _tau=_scatter(data, fit.tau),
         _rho=_scatter(data, fit.rho),
+    )
+
+
+def _unmoved(model, data, method, before=None):
+    """The posterior where no row depends on the weights: the prior, or the posterior before."""
+    prior_mean, root = (
+        model._prior(data.X.shape[1])
+        if before is None
+        else (before.mean, _full_root(before._root, before._basis, before._factor))
+    )
+    nothing = np.zeros(len(data.used))
+    return GLMPosterior(
+        model=model,
+        mean=prior_mean,
+        variance=_marginal_variance(root if root.ndim == 2 else np.diag(root), None, None),
+        log_evidence=data.idle.total + (0.0 if before is None else before.log_evidence),
+        converged=True if before is None else before.converged,
+        n_iter=1,
+        status=CONVERGED if before is None else before.status,
+        residual=0.0,
+        n_samples=_seen(data) + (0 if before is None else before.n_samples),
+        method=method,
+        trace={} if method == "adf" else {"change": np.zeros(1), "improper": np.zeros(1), "double_loop": np.array(0)},
+        _root=root if root.ndim == 2 else np.diag(root),
+        _basis=None,
+        _factor=None,
+        _loo=None if method == "adf" else data.idle.log_p,
+        _tau=None if method == "adf" else nothing,
+        _rho=None if method == "adf" else nothing,
     )
 
 
@@ -485,7 +554,9 @@ def _assimilate(model, data, prior, threads, before=None):
         model=model,
         mean=mean,
         variance=_marginal_variance(*root),
-        log_evidence=log_z + (0.0 if before is None else before.log_evidence),
+        log_evidence=log_z
+        + (0.0 if before is None else before.log_evidence)
+        + (0.0 if data.idle is None else data.idle.total),
         converged=True if before is None else before.converged,
         n_iter=1,
         status=CONVERGED if before is None else before.status,
@@ -702,7 +773,7 @@ class GLMPosterior(Posterior):
     def _log_density(self, y, mean, variance):
         likelihood = self.model.likelihood
         out = np.empty(len(mean))
-        sure = variance <= 0  # x = 0, or beyond rounding
+        sure = variance < SMALLEST_REACH**2  # x = 0, or beyond rounding
         y = likelihood.check(y)
         if sure.any():
             out[sure] = likelihood.log_p(y[sure], mean[sure])
@@ -784,6 +855,8 @@ class GLMPosterior(Posterior):
                 converged=self.converged,
                 status=self.status,
             )
+        if len(data.y) == 0:
+            return _unmoved(self.model, data, "adf", self)
         with Threads(1) as threads, single_blas():
             prior = self.mean, _full_root(self._root, self._basis, self._factor)
             return _assimilate(self.model, data, prior, threads, self)

@@ -35,18 +35,33 @@ from cavity._core.sites cimport tilted
 
 cdef extern from *:
     """
+    #include <stdint.h>
     #if defined(__GNUC__)
+    /* inlined before gcc looks for functions without effect, which a loop of prefetches is in its eyes */
+    #define CV_ALWAYS static inline __attribute__((always_inline))
     #define CV_PREFETCH(p) __builtin_prefetch((p), 1, 3)
     #elif defined(_M_X64)
     #include <xmmintrin.h>
+    #define CV_ALWAYS static __forceinline
     #define CV_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
     #else
+    #define CV_ALWAYS static inline
     #define CV_PREFETCH(p) ((void)(p))
     #endif
+    /* ask for the weights of as many nonzeros as the row has, `ahead` nonzeros later; `size` doubles a weight */
+    CV_ALWAYS void cv_prefetch(const double *state, int64_t size, const int32_t *indices, const int64_t *row,
+                               int64_t ahead, int64_t nnz)
+    {
+        int64_t k, stop = row[1] + ahead < nnz ? row[1] + ahead : nnz;
+        for (k = row[0] + ahead; k < stop; k++)
+            CV_PREFETCH(state + size * indices[k]);
+    }
     #define CV_SMALLEST_VARIANCE 1e-250
     #define CV_LARGEST_VARIANCE 1e250
     """
-    void cv_prefetch "CV_PREFETCH"(const void *p) noexcept nogil
+    void cv_prefetch(
+        const double *state, int64_t size, const int32_t *indices, const int64_t *row, int64_t ahead, int64_t nnz,
+    ) noexcept nogil
     const double SMALLEST "CV_SMALLEST_VARIANCE"
     const double LARGEST "CV_LARGEST_VARIANCE"
 
@@ -71,14 +86,6 @@ cdef inline bint usable(Latent f) noexcept nogil:
 
 cdef inline bint finite(Tilted at) noexcept nogil:
     return fabs(at.log_z) < INFINITY and fabs(at.d1) < INFINITY and fabs(at.d2) < INFINITY and fabs(at.rho) < INFINITY
-
-
-cdef inline void prefetch(const Design *X, Py_ssize_t row, const double *state, Py_ssize_t size) noexcept nogil:
-    """Ask for the weights of as many nonzeros as the row has, AHEAD nonzeros later."""
-    cdef int64_t k, end = X.indptr[row + 1] + AHEAD
-    end = end if end < X.nnz else X.nnz
-    for k in range(X.indptr[row] + AHEAD, end):
-        cv_prefetch(state + size * <Py_ssize_t> X.indices[k])
 
 
 cdef inline double rest(
@@ -154,7 +161,7 @@ cdef Py_ssize_t filter_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        prefetch(X, i, state, 2)
+        cv_prefetch(state, 2, X.indices, X.indptr + i, AHEAD, X.nnz)
         log_z[i] = 0.0
         if X.indptr[i] == X.indptr[i + 1]:
             continue
@@ -272,7 +279,7 @@ cdef Py_ssize_t sweep_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        prefetch(X, i, state, 4)
+        cv_prefetch(state, 4, X.indices, X.indptr + i, AHEAD, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
         if X.indptr[i] == X.indptr[i + 1] or lik.power == 0.0:
@@ -321,7 +328,7 @@ cdef Py_ssize_t evaluate_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        prefetch(X, i, state, 4)
+        cv_prefetch(state, 4, X.indices, X.indptr + i, AHEAD, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
         log_z[i] = excess[i] = 0.0
@@ -383,7 +390,7 @@ cdef class Rows:
         cdef Latent f
         with nogil:
             for i in range(start, stop):
-                prefetch(&self.X, i, &state[0, 0], 2)
+                cv_prefetch(&state[0, 0], 2, self.X.indices, self.X.indptr + i, AHEAD, self.X.nnz)
                 f = project(&self.X, i, &state[0, 0], &self._work[0, 0])
                 mean[i], variance[i] = f.mean, f.variance
 
@@ -470,7 +477,7 @@ cdef class Rows:
         cdef double *w
         with nogil:
             for row in range(start, stop):
-                prefetch(&self.X, row, &state[0, 0], 4)
+                cv_prefetch(&state[0, 0], 4, self.X.indices, self.X.indptr + row, AHEAD, self.X.nnz)
                 for k in range(self.X.indptr[row], self.X.indptr[row + 1]):
                     w = &state[0, 0] + 4 * <Py_ssize_t> self.X.indices[k]
                     before[0], before[1] = w[2], w[3]

@@ -15,7 +15,7 @@ from ._loop import CONVERGED, iterate
 from ._quadrature import log_tilted
 from .likelihoods import Likelihood
 
-_kernel = _core.best("diagonal")
+_kernel = _core.load("diagonal", _core.BASELINE)
 
 BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
 MOST_COPIES = 1e9  # of a row in ADF
@@ -305,7 +305,7 @@ def _filter(data, prior_mean, prior_variance, weights):
             _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
     loo, weight = log_z, 1.0 if weights is None else weights[data.empty]
     loo[data.empty] = _times(weight, data.log_p_empty())
-    return Result(state[:, 0].copy(), state[:, 1].copy(), float(loo.sum()), loo, CONVERGED, 1, {})
+    return Result(*np.ascontiguousarray(state.T), float(loo.sum()), loo, CONVERGED, 1, {})
 
 
 def _filter_row(data, row, left, state, log_z):

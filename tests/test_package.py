@@ -24,8 +24,8 @@ LAYERS = [  # each may import from those below it only
     {"likelihoods"},
     {"_quadrature", "_spherical", "gaussian", "results"},
     {"_algebra", "products"},
-    {"_blocks", "_executors", "_loop"},
-    {"_arrays", "persistence"},
+    {"_blocks", "_executors", "_loop", "_rows"},
+    {"_arrays", "_weights", "persistence"},
     {"errors"},
     {"_core"},
 ]

@@ -18,8 +18,10 @@ from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._loop import CONVERGED, warn_unconverged
+from ._rows import Data, Idle, design_matrix, observations, row_vector
 from ._sites import Sites, tilted
 from ._stochastic import Stochastic
+from ._weights import Covariance, weights_of
 from .errors import NotPositiveDefiniteError
 from .gaussian import Gaussian
 from .likelihoods import Likelihood
@@ -209,7 +211,7 @@ class GLM:
 
     def _check(self, X, y, offset, sample_weight):
         """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""
-        X = _design(X, self.approximation)
+        X = design_matrix(X, self.approximation)
         n, d = X.shape
         _arrays.vector(self.prior_mean, "prior_mean", d)
         if np.shape(self.prior_variance) not in ((), (d,), (d, d)):
@@ -217,9 +219,9 @@ class GLM:
                 f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
                 f"got {np.shape(self.prior_variance)}"
             )
-        y = _observations(self.likelihood, y, n)
-        offset = None if offset is None else _row_vector(offset, "offset", n)
-        weights = None if sample_weight is None else _row_vector(sample_weight, "sample_weight", n)
+        y = observations(self.likelihood, y, n)
+        offset = None if offset is None else row_vector(offset, "offset", n)
+        weights = None if sample_weight is None else row_vector(sample_weight, "sample_weight", n)
         used = np.ones(n, dtype=bool)
         if weights is not None:
             if np.any(weights < 0):
@@ -302,65 +304,14 @@ class GLM:
             n_iter=result.n_iter,
             status=result.status,
             residual=0.0,
-            n_samples=_seen(data),
+            n_samples=data.n_rows,
             method=method,
             trace=result.trace,
-            _root=None,
-            _basis=None,
-            _factor=None,
-            _loo=None if method == "adf" else _scatter(data, result.loo),
+            _covariance=None,
+            _loo=None if method == "adf" else data.scatter(result.loo),
             _tau=None,
             _rho=None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Data:
-    """Checked data: design matrix, observations, offsets, weights, the mask of rows used (None for all), idle rows."""
-
-    X: object
-    y: np.ndarray
-    offset: np.ndarray | None
-    weights: np.ndarray | None
-    used: np.ndarray | None
-    idle: "Idle | None"
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """Rows whose f does not depend on the weights: their log likelihoods (nan elsewhere) and the weighted sum."""
-
-    log_p: np.ndarray
-    total: float
-
-
-def _design(X, approximation):
-    if hasattr(X, "tocsr"):
-        if approximation == "full":
-            raise TypeError("X is sparse: use approximation='diagonal', or X.toarray() if it has few columns")
-        X = X.tocsr()
-        if X.shape[0] == 0 or X.shape[1] == 0:
-            raise ValueError(f"X must not be empty, got shape {X.shape}")
-        _arrays.check_finite(_arrays.check_real(X.data, "X"), "X.data")
-        return X
-    return _arrays.data_array(X, "X", ndim=(2,))
-
-
-def _row_vector(value, name, n):
-    array = _arrays.finite_array(value, name, ndim=(1,))
-    if array.shape != (n,):
-        raise ValueError(f"{name} must have one entry per row of X, that is {n}, got {array.shape[0]}")
-    return np.ascontiguousarray(array)
-
-
-def _observations(likelihood, y, n):
-    array = np.asarray(y)
-    if array.ndim == 0 or len(array) != n:
-        raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")
-    checked = likelihood.check(y)
-    if len(checked) != n:
-        raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
-    return checked
 
 
 def _cholesky(matrix, name):
@@ -382,19 +333,6 @@ def _engine(geometry, sites, schedule, options, start=None):
     if schedule == "stochastic":
         return Stochastic(geometry, sites, **options)
     return Engine(geometry, sites, schedule=schedule, start=start, **options)
-
-
-def _seen(data):
-    return len(data.y) if data.used is None else len(data.used)
-
-
-def _scatter(data, values, others=None):
-    """Put values of the used rows into place; `others` fill the rest."""
-    if data.used is None or values is None:
-        return values
-    full = np.full(len(data.used), np.nan) if others is None else others.copy()
-    full[data.used] = values
-    return full
 
 
 def _learn(model, data, sites, schedule, threads, options):
@@ -446,114 +384,69 @@ def _evidence_gradient(model, geometry, belief):
 
 def _posterior(model, data, geometry, fit, sites):
     """Turn a fit of the dense geometry into a posterior over the weights."""
-    mean, root = _weights(model._prior(data.X.shape[1]), geometry, fit.belief)
+    mean, covariance = weights_of(model._prior(data.X.shape[1]), geometry, fit.belief)
     return GLMPosterior(
         model=model,
         mean=mean,
-        variance=_marginal_variance(*root),
+        variance=covariance.variances(),
         log_evidence=fit.log_evidence + (0.0 if data.idle is None else data.idle.total),
         converged=fit.status == CONVERGED,
         n_iter=fit.n_iter,
         status=fit.status,
         residual=fit.residual,
-        n_samples=_seen(data),
+        n_samples=data.n_rows,
         method="ep",
         trace=fit.trace,
-        _root=root[0],
-        _basis=root[1],
-        _factor=root[2],
-        _loo=_scatter(data, fit.loo, None if data.idle is None else data.idle.log_p),
-        _tau=_scatter(data, fit.tau),
-        _rho=_scatter(data, fit.rho),
+        _covariance=covariance,
+        _loo=data.scatter(fit.loo, None if data.idle is None else data.idle.log_p),
+        _tau=data.scatter(fit.tau),
+        _rho=data.scatter(fit.rho),
     )
 
 
 def _unmoved(model, data, method, before=None):
     """The posterior where no row depends on the weights: the prior, or the posterior before."""
-    prior_mean, root = (
-        model._prior(data.X.shape[1])
-        if before is None
-        else (before.mean, _full_root(before._root, before._basis, before._factor))
-    )
-    nothing = np.zeros(len(data.used))
+    mean, covariance = _start(model, data, before)
+    nothing = np.zeros(data.n_rows)
     return GLMPosterior(
         model=model,
-        mean=prior_mean,
-        variance=_marginal_variance(root if root.ndim == 2 else np.diag(root), None, None),
+        mean=mean,
+        variance=covariance.variances(),
         log_evidence=data.idle.total + (0.0 if before is None else before.log_evidence),
         converged=True if before is None else before.converged,
         n_iter=1,
         status=CONVERGED if before is None else before.status,
         residual=0.0,
-        n_samples=_seen(data) + (0 if before is None else before.n_samples),
+        n_samples=data.n_rows + (0 if before is None else before.n_samples),
         method=method,
         trace={} if method == "adf" else {"change": np.zeros(1), "improper": np.zeros(1), "double_loop": np.array(0)},
-        _root=root if root.ndim == 2 else np.diag(root),
-        _basis=None,
-        _factor=None,
+        _covariance=covariance,
         _loo=None if method == "adf" else data.idle.log_p,
         _tau=None if method == "adf" else nothing,
         _rho=None if method == "adf" else nothing,
     )
 
 
-def _weights(prior, geometry, belief):
-    """Mean of w, and its covariance as (root, basis, factor).
-
-    Without basis the covariance is root root'. With it, the prior's root maps whitened weights to w; within the span of
-    the basis their covariance is factor factor', across it the identity.
-    """
-    prior_mean, root = prior
-    if geometry.basis is None:
-        return belief.mean, (belief.root, None, None)
-    step = geometry.basis @ belief.mean
-    return prior_mean + (root * step if root.ndim == 1 else root @ step), (root, geometry.basis, belief.root)
-
-
-def _spread(x, root, basis, factor):
-    """Variances of x'w for the rows of x."""
-    scaled = x * root if root.ndim == 1 else x @ root
-    total = np.einsum("ij,ij->i", scaled, scaled)
-    if basis is None:
-        return total
-    inside = scaled @ basis
-    known = inside @ factor
-    outside = np.maximum(total - np.einsum("ij,ij->i", inside, inside), 0.0)
-    return outside + np.einsum("ij,ij->i", known, known)
-
-
-def _marginal_variance(root, basis, factor):
-    """Variances of the weights."""
-    if basis is None:
-        return np.einsum("ij,ij->i", root, root)
-    if root.ndim == 2:
-        return _spread(np.eye(len(root)), root, basis, factor)
-    seen = basis @ factor
-    inside = np.einsum("ij,ij->i", basis, basis)
-    return root**2 * (np.maximum(1.0 - inside, 0.0) + np.einsum("ij,ij->i", seen, seen))
-
-
-def _full_root(root, basis, factor):
-    """A D x D (or D) root of the covariance."""
-    if basis is None:
-        return root
-    inner = basis @ factor @ basis.T - basis @ basis.T
-    inner[np.diag_indices_from(inner)] += 1.0
-    return root[:, None] * inner if root.ndim == 1 else root @ inner
+def _start(model, data, before):
+    """Mean and Covariance that rows are added to: the prior's, or those of the posterior before."""
+    if before is not None:
+        return before.mean, before._covariance
+    mean, root = model._prior(data.X.shape[1])
+    return mean, Covariance(root)
 
 
 def _assimilate(model, data, prior, threads, before=None):
     """ADF over the rows from a Gaussian; rows of weight above one are taken that many times."""
-    data, visits = _repeated(data)
+    data, visits = data.repeated()
     geometry = Dense(data.X, data.offset, *prior, threads)
     belief, log_z = filter_rows(geometry, Sites(model.likelihood, data.y, visits))
     if belief is None:
         raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
-    mean, root = _weights(prior, geometry, belief)
+    mean, covariance = weights_of(prior, geometry, belief)
     return GLMPosterior(
         model=model,
         mean=mean,
-        variance=_marginal_variance(*root),
+        variance=covariance.variances(),
         log_evidence=log_z
         + (0.0 if before is None else before.log_evidence)
         + (0.0 if data.idle is None else data.idle.total),
@@ -561,29 +454,14 @@ def _assimilate(model, data, prior, threads, before=None):
         n_iter=1,
         status=CONVERGED if before is None else before.status,
         residual=0.0,
-        n_samples=_seen(data) + (0 if before is None else before.n_samples),
+        n_samples=data.n_rows + (0 if before is None else before.n_samples),
         method="adf",
         trace={},
-        _root=root[0],
-        _basis=root[1],
-        _factor=root[2],
+        _covariance=covariance,
         _loo=None,
         _tau=None,
         _rho=None,
     )
-
-
-def _repeated(data):
-    """Rows of weight w > 1 repeated, whole ones first, and the weights that remain (None if all are 1)."""
-    if data.weights is None:
-        return data, None
-    times = np.ceil(data.weights).astype(np.intp)
-    index = np.repeat(np.arange(len(times)), times)
-    last = np.cumsum(times) - 1
-    weights = np.ones(len(index))
-    weights[last] = data.weights - (times - 1)
-    offset = None if data.offset is None else data.offset[index]
-    return replace(data, X=data.X[index], y=data.y[index], offset=offset), weights
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -628,9 +506,7 @@ class GLMPosterior(Posterior):
     n_samples: int
     method: str
     trace: dict
-    _root: np.ndarray | None
-    _basis: np.ndarray | None
-    _factor: np.ndarray | None
+    _covariance: Covariance | None
     _loo: np.ndarray | None
     _tau: np.ndarray | None
     _rho: np.ndarray | None
@@ -655,9 +531,9 @@ class GLMPosterior(Posterior):
     @cached_property
     def covariance(self):
         """Posterior covariance of the weights, (D, D); only of the full approximation."""
-        if self._root is None:
+        if self._covariance is None:
             raise AttributeError("approximation='diagonal' keeps variances only, no covariance")
-        root = _full_root(self._root, self._basis, self._factor)
+        root = self._covariance.full_root()
         return _arrays.read_only(np.diag(root**2) if root.ndim == 1 else root @ root.T)
 
     @property
@@ -680,7 +556,7 @@ class GLMPosterior(Posterior):
     @property
     def log_evidence_gradient(self):
         """Derivative of log_evidence in the log of the prior variance: (D,) if that is a vector, else a number."""
-        if self._root is None or self.method != "ep":
+        if self._covariance is None or self.method != "ep":
             raise ValueError("the gradient needs a fit by EP with approximation='full'")
         prior_mean, root = self.model._prior(len(self.mean))
         apart = self.mean - prior_mean
@@ -691,7 +567,7 @@ class GLMPosterior(Posterior):
             return float(0.5 * (np.sum(apart**2 + self.variance) / variance - len(apart)))
         from scipy.linalg import solve_triangular
 
-        spread = solve_triangular(root, _full_root(self._root, self._basis, self._factor), lower=True)
+        spread = solve_triangular(root, self._covariance.full_root(), lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(solve_triangular(root, apart, lower=True) ** 2) - len(apart)))
 
     def predict(self, X, offset=None):
@@ -709,12 +585,12 @@ class GLMPosterior(Posterior):
         mean, variance : ndarray (n,)
             Of f under the posterior; noise of the likelihood is not in them.
         """
-        X = _design(X, self.model.approximation)
+        X = design_matrix(X, self.model.approximation)
         n, d = X.shape
         if d != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {d}")
-        offset = np.zeros(n) if offset is None else _row_vector(offset, "offset", n)
-        if self._root is None:
+        offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
+        if self._covariance is None:
             from . import _diagonal
 
             return _diagonal.predict(X, self.mean, self.variance, offset)
@@ -723,7 +599,7 @@ class GLMPosterior(Posterior):
             part = slice(low, low + PREDICT_ROWS)
             x = rows(X, part)
             mean[part] = x @ self.mean
-            variance[part] = _spread(x, self._root, self._basis, self._factor)
+            variance[part] = self._covariance.spread(x)
         return mean + offset, variance
 
     def predict_proba(self, X, offset=None):
@@ -768,7 +644,7 @@ class GLMPosterior(Posterior):
             log p(y | x, data).
         """
         mean, variance = self.predict(X, offset)
-        return self._log_density(_observations(self.model.likelihood, y, len(mean)), mean, variance)
+        return self._log_density(observations(self.model.likelihood, y, len(mean)), mean, variance)
 
     def _log_density(self, y, mean, variance):
         likelihood = self.model.likelihood
@@ -815,12 +691,9 @@ class GLMPosterior(Posterior):
         """
         n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
         z = rng.standard_normal((n, len(self.mean)))
-        if self._root is None:
+        if self._covariance is None:
             return self.mean + z * np.sqrt(self.variance)
-        if self._basis is not None:
-            inside = z @ self._basis
-            z = z + (inside @ self._factor.T - inside) @ self._basis.T
-        return self.mean + (z * self._root if self._root.ndim == 1 else z @ self._root.T)
+        return self.mean + self._covariance.colour(z)
 
     def update(self, X, y, *, offset=None, sample_weight=None):
         """Take in new rows by ADF, on top of what is known.
@@ -844,7 +717,7 @@ class GLMPosterior(Posterior):
         data = self.model._check(X, y, offset, sample_weight)
         if data.X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {data.X.shape[1]}")
-        if self._root is None:
+        if self._covariance is None:
             prior = replace(self.model, prior_mean=self.mean, prior_variance=self.variance)
             new = prior._fit_diagonal(data, "adf", 1.0, dict(damping=1.0, max_iter=1, tol=0.0, callback=None))
             return replace(
@@ -858,7 +731,7 @@ class GLMPosterior(Posterior):
         if len(data.y) == 0:
             return _unmoved(self.model, data, "adf", self)
         with Threads(1) as threads, single_blas():
-            prior = self.mean, _full_root(self._root, self._basis, self._factor)
+            prior = self.mean, self._covariance.full_root()
             return _assimilate(self.model, data, prior, threads, self)
 
     def to_arrays(self):
@@ -868,6 +741,9 @@ class GLMPosterior(Posterior):
         if type(likelihood).__module__ != likelihoods.__name__:
             raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
+        if self._covariance is not None:
+            parts = {f.name: getattr(self._covariance, f.name) for f in fields(Covariance)}
+            arrays |= {f"covariance_{name}": value for name, value in parts.items() if value is not None}
         arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
         arrays["prior_mean"] = np.asarray(self.model.prior_mean)
         arrays["prior_variance"] = np.asarray(self.model.prior_variance)
@@ -902,5 +778,9 @@ class GLMPosterior(Posterior):
             settings.pop("approximation"),
         )
         trace = {key.removeprefix("trace_"): arrays.pop(key) for key in list(arrays) if key.startswith("trace_")}
+        parts = {
+            key.removeprefix("covariance_"): arrays.pop(key) for key in list(arrays) if key.startswith("covariance_")
+        }
+        arrays["_covariance"] = Covariance(**parts) if parts else None
         missing = {f.name: None for f in fields(cls) if f.name.startswith("_")}
         return cls(model=model, trace=trace, **{**missing, **arrays}, **settings)

@@ -1,0 +1,73 @@
+"""The Gaussian posterior of the weights, kept as a root of its covariance so that variances stay positive."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Covariance:
+    """The covariance of w.
+
+    Without basis it is root root'. With it, the prior's root maps whitened weights to w; within the span of the basis
+    (orthonormal columns, the directions that fewer rows than weights see) their covariance is factor factor', across it
+    the identity.
+    """
+
+    root: np.ndarray  # (D,) for a diagonal one, or (D, D)
+    basis: np.ndarray | None = None  # (D, M)
+    factor: np.ndarray | None = None  # (M, M)
+
+    def __post_init__(self):
+        for array in (self.root, self.basis, self.factor):
+            if array is not None:
+                array.flags.writeable = False
+
+    def apply(self, x):
+        """x root, for rows of x."""
+        return x * self.root if self.root.ndim == 1 else x @ self.root
+
+    def spread(self, x):
+        """Variances of x'w for the rows of x."""
+        scaled = self.apply(x)
+        total = np.einsum("ij,ij->i", scaled, scaled)
+        if self.basis is None:
+            return total
+        inside = scaled @ self.basis
+        known = inside @ self.factor
+        outside = np.maximum(total - np.einsum("ij,ij->i", inside, inside), 0.0)
+        return outside + np.einsum("ij,ij->i", known, known)
+
+    def variances(self):
+        """Variances of the weights."""
+        if self.basis is None:
+            return self.root**2 if self.root.ndim == 1 else np.einsum("ij,ij->i", self.root, self.root)
+        if self.root.ndim == 2:
+            return self.spread(np.eye(len(self.root)))
+        seen = self.basis @ self.factor
+        inside = np.einsum("ij,ij->i", self.basis, self.basis)
+        return self.root**2 * (np.maximum(1.0 - inside, 0.0) + np.einsum("ij,ij->i", seen, seen))
+
+    def full_root(self):
+        """A root with D rows: (D,) if the covariance is diagonal, else (D, D)."""
+        if self.basis is None:
+            return self.root
+        inner = self.basis @ self.factor @ self.basis.T - self.basis @ self.basis.T
+        inner[np.diag_indices_from(inner)] += 1.0
+        return self.root[:, None] * inner if self.root.ndim == 1 else self.root @ inner
+
+    def colour(self, z):
+        """Turn rows of independent standard normal numbers into deviations of w from its mean."""
+        if self.basis is not None:
+            inside = z @ self.basis
+            z = z + (inside @ self.factor.T - inside) @ self.basis.T
+        return z * self.root if self.root.ndim == 1 else z @ self.root.T
+
+
+def weights_of(prior, geometry, belief):
+    """Mean of w and its Covariance, from a belief of the dense geometry and the prior's (mean, root)."""
+    prior_mean, root = prior
+    if geometry.basis is None:
+        return belief.mean, Covariance(belief.root)
+    step = geometry.basis @ belief.mean
+    return prior_mean + (root * step if root.ndim == 1 else root @ step), Covariance(root, geometry.basis, belief.root)

@@ -5,10 +5,11 @@ turns sites into a belief. `_sites.Sites` says what they are. This module knows 
 
 Every schedule has the same fixed points. Where sweeps do not settle, the double loop minimises EP's free energy
 
-    F(q) = KL(q || prior) - sum_i 1/f_i max over cavities of [...]
+    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i
 
-over the moments of q by natural-gradient steps with a line search. F is bounded below, its stationary points are EP's
-fixed points with proper cavities [HZ]_ [OW]_, and every step lowers it, so it ends at one.
+over the moments of q, where c_i is the cavity whose tilted distribution has the moments of q_i, by natural-gradient
+steps with a line search. At EP's fixed points with proper cavities, which are the stationary points of F, it is minus
+the log evidence [HZ]_ [OW]_; every step lowers it.
 
 References
 ----------
@@ -33,6 +34,9 @@ FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that man
 FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
 SWEEP_ROWS = 8192
 PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
+RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
+SHORTEST = 1e-100
+MOST_SHRINKINGS = 200
 SMALLEST_STEP = 0.05  # damping is never adapted below it
 DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
@@ -122,7 +126,8 @@ class Engine:
         status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
         if status == STUCK:
             status, steps = self._double_loop()
-        self._make_proper()
+        if status != CONVERGED:
+            self._make_proper()
         log_evidence, loo, residual = self._evaluate()
         trace = {
             "change": np.concatenate([changes, steps]),
@@ -172,6 +177,8 @@ class Engine:
         belief, length = self.geometry.belief(h, g), 1.0
         while belief is None:  # too far: the sums are linear in the step, so that shorter ones cost nothing
             length *= 0.5
+            if length < SHORTEST:
+                raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
             belief = self.geometry.belief(
                 self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
             )
@@ -179,7 +186,8 @@ class Engine:
             new_tau = self.tau + length * (new_tau - self.tau)
             new_rho = self.rho + length * (new_rho - self.rho)
             self.step = max(length * self.step, min(SMALLEST_STEP, self.damping))
-        self.good = (self.tau, self.rho) if not skipped else None
+        # to go back to; among very many rows a single one matters little, and memory counts
+        self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
         self.tau, self.rho, self.belief = new_tau, new_rho, belief
         return int(skipped)
 
@@ -198,10 +206,9 @@ class Engine:
 
     def _one_by_one(self, n):
         """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
-        covariance, mean, skipped, _ = sweep(
+        skipped, _ = sweep(
             self.geometry, self.sites, self.belief, slice(0, n), self.tau, self.rho, self.step, self._down()
         )
-        del covariance, mean
         belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if belief is None:
             self._make_proper()
@@ -290,12 +297,13 @@ class Engine:
 
     def _make_proper(self):
         """Shrink sites that an unfinished fit left with an improper posterior or cavity until all are proper."""
-        while True:
+        for shrinking in range(MOST_SHRINKINGS + 1):
             belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
-            self.tau, self.rho = 0.7 * self.tau, 0.7 * self.rho
+            left = 0.7 if shrinking < MOST_SHRINKINGS - 1 else 0.0
+            self.tau, self.rho = left * self.tau, left * self.rho
 
     def _count_improper(self, belief):
         count = 0
@@ -308,30 +316,31 @@ class Engine:
     def _evaluate(self):
         """log evidence, leave-one-out log densities, and how far the sites are from their fixed point."""
         loo = np.empty(len(self.tau))
-        residuals = np.zeros(len(self.tau))
-        total = np.zeros(len(self.tau))
         one = np.minimum(1.0, 1.0 / self.sites.weights)
 
         def group(start, stop):
+            total, residual = 0.0, 0.0
             for part in self.geometry.blocks(start, stop):
                 _, mean, variance = self.geometry.values(self.belief, part)
                 tau, rho = self.tau[part], self.rho[part]
                 fraction = self.sites.part(self.sites.fraction, part)
-                m, v, proper = cavities(mean, variance, tau, rho, fraction)
+                m, v, _ = cavities(mean, variance, tau, rho, fraction)
                 log_z, match_tau, match_rho = self.sites.match(part, m, v)
-                total[part] = site_values(log_z, mean, variance, m, v) / fraction
+                total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
                 tilted_rho = 1.0 / v + match_rho
                 shift = (match_tau - match_rho * m) / tilted_rho - (mean - m)
-                residuals[part] = np.maximum(
-                    np.abs(shift) / np.sqrt(variance), np.abs(1.0 / (tilted_rho * variance) - 1.0)
+                narrowing = 1.0 / (tilted_rho * variance) - 1.0
+                residual = max(
+                    residual, float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing)))
                 )
                 loo[part] = log_z
                 if not self.sites.leaves_one:
                     m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
                     loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
+            return total, residual
 
-        self.geometry.each_group(group)
-        return float(np.sum(total)) - self.belief.prior_gap(), loo, float(residuals.max())
+        totals, residuals = zip(*self.geometry.each_group(group), strict=True)
+        return float(np.sum(totals)) - self.belief.prior_gap(), loo, max(residuals)
 
 
 def sweep(geometry, sites, belief, part, tau, rho, up, down):
@@ -342,8 +351,8 @@ def sweep(geometry, sites, belief, part, tau, rho, up, down):
 
     Returns
     -------
-    covariance, mean, skipped, log_z
-        Moments of the coordinates after the sweep, the number of sites left alone, and the sum of log normalisers.
+    skipped, log_z
+        The number of sites left alone, and the sum of log normalisers of the others.
     """
     covariance, mean = belief.root @ belief.root.T, belief.mean.copy()
     if sites.compiled and geometry.size <= FEW_COLUMNS:
@@ -364,7 +373,7 @@ def sweep(geometry, sites, belief, part, tau, rho, up, down):
                 np.empty(geometry.size),
             )
             skipped, log_z = skipped + missed, log_z + gained
-        return covariance, mean, skipped, log_z
+        return skipped, log_z
     size = int(np.clip(geometry.size // 2, 8, 64))
     skipped, log_z = 0, 0.0
     for low in range(part.start, part.stop, size):
@@ -386,7 +395,7 @@ def sweep(geometry, sites, belief, part, tau, rho, up, down):
         mean += spread.T @ solved[:, 0]
         covariance -= spread.T @ solved[:, 1:]
         covariance = 0.5 * (covariance + covariance.T)
-    return covariance, mean, skipped, log_z
+    return skipped, log_z
 
 
 def _sweep_block(sites, block, f, joint, tau, rho, up, down):
@@ -564,5 +573,5 @@ def filter_rows(geometry, sites):
     n = geometry.n_rows
     tau, rho = np.zeros(n), np.zeros(n)
     belief = geometry.prior()
-    *_, log_z = sweep(geometry, sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
+    _, log_z = sweep(geometry, sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
     return geometry.belief(*geometry.gather(tau, rho)), log_z

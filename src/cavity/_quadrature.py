@@ -72,8 +72,7 @@ class _Sites:
 
     def log_p(self, f, site):
         """Return log p at the rows of f, of the sites `site` counted among these."""
-        index, f = self.index[site], f.view()
-        f.flags.writeable = False
+        index = self.index[site]
         values = np.asarray(self._log_p(f, index), dtype=np.float64)
         if values.shape != f.shape:
             where = f"for sites {index[0]} to {index[-1]}, the first at f = {f[0, 0]:g}"
@@ -95,7 +94,8 @@ def log_tilted(log_p, mean, variance):
     Parameters
     ----------
     log_p : callable
-        log_p(f, index) -> log p of site index[i] at f[i, :], for f (n, k), read-only, and index (n,); may be -inf.
+        log_p(f, index) -> log p of site index[i] at f[i, :], for f (n, k) and index (n,); may be -inf. It may
+        overwrite f.
     mean, variance : ndarray (N,)
         Moments of the cavities, finite, the variances positive.
 
@@ -146,7 +146,7 @@ def _look(sites):
     """Return the grid, log p there, and the unit of the grid, which is the cavity's sd if the mass is in reach."""
     mean, scale, todo = sites.mean[:, None], sites.sd[:, None].copy(), np.arange(sites.index.size)
     f = mean + scale * GRID
-    log_p = sites.log_p(f, todo).copy()
+    log_p = sites.log_p(f.copy(), todo).copy()
     for _ in range(TIMES + 1):
         log_h = log_p[todo] - 0.5 * (f[todo] - mean[todo]) ** 2 / sites.variance[todo, None]
         todo = todo[np.isin(np.argmax(log_h, axis=1), (0, GRID.size - 1))]  # 0 also where all are -inf
@@ -239,7 +239,7 @@ def _search(sites, f, log_p):
         if not 0 < site.size <= CANDIDATES * n:
             break
         f = np.hstack([low + (middle - low) * ZOOM, middle + (high - middle) * ZOOM, high])
-        log_p = sites.log_p(f, site)
+        log_p = sites.log_p(f.copy(), site)
     return top, [np.concatenate(column) for column in zip(*passed, strict=True)]
 
 

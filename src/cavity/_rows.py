@@ -17,6 +17,7 @@ class Data:
     weights: np.ndarray | None
     used: np.ndarray | None
     idle: "Idle | None"
+    spare: "Spare | None"
 
     @property
     def n_rows(self):
@@ -49,6 +50,16 @@ class Idle:
 
     log_p: np.ndarray
     total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """Rows of weight zero: which they are, and their data."""
+
+    mask: np.ndarray
+    X: object
+    y: np.ndarray
+    offset: np.ndarray | None
 
 
 def design_matrix(X, approximation):

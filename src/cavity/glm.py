@@ -18,7 +18,7 @@ from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._loop import CONVERGED, warn_unconverged
-from ._rows import Data, Idle, design_matrix, observations, row_vector
+from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector
 from ._sites import Sites, tilted
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
@@ -189,12 +189,21 @@ class GLM:
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
             raise ValueError("method='adf' sees each row once: schedule, damping, power and learn have no meaning")
+        if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
+            raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
         if self.approximation == "diagonal":
-            if schedule == "stochastic" or learn is not None:
-                raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
-            return self._fit_diagonal(data, method, power, options)
-        if len(data.y) == 0:
-            return _unmoved(self, data, method)
+            posterior = self._fit_diagonal(data, method, power, options)
+        elif len(data.y) == 0:
+            posterior = _unmoved(self, data, method)
+        else:
+            posterior = self._fit_full(data, method, schedule, power, learn, n_threads, options)
+        if method == "ep" and not posterior.converged:
+            last = posterior.trace["change"][-1] if posterior.n_iter else np.inf
+            warn_unconverged(posterior.status, last, options["tol"], options["max_iter"])
+        return posterior if data.spare is None else posterior._with_spare(data.spare)
+
+    def _fit_full(self, data, method, schedule, power, learn, n_threads, options):
+        """Fit with all covariances."""
         with Threads(n_threads) as threads, single_blas():
             if method == "adf":
                 return _assimilate(self, data, self._prior(data.X.shape[1]), threads)
@@ -206,7 +215,6 @@ class GLM:
                 fit = _engine(geometry, sites, schedule, options, start).run()
             else:
                 fit = _engine(geometry, sites, schedule, options).run()
-            warn_unconverged(fit.status, fit.trace["change"][-1], options["tol"], options["max_iter"])
             return _posterior(model, data, geometry, fit, sites)
 
     def _check(self, X, y, offset, sample_weight):
@@ -230,6 +238,7 @@ class GLM:
             if not np.any(weights > 0):
                 raise ValueError("sample_weight must be positive in some row, got zeros only")
             used = weights > 0
+        spare = None if used.all() else Spare(~used, X[~used], y[~used], None if offset is None else offset[~used])
         idle = None
         if self.approximation == "full":
             silent = used & self._silent(X)
@@ -247,7 +256,7 @@ class GLM:
             weights = None if weights is None else weights[used]
         if weights is not None and np.all(weights == 1):
             weights = None
-        return Data(X, y, offset, weights, used, idle)
+        return Data(X, y, offset, weights, used, idle, spare)
 
     def _silent(self, X):
         """Which rows of X are zero, or so small that the variance of f underflows: they tell nothing about w."""
@@ -291,10 +300,6 @@ class GLM:
             power=power,
             **options,
         )
-        if method == "ep":
-            warn_unconverged(
-                result.status, result.trace["change"][-1], options["tol"], options["max_iter"], stacklevel=4
-            )
         return GLMPosterior(
             model=self,
             mean=result.mean,
@@ -540,10 +545,19 @@ class GLMPosterior(Posterior):
     def loo_log_density(self):
         """log p(y_i | the other rows) for every row, (N,): free with EP, from the cavities.
 
-        A row of weight above one leaves one of its copies out; a row of weight zero was not used: its entry is nan.
+        A row of weight above one leaves one of its copies out; for a row of weight zero, which was not used, it is the
+        predictive density.
+
+        Raises
+        ------
+        ValueError
+            If the fit has none (ADF, stochastic EP), or if a cavity without a row is improper, naming the row.
         """
         if self._loo is None:
             raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
+        if np.any(np.isnan(self._loo)):
+            row = int(np.argmax(np.isnan(self._loo)))
+            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
 
     @property
@@ -645,6 +659,14 @@ class GLMPosterior(Posterior):
         """
         mean, variance = self.predict(X, offset)
         return self._log_density(observations(self.model.likelihood, y, len(mean)), mean, variance)
+
+    def _with_spare(self, spare):
+        """The same posterior with the predictive densities of rows of weight zero among the leave-one-out ones."""
+        if self._loo is None:
+            return self
+        loo = self._loo.copy()
+        loo[spare.mask] = self._log_density(spare.y, *self.predict(spare.X, spare.offset))
+        return replace(self, _loo=loo)
 
     def _log_density(self, y, mean, variance):
         likelihood = self.model.likelihood

@@ -20,9 +20,13 @@ from .likelihoods import ONE, Likelihood, _Compiled, _sites
 
 def tilted(likelihood, y, mean, variance):
     """log_z, d1, d2 of checked vectors: by the user's own log_tilted if there is one."""
-    if type(likelihood).log_tilted is not Likelihood.log_tilted:
+    if _overridden(likelihood):
         return likelihood.log_tilted(y, mean, variance)
     return likelihood._tilted(y, mean, variance)
+
+
+def _overridden(likelihood):
+    return type(likelihood).log_tilted is not Likelihood.log_tilted
 
 
 class Sites:
@@ -70,8 +74,8 @@ class Sites:
             _sites.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
             return out
         y = self.y[rows]
-        if np.all(exponent == 1.0):
-            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in tilted(self.likelihood, y, mean, variance))
+        if _overridden(self.likelihood) and np.all(exponent == 1.0):
+            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in self.likelihood.log_tilted(y, mean, variance))
             shrink = 1.0 + variance * d2
         else:
             from ._quadrature import log_tilted

@@ -1,0 +1,475 @@
+"""Linear classifiers with the interface of scikit-learn, which is imported here and nowhere else (the sklearn extra).
+
+References
+----------
+.. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
+"""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from . import _arrays
+from .errors import ConvergenceWarning, missing_extra
+from .glm import GLM
+from .likelihoods import Logit, Probit
+
+try:
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise missing_extra("scikit-learn", "sklearn") from error
+
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+__all__ = ["LogitClassifier", "ProbitClassifier"]
+
+# up to so many columns approximation="auto" keeps all covariances: 32 MB, N D^2 operations a pass; of sparse rows the
+# zeros count too then, at most 800 bytes a row. The number of rows has no say: batches could choose differently.
+FULL_COLUMNS, FULL_COLUMNS_SPARSE = 2000, 100
+LEARN_RANGE = float(np.log(1e10))  # a learned prior variance stays within this factor of the given one
+FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
+BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
+
+
+class _LinearClassifier(ClassifierMixin, BaseEstimator):
+    """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`."""
+
+    def __init__(
+        self,
+        *,
+        prior_variance=1.0,
+        intercept_variance=100.0,
+        fit_intercept=True,
+        approximation="auto",
+        learn_prior_variance=False,
+        schedule="parallel",
+        power=1.0,
+        max_iter=200,
+        tol=1e-8,
+        n_threads=1,
+    ):
+        self.prior_variance = prior_variance
+        self.intercept_variance = intercept_variance
+        self.fit_intercept = fit_intercept
+        self.approximation = approximation
+        self.learn_prior_variance = learn_prior_variance
+        self.schedule = schedule
+        self.power = power
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_threads = n_threads
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # ------------------------------------------------------------------------------------------ fitting
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit by expectation propagation, from the prior.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The rows. They are best scaled: one prior variance serves all columns.
+        y : array_like, shape (N,)
+            Class labels of any kind, of at least two classes.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
+        """
+        X, y, weight = self._check_rows(X, y, sample_weight, reset=True)
+        classes = np.unique(y)
+        if classes.size < 2:
+            raise ValueError(f"y holds one class ({classes.tolist()[0]!r}) in {y.size} row(s); two are needed")
+        model = self._model(X)
+        if self.learn_prior_variance and model.approximation == "diagonal":
+            raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
+        options = dict(
+            sample_weight=weight,
+            schedule=self.schedule,
+            power=self.power,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            n_threads=self.n_threads,
+        )
+        design = self._design(X, model.approximation)
+        posteriors = []
+        for signs in _one_vs_rest(y, classes):
+            learned = self._learn(model, design, signs, options) if self.learn_prior_variance else model
+            posteriors.append(learned.fit(design, signs, **options))
+        self._keep(classes, posteriors)
+        if self.schedule != "stochastic":  # which keeps no sites
+            score = _loo_score(posteriors, np.searchsorted(classes, y), weight)
+            if not np.isnan(score):
+                self.loo_score_ = score
+        return self
+
+    def _learn(self, model, design, signs, options):
+        """Return the model whose prior variance of the weights maximises the evidence; that of the intercept stays."""
+
+        def scaled(log_factor):
+            variance = np.array(model.prior_variance)
+            variance[: self.n_features_in_] *= np.exp(log_factor[0])
+            return replace(model, prior_variance=variance)
+
+        def objective(log_factor):
+            posterior = scaled(log_factor).fit(design, signs, **options)
+            return -posterior.log_evidence, -posterior.log_evidence_gradient[: self.n_features_in_].sum(keepdims=True)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the fit at the end
+            found = minimize(objective, [0.0], jac=True, method="L-BFGS-B", bounds=[(-LEARN_RANGE, LEARN_RANGE)])
+        return scaled(found.x)
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Take in more rows by assumed-density filtering, each once, on top of what is known.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The new rows.
+        y : array_like, shape (N,)
+            Their labels; a batch may lack some of the classes.
+        classes : array_like, shape (K,), optional
+            All classes there will be. Needed in the first call, unless `fit` came before.
+        sample_weight : array_like, shape (N,), optional
+            As in `fit`.
+
+        Returns
+        -------
+        self : object
+            The estimator, which knows the new rows too.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Notes
+        -----
+        The result depends on the order of the rows, not on how they are cut into batches. The prior variance stays as
+        it is, whatever `learn_prior_variance` says, and there is no ``loo_score_``.
+        """
+        first = not hasattr(self, "posteriors_")
+        X, y, weight = self._check_rows(X, y, sample_weight, reset=first)
+        classes = self._check_classes(y, classes, first)
+        if first:
+            model = self._model(X)
+            design = self._design(X, model.approximation)
+            posteriors = [
+                model.fit(design, signs, sample_weight=weight, method="adf", n_threads=self.n_threads)
+                for signs in _one_vs_rest(y, classes)
+            ]
+        else:
+            design = self._design(X, self.posteriors_[0].model.approximation)
+            posteriors = [
+                posterior.update(design, signs, sample_weight=weight)
+                for posterior, signs in zip(self.posteriors_, _one_vs_rest(y, classes), strict=True)
+            ]
+        self._keep(classes, posteriors)
+        return self
+
+    def _check_rows(self, X, y, sample_weight, *, reset):
+        """Return X (float, dense or CSR), y and weights (or None), without the rows of weight zero."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, reset=reset)
+        check_classification_targets(y)
+        if sample_weight is None:
+            return X, y, None
+        weight = _arrays.finite_array(sample_weight, "sample_weight", ndim=(0, 1))
+        if weight.ndim == 1 and weight.size != y.size:
+            raise ValueError(f"sample_weight must have shape ({y.size},) like y, got {weight.shape}")
+        if np.any(weight < 0):
+            raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
+        if not np.any(weight):
+            raise ValueError("sample_weight is zero for every row: no row is left")
+        weight = np.broadcast_to(weight, y.shape)
+        kept = weight > 0
+        return X[kept], y[kept], weight[kept]
+
+    def _check_classes(self, y, classes, first):
+        if first and classes is None:
+            raise ValueError("classes must be given in the first call of partial_fit, where later classes are unknown")
+        known = np.unique(classes) if first else self.classes_
+        if known.size < 2:
+            raise ValueError(f"classes holds one class ({known.tolist()[0]!r}); two are needed")
+        if not first and classes is not None and not np.array_equal(np.unique(classes), known):
+            raise ValueError(
+                f"classes must be those of the first call, {known.tolist()}, got {np.unique(classes).tolist()}"
+            )
+        strangers = np.setdiff1d(y, known)
+        if strangers.size:
+            raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {known.tolist()}")
+        return known
+
+    def _model(self, X):
+        """Return the GLM of every one-vs-rest problem."""
+        _arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
+        most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
+        automatic = "full" if X.shape[1] <= most else "diagonal"
+        variance = np.full(
+            X.shape[1] + bool(self.fit_intercept), _arrays.number(self.prior_variance, "prior_variance", low=0)
+        )
+        if self.fit_intercept:
+            variance[-1] = _arrays.number(self.intercept_variance, "intercept_variance", low=0)
+        return GLM(
+            self._likelihood,
+            prior_variance=variance,
+            approximation=automatic if self.approximation == "auto" else self.approximation,
+        )
+
+    def _design(self, X, approximation):
+        """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
+        if sparse.issparse(X) and approximation == "full":
+            X = X.toarray()
+        if not self.fit_intercept:
+            return X
+        ones = np.ones((X.shape[0], 1), dtype=X.dtype)
+        return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
+
+    def _keep(self, classes, posteriors):
+        """Set the attributes of a fit."""
+        self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
+        self.classes_ = classes
+        self.posteriors_ = posteriors
+        mean = np.stack([posterior.mean for posterior in posteriors])
+        sd = np.sqrt(np.stack([posterior.variance for posterior in posteriors]))
+        d = self.n_features_in_
+        self.coef_, self.coef_sd_ = mean[:, :d].copy(), sd[:, :d].copy()
+        self.intercept_ = mean[:, d].copy() if self.fit_intercept else np.zeros(len(mean))
+        self.prior_variance_ = np.array([posterior.model.prior_variance[0] for posterior in posteriors])
+        self.n_iter_ = max(posterior.n_iter for posterior in posteriors)
+        self.converged_ = all(posterior.converged for posterior in posteriors)
+        self.log_evidence_ = float(sum(posterior.log_evidence for posterior in posteriors))
+
+    # --------------------------------------------------------------------------------------- predicting
+
+    def decision_function(self, X):
+        """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N,) or (N, K)
+            The f with p(1|f) equal to the probability integrated over the posterior: of the second of two classes, or
+            of each of more against the rest. It ranks rows and classes as `predict_proba` does, which the posterior
+            mean ``X @ coef_.T + intercept_`` does not: it says nothing about how sure the posterior is.
+        """
+        values = self._evaluate(X, self._decision)
+        return values[:, 0] if self.classes_.size == 2 else values
+
+    def predict(self, X):
+        """Most probable class under `predict_proba`.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            Labels, as in ``classes_``.
+        """
+        values = self.decision_function(X)
+        return self.classes_[(values > 0).astype(np.intp) if values.ndim == 1 else np.argmax(values, axis=1)]
+
+    def predict_proba(self, X):
+        """Probability of each class, integrated over the posterior of the weights.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N, K)
+            One column per class, in the order of ``classes_``; rows sum to one.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X):
+        """Log of `predict_proba`, accurate where a probability is too small for float64.
+
+        Parameters
+        ----------
+        X : array_like or sparse matrix, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N, K)
+            One column per class, in the order of ``classes_``.
+        """
+        inside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, np.ones(design.shape[0])))
+        if self.classes_.size > 2:
+            return inside - logsumexp(inside, axis=1, keepdims=True)
+        outside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, -np.ones(design.shape[0])))
+        return np.hstack([outside, inside])
+
+    def _evaluate(self, X, function):
+        """Return function(posterior, design matrix) of new rows, a column for each model."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        values = np.empty((X.shape[0], len(self.posteriors_)))
+        for start in range(0, X.shape[0], BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            design = self._design(X[block], self.posteriors_[0].model.approximation)
+            for k, posterior in enumerate(self.posteriors_):
+                values[block, k] = function(posterior, design)
+        return values
+
+
+def _one_vs_rest(y, classes):
+    """Labels -1.0 and 1.0 of each binary problem; of two classes there is one, the second."""
+    return [np.where(y == label, 1.0, -1.0) for label in (classes[1:] if classes.size == 2 else classes)]
+
+
+def _loo_score(posteriors, labels, weight):
+    """Weighted mean over the rows of the log probability that all others give to the row's own class."""
+    loo = np.stack([posterior.loo_log_density for posterior in posteriors], axis=1)  # of "is it" or "is it not"
+    if len(posteriors) == 1:
+        return float(np.average(loo[:, 0], weights=weight))
+    own = np.arange(len(posteriors)) == labels[:, None]
+    with np.errstate(divide="ignore"):
+        is_it = np.where(own, loo, np.log(-np.expm1(np.minimum(loo, 0.0))))  # rounding may lift a log of 1 above 0
+    return float(np.average(is_it[own] - logsumexp(is_it, axis=1), weights=weight))
+
+
+SETTINGS = """
+    The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
+    that of `cavity.GLM`. Of more than two classes each has a model of its own against the rest, and their
+    probabilities are normalised.
+
+    Parameters
+    ----------
+    prior_variance : float, default 1.0
+        Variance of the prior of each weight: what fits columns scaled to unit variance.
+    intercept_variance : float, default 100.0
+        Variance of the prior of the intercept.
+    fit_intercept : bool, default True
+        Whether there is an intercept.
+    approximation : {"auto", "full", "diagonal"}, default "auto"
+        The posterior: "full" with all covariances (sparse rows become dense ones), "diagonal" with independent weights,
+        for very many columns. "auto" is "full" up to 2000 columns (100 if X is sparse), else "diagonal".
+    learn_prior_variance : bool, default False
+        Whether `fit` takes `prior_variance` for a start only and maximises the evidence over it, for each of the
+        models; about ten times the work. Not with the diagonal approximation.
+    schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
+        See `cavity.GLM.fit`; "stochastic" needs the full approximation.
+    power : float, default 1.0
+        Exponent of power EP, in (0, 1]; 1 is EP itself.
+    max_iter : int, default 200
+        Most sweeps.
+    tol : float, default 1e-8
+        Stopping rule, see `cavity.GLM.fit`.
+    n_threads : int, default 1
+        Threads of the parallel schedule; the result has the same bits for any number.
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+        The labels, sorted.
+    coef_, coef_sd_ : ndarray (1, D) or (K, D)
+        Posterior means and standard deviations of the weights. Two classes make one row, for the second label.
+    intercept_ : ndarray (1,) or (K,)
+        Posterior mean of the intercept; 0 if there is none.
+    prior_variance_ : ndarray (1,) or (K,)
+        Prior variance of the weights, learned or given.
+    log_evidence_ : float
+        Log probability of the labels, integrated over the weights; of more than two classes the sum over the models.
+    loo_score_ : float
+        Mean over the rows (weighted) of the log probability of a row's class given all other rows, which EP has for
+        free. Only after `fit`, not with the stochastic schedule, and not where power EP or a fit that did not converge
+        leaves a row without a proper cavity. Of more than two classes, what the models of the others give counts as
+        zero below 1e-16.
+    n_iter_ : int
+        Most sweeps of any model.
+    converged_ : bool
+        Whether all models met the stopping rule.
+    posteriors_ : list of GLMPosterior
+        The posterior of each model: one for two classes, else K. In their vectors the intercept comes last.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+"""
+
+
+class ProbitClassifier(_LinearClassifier):
+    __doc__ = f"""Bayesian linear classifier with the probit link, p(y|f) = Phi(y f), by expectation propagation [M]_.
+    {SETTINGS}
+    See Also
+    --------
+    LogitClassifier : The same with the logistic link.
+    cavity.GLM : The model underneath, which has other likelihoods.
+
+    Examples
+    --------
+    >>> from cavity.sklearn import ProbitClassifier
+    >>> classifier = ProbitClassifier().fit([[-2.0], [-1.0], [0.5], [2.0]], ["no", "no", "yes", "yes"])
+    >>> classifier.predict([[1.0]]).tolist(), classifier.predict_proba([[1.0]]).round(2).tolist()
+    (['yes'], [[0.17, 0.83]])
+    """
+
+    _likelihood = Probit()
+
+    @staticmethod
+    def _decision(posterior, design):
+        mean, variance = posterior.predict(design)
+        return mean / np.sqrt(1.0 + variance)
+
+
+class LogitClassifier(_LinearClassifier):
+    __doc__ = f"""Bayesian linear classifier with the logistic link, p(y|f) = 1/(1 + exp(-y f)), by EP [M]_.
+    {SETTINGS}
+    See Also
+    --------
+    ProbitClassifier : The same with the probit link; faster.
+    cavity.GLM : The model underneath, which has other likelihoods.
+
+    Notes
+    -----
+    scikit-learn's ``LogisticRegression(C=prior_variance)`` finds the mode of nearly the same posterior (its intercept
+    has a flat prior). The probabilities here allow for what the data leave open, and are less extreme.
+
+    Examples
+    --------
+    >>> from cavity.sklearn import LogitClassifier
+    >>> classifier = LogitClassifier().fit([[-2.0], [-1.0], [0.5], [2.0]], ["no", "no", "yes", "yes"])
+    >>> classifier.predict([[1.0]]).tolist(), classifier.predict_proba([[1.0]]).round(2).tolist()
+    (['yes'], [[0.27, 0.73]])
+    """
+
+    _likelihood = Logit()
+
+    @staticmethod
+    def _decision(posterior, design):
+        ones = np.ones(design.shape[0])
+        return posterior.log_density(design, ones) - posterior.log_density(design, -ones)

@@ -16,7 +16,7 @@ import cavity
 SOURCE = Path(cavity.__file__).parent
 MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.glm", "cavity.likelihoods", "cavity.data"]
 LAYERS = [  # each may import from those below it only
-    {"cli", "plot"},
+    {"cli", "plot", "sklearn"},
     {"clutter", "glm"},
     {"_power", "_stochastic", "_diagonal"},
     {"_clutter_fit", "_ep", "data"},

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import _arrays
-from .errors import ConvergenceWarning, missing_extra
+from .errors import ConvergenceWarning, NumericalWarning, missing_extra
 from .glm import GLM
 from .likelihoods import Logit, Probit
 
@@ -98,6 +98,8 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         -----
         ConvergenceWarning
             If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
+        NumericalWarning
+            If there is no ``loo_score_`` because a row has no proper cavity.
         """
         X, y, weight = self._check_rows(X, y, sample_weight, reset=True)
         classes = np.unique(y)
@@ -121,9 +123,10 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
             posteriors.append(learned.fit(design, signs, **options))
         self._keep(classes, posteriors)
         if self.schedule != "stochastic":  # which keeps no sites
-            score = _loo_score(posteriors, np.searchsorted(classes, y), weight)
-            if not np.isnan(score):
-                self.loo_score_ = score
+            try:
+                self.loo_score_ = _loo_score(posteriors, np.searchsorted(classes, y), weight)
+            except ValueError as error:  # the posterior stands, only this is missing
+                warnings.warn(f"no loo_score_: {error}", NumericalWarning, stacklevel=2)
         return self
 
     def _learn(self, model, design, signs, options):

@@ -1,7 +1,6 @@
-"""EP for generalised linear models by the book: one site after the other, explicit inverses, moments on a dense grid."""
+"""EP for generalised linear models by the book: one site after the other, explicit inverses, no shortcuts."""
 
 import numpy as np
-
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)
 

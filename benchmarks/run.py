@@ -1,4 +1,4 @@
-"""Run both benchmark suites and print one table of ratios: `python benchmarks/run.py`.
+"""Run the benchmark suites and print one table of ratios: `python benchmarks/run.py`.
 
 Every number comes from this one run. The suites are run three times over and each case keeps its shortest
 time, so that a busy moment of the machine hits one pass of a case and not all of them.
@@ -19,7 +19,7 @@ import numpy as np
 from cavity import _core
 
 HERE = Path(__file__).resolve().parent
-SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_glm.py", "bench_diagonal.py"
+SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_sites.py", "bench_glm.py", "bench_diagonal.py"
 OTHERS = {
     "blocked": "in blocks",
     "floats": "Python floats",

@@ -53,7 +53,7 @@ cdef inline Tilted probit_site(double noise, double y, double m, double v) noexc
 cdef struct Truncated:                   # a standard normal variable x in [alpha, beta]
     double log_z                         # log of its probability
     double mean
-    double excess                        # mean - alpha
+    double pull                          # mean - alpha w = (mean - alpha) + alpha V
     double variance, curvature           # V and w = 1 - V
 
 
@@ -71,11 +71,12 @@ cdef inline Truncated truncated_narrow(double alpha, double width) noexcept nogi
         first += g * x
         second += g * x * x
     first = first / total
-    out.log_z = cv_log(total * half) - HALF_LOG_2PI - 0.5 * top * top
-    out.excess = first + half
-    out.mean = alpha + out.excess
     out.variance = second / total - first * first
+    out.log_z = cv_log(total * half) - HALF_LOG_2PI - 0.5 * top * top
+    first += half                                           # mean excess over alpha
+    out.mean = alpha + first
     out.curvature = 1.0 - out.variance
+    out.pull = first + alpha * out.variance
     return out
 
 
@@ -91,10 +92,10 @@ cdef inline Truncated truncated_tail(double alpha, double beta, double width) no
     cdef double second = ((Va + ea * ea) * Ma - E * (Vb + (eb + width) * (eb + width))) / total
     cdef Truncated out
     out.log_z = cv_log(total) - HALF_LOG_2PI - 0.5 * alpha * alpha
-    out.excess = first
     out.mean = alpha + first
     out.variance = second - first * first
     out.curvature = 1.0 - out.variance
+    out.pull = first + alpha * out.variance
     return out
 
 
@@ -107,20 +108,19 @@ cdef inline Truncated truncated_wide(double alpha, double beta) noexcept nogil:
     cdef Truncated out
     out.log_z = cv_log(rest) - (outside - (1.0 - rest)) / rest
     out.mean = (pa - pb) / rest
-    out.excess = out.mean - alpha
     out.curvature = out.mean * out.mean + (beta * pb - alpha * pa) / rest
     out.variance = 1.0 - out.curvature
+    out.pull = out.mean - alpha * out.curvature
     return out
 
 
-cdef inline Truncated truncated(double alpha, double beta) noexcept nogil:
-    """Moments of a standard normal variable in [alpha, beta], |alpha| <= |beta|, 0 < beta <= inf."""
-    cdef double width = beta - alpha
+cdef inline Truncated truncated(double alpha, double beta, double width) noexcept nogil:
+    """Moments of a standard normal variable in [alpha, beta], |alpha| <= |beta|, 0 < beta <= inf; width is exact."""
     cdef Normal at
     cdef Truncated out
     if beta == INFINITY:
         at = cv_standard_normal(-alpha)
-        out.log_z, out.mean, out.excess = at.log_cdf, at.hazard, at.excess
+        out.log_z, out.mean, out.pull = at.log_cdf, at.hazard, at.pull
         out.variance, out.curvature = at.variance, at.curvature
         return out
     if (width <= 4.0) if alpha < 0.0 else (0.5 * width * (alpha + beta) <= 8.0):
@@ -146,13 +146,13 @@ cdef inline Tilted interval_site(double noise, double lower, double upper, doubl
     if alpha == -INFINITY:                                  # no bound at all
         out.log_z = out.d1 = out.d2 = out.tau = out.rho = 0.0
         return out
-    at = truncated(alpha, beta)
+    at = truncated(alpha, beta, (upper - lower) / S)
     scale = 1.0 / (noise + v * at.variance)
     out.log_z = at.log_z
     out.d1 = sign * at.mean / S
     out.d2 = -at.curvature / S2
     out.rho = at.curvature * scale
-    out.tau = (sign * S * (at.excess + alpha * at.variance) + bound * at.curvature) * scale
+    out.tau = (sign * S * at.pull + bound * at.curvature) * scale
     return out
 
 
@@ -174,10 +174,10 @@ cdef inline Tilted laplace_site(double scale, double power, double y, double m, 
     cdef double density = a * above.hazard if a > b else b * below.hazard   # of f at y, times sd
     cdef double shrink = a * above.variance + b * below.variance + a * b * apart * apart
     # Var l' + E l'', where l' jumps by -2 rate at y; where the variance is small it has the digits
-    cdef double d2 = 4.0 * rate * rate * a * b - 2.0 * rate * density / sd
+    cdef double d1 = rate * (b - a), d2 = 4.0 * rate * rate * a * b - 2.0 * rate * density / sd
     if shrink < 0.5:
-        d2 = (shrink - 1.0) / v
-    return finish(m, v, larger + cv_log(1.0 + small) - power * cv_log(2.0 * scale), rate * (b - a), d2, shrink)
+        d1, d2 = (delta + sd * (a * above.excess - b * below.excess)) / v, (shrink - 1.0) / v
+    return finish(m, v, larger + cv_log(1.0 + small) - power * cv_log(2.0 * scale), d1, d2, shrink)
 
 
 cdef inline Tilted clutter_site(Likelihood *lik, double y, double m, double v) noexcept nogil:

@@ -4,7 +4,7 @@ The integrand is measured from an anchor f0 near its mode, h(f) - h(f0) with h =
 where both terms are large. Its range ends where it has fallen by CUT nats. Where it is nearly Gaussian and no pole of p
 is close, 32 equally spaced nodes do (the trapezoidal rule converges exponentially there). Elsewhere the range is cut
 into panels for Gauss-Legendre rules of 16 nodes, so short that a panel holds at most five standard deviations of the
-local Gaussian and that its half-width is at most about the distance of its middle from the nearest pole.
+local Gaussian and that the nearest pole is at least 4/3 half-widths from its middle.
 
     E l', E l'', Var l' (l = e log p) give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment
     forms d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
@@ -20,13 +20,15 @@ from cavity._core.site_types cimport LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, 
 cdef extern from *:
     """
     #define CV_CUT 32.0
+    #define CV_STEEPEST 8.0
     #define CV_HALF_LOG_TAU_Q 0.9189385332046727
     """
     const double CUT "CV_CUT"
+    const double STEEPEST "CV_STEEPEST"
     const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
 
 cdef struct Slopes:
-    double l, l1, l2                     # e log p(y|f) and its derivatives, constants in f left out
+    double value, l1, l2                 # l = e log p(y|f), constants in f left out, and its derivatives
 
 cdef struct Problem:
     double y, m, v
@@ -48,7 +50,7 @@ cdef inline Slopes logit_slopes(double power, double y, double f) noexcept nogil
     cdef double r = 1.0 / (1.0 + u)
     cdef double wrong = u * r if t > 0.0 else r             # 1 - p
     cdef Slopes out
-    out.l = power * ((t if t < 0.0 else 0.0) - cv_log_1p(u))
+    out.value = power * ((t if t < 0.0 else 0.0) - cv_log_1p(u))
     out.l1 = power * y * wrong
     out.l2 = -power * (u * r) * r
     return out
@@ -57,7 +59,7 @@ cdef inline Slopes logit_slopes(double power, double y, double f) noexcept nogil
 cdef inline Slopes poisson_slopes(double power, double y, double f) noexcept nogil:
     cdef double mean = cv_exp(f)
     cdef Slopes out
-    out.l = power * (y * f - mean)
+    out.value = power * (y * f - mean)
     out.l1 = power * (y - mean)
     out.l2 = -power * mean
     return out
@@ -70,7 +72,7 @@ cdef inline Slopes negative_binomial_slopes(double power, double r, double log_r
     cdef double p = q if t > 0.0 else u * q                 # sigmoid(t)
     cdef double not_p = u * q if t > 0.0 else q
     cdef Slopes out
-    out.l = power * (y * t - (y + r) * ((t if t > 0.0 else 0.0) + cv_log_1p(u)))
+    out.value = power * (y * t - (y + r) * ((t if t > 0.0 else 0.0) + cv_log_1p(u)))
     out.l1 = power * (y * not_p - r * p)
     out.l2 = -power * (y + r) * (u * q) * q
     return out
@@ -79,7 +81,7 @@ cdef inline Slopes negative_binomial_slopes(double power, double r, double log_r
 cdef inline Slopes probit_slopes(double power, double sd, double y, double f) noexcept nogil:
     cdef Normal at = cv_standard_normal(y * f / sd)
     cdef Slopes out
-    out.l = power * at.log_cdf
+    out.value = power * at.log_cdf
     out.l1 = power * y * at.hazard / sd
     out.l2 = -power * at.curvature / (sd * sd)
     return out
@@ -91,7 +93,7 @@ cdef inline Slopes student_slopes(double power, double nu, double scale2, double
     cdef double u = d * d / scale2
     cdef double inv = 1.0 / (scale2 + d * d)
     cdef Slopes out
-    out.l = -0.5 * power * (nu + 1.0) * cv_log_1p(u)
+    out.value = -0.5 * power * (nu + 1.0) * cv_log_1p(u)
     out.l1 = -power * (nu + 1.0) * d * inv
     out.l2 = -power * (nu + 1.0) * (scale2 - d * d) * inv * inv
     return out
@@ -121,14 +123,13 @@ cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noex
         high = m + v * at.l1
     else:
         low = m + v * at.l1
-    if lik.kind == POISSON and y > 0.0:
-        f = cv_log(y)                                       # between the mode of p and the cavity's mean
-        if at.l1 > 0.0:
-            high = high if high < f else f
-        else:
-            low = f
-    elif lik.kind == POISSON and m > 0.0:                   # exp(m) may have overflown
-        f = low = m - v if m < v else 0.0
+    if lik.kind == POISSON and at.l1 > 0.0:
+        high = high if high < cv_log(y) else cv_log(y)
+        f = high                                            # between the mode of p and the cavity's mean
+    elif lik.kind == POISSON and (y > 0.0 or m > 0.0):      # exp(m) may have overflown
+        low = cv_log(y) if y > 0.0 else (m - v if m < v else 0.0)
+        f = cv_log(y + (m - low) / (v * lik.power))         # e exp(f) <= e y + (m - low)/v at the mode
+        f = high = f if f < m else m
     for _step in range(200):
         at = slopes(lik, y, f)
         g = at.l1 - (f - m) / v
@@ -154,20 +155,20 @@ cdef inline double student_anchor(Likelihood *lik, double y, double m, double v)
     for _step in range(10):
         near = apart / (1.0 + s / (lik.b + near * near))
         far = apart / (1.0 + s / (lik.b + far * far))
-    h_near = student_slopes(lik.power, lik.a, lik.b, 0.0, near).l - 0.5 * (near - apart) * (near - apart) / v
-    h_far = student_slopes(lik.power, lik.a, lik.b, 0.0, far).l - 0.5 * (far - apart) * (far - apart) / v
+    h_near = student_slopes(lik.power, lik.a, lik.b, 0.0, near).value - 0.5 * (near - apart) * (near - apart) / v
+    h_far = student_slopes(lik.power, lik.a, lik.b, 0.0, far).value - 0.5 * (far - apart) * (far - apart) / v
     return y + (near if h_near >= h_far else far)
 
 
 cdef inline double fall(Likelihood *lik, Problem *at, double l0, double delta) noexcept nogil:
     """h(f0) - h(f0 + delta)."""
     cdef Slopes there = slopes(lik, at.y, at.anchor + delta)
-    return l0 - there.l + 0.5 * delta * (delta + 2.0 * at.from_mean) / at.v
+    return l0 - there.value + 0.5 * delta * (delta + 2.0 * at.from_mean) / at.v
 
 
 cdef inline double find_end(Likelihood *lik, Problem *at, double l0, double sd, double side) noexcept nogil:
     """A distance on one side of the mode at which h has fallen by CUT to 2 CUT nats, for concave log p."""
-    cdef double farthest = sqrt(2.0 * CUT * at.v), d = sqrt(2.0 * CUT) * sd
+    cdef double farthest = sqrt(2.0 * CUT * at.v), d = sqrt(2.0 * CUT) * sd, near, middle
     cdef int _step
     d = d if d < farthest else farthest
     for _step in range(400):
@@ -178,7 +179,17 @@ cdef inline double find_end(Likelihood *lik, Problem *at, double l0, double sd, 
         if fall(lik, at, l0, side * 0.7 * d) < CUT:
             break
         d *= 0.7
-    return d if d < farthest else farthest
+    d = d if d < farthest else farthest
+    near = 0.7 * d
+    for _step in range(60):                                 # a bend far from the mode: there 0.7 d is too coarse
+        if fall(lik, at, l0, side * d) <= 2.0 * CUT:
+            break
+        middle = 0.5 * (near + d)
+        if fall(lik, at, l0, side * middle) < CUT:
+            near = middle
+        else:
+            d = middle
+    return d
 
 
 cdef inline double pole_distance(Likelihood *lik) noexcept nogil:
@@ -199,8 +210,6 @@ cdef inline double pole_centre(Likelihood *lik, double y) noexcept nogil:
 cdef inline double largest_curvature(Likelihood *lik, double y, double a, double b) noexcept nogil:
     """A bound of -l'' over [a, b]."""
     cdef double centre, at_a, at_b
-    if lik.kind == LOGIT:
-        return 0.25 * lik.power
     if lik.kind == POISSON:
         return lik.power * cv_exp(b)
     centre = pole_centre(lik, y)
@@ -217,9 +226,9 @@ cdef inline double panel_width(Likelihood *lik, double y, double v, double f) no
     cdef double pole = pole_distance(lik), d = f - pole_centre(lik, y), width, limit
     cdef int _step
     if d >= 0.0:
-        width = 4.0 * (d if d > 0.5 * pole else 0.5 * pole)
+        width = 3.0 * (d if d > 0.5 * pole else 0.5 * pole)
     else:
-        width = 2.0 * pole if d > -2.5 * pole else -0.8 * d
+        width = 1.5 * pole if d > -2.0 * pole else -0.75 * d
     limit = 5.0 * sqrt(v)
     width = width if width < limit else limit
     for _step in range(40):
@@ -227,8 +236,6 @@ cdef inline double panel_width(Likelihood *lik, double y, double v, double f) no
         if width <= limit:
             break
         width = limit if limit > 0.5 * width else 0.5 * width
-        if lik.kind == LOGIT:
-            break
     return width
 
 
@@ -253,7 +260,7 @@ cdef inline void add_panel(
     if lik.kind == LOGIT:
         for j in range(NODES):
             s = logit_slopes(power, y, f0 + x[j])
-            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
     elif lik.kind == POISSON:                               # the terms linear in x nearly cancel: their sum is `slope`
         for j in range(NODES):
             u = l0 * cv_exp_rest(x[j])                      # l0 = e exp(f0)
@@ -263,15 +270,15 @@ cdef inline void add_panel(
     elif lik.kind == NEGATIVE_BINOMIAL:
         for j in range(NODES):
             s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
-            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
     elif lik.kind == PROBIT:
         for j in range(NODES):
             s = probit_slopes(power, b, y, f0 + x[j])
-            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
     else:
         for j in range(NODES):
             s = student_slopes(power, a, b, y, f0 + x[j])
-            l[j], l1[j], l2[j] = (s.l - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
     for j in range(NODES):
         l[j] = half * weights[j] * cv_exp(l[j])
         l1[j] = l1[j] - at.l1
@@ -296,7 +303,9 @@ cdef inline bint negligible(Likelihood *lik, Problem *at, double left, double ri
     cdef double a = at.anchor + left, b = at.anchor + right
     cdef double f = a if at.y < a else (b if at.y > b else at.y)
     cdef double g = a if at.m < a else (b if at.m > b else at.m)
-    cdef double top = student_slopes(lik.power, lik.a, lik.b, at.y, f).l - 0.5 * (g - at.m) * (g - at.m) / at.v
+    cdef double top = student_slopes(lik.power, lik.a, lik.b, at.y, f).value - 0.5 * (g - at.m) * (g - at.m) / at.v
+    cdef double far = fabs(left) if fabs(left) > fabs(right) else fabs(right)
+    top += cv_log_1p(far * far / lik.b)                     # its weight in the second moment
     return top < at.extra - 0.5 * at.from_mean * at.from_mean / at.v - CUT
 
 
@@ -308,6 +317,7 @@ cdef inline Tilted quadrature_site(
     cdef Sums sums
     cdef Slopes here
     cdef double sd, ratio, low, high, left, right, h, log_z, d1, d2, mean, variance, change, curvature, eta
+    cdef double value, curvature_there, steepness
     sums.total = sums.first = sums.second = sums.l1 = sums.l1_squared = sums.l2 = 0.0
     at.y, at.m, at.v = y, m, v
     if lik.kind == STUDENT_T:
@@ -318,44 +328,57 @@ cdef inline Tilted quadrature_site(
     at.from_mean = at.anchor - m
     at.l1 = here.l1
     at.slope = here.l1 - at.from_mean / v
-    at.extra = -here.l2 if lik.kind == POISSON else here.l
+    at.extra = -here.l2 if lik.kind == POISSON else here.value
     sd = sqrt(v)
     ratio = 1.0 - v * here.l2                               # cavity variance over that of the Gaussian at the mode
     if lik.kind == STUDENT_T:
-        h = here.l - 0.5 * at.from_mean * at.from_mean / v  # log N falls by CUT more than that on the way to the ends
+        h = here.value - 0.5 * at.from_mean * at.from_mean / v  # log N falls by CUT more on the way to the ends
         right = sqrt(2.0 * (CUT - h)) * sd
         low, high = m - right, m + right
-        right = sqrt(lik.b) * sqrt(cv_exp(2.0 * (CUT - h) / (lik.power * (lik.a + 1.0))) - 1.0)
-        low = low if low > y - right else y - right         # and so does log p
-        high = high if high < y + right else y + right
+        ratio = 0.5 * lik.power * (lik.a + 1.0) - 1.0       # p^e (f - y)^2 falls like this power of (f - y)^-2
+        if ratio > 0.0:
+            right = sqrt(lik.b) * sqrt(cv_exp((CUT - h) / ratio) - 1.0)
+            low = low if low > y - right else y - right     # and so does log p
+            high = high if high < y + right else y + right
         low, high = low - at.anchor, high - at.anchor
     else:
         high = sqrt(2.0 * CUT) * sd
         low = -high
         h = 0.5 * sd                                        # spacing of 32 nodes
         left = pole_distance(lik)
-        if ratio < 2.0 and 2.0 * M_PI * left / h - 0.5 * left * left / v > 28.0:
+        if ratio < 2.0 and 2.0 * M_PI * left / h - 0.5 * left * left / v > 34.0:
             add_panel(lik, &at, 0.5 * low, 0.5 * high, even_nodes, even_weights, &sums)
             add_panel(lik, &at, 0.5 * high, 0.5 * high, even_nodes, even_weights, &sums)
             low = high
-        elif ratio > 4.0 or lik.kind == POISSON:
+        else:
             left = sd / sqrt(ratio)
-            low, high = -find_end(lik, &at, here.l, left, -1.0), find_end(lik, &at, here.l, left, 1.0)
+            low, high = -find_end(lik, &at, here.value, left, -1.0), find_end(lik, &at, here.value, left, 1.0)
+    value, curvature_there = here.value, here.l2
     left = low
     while left < high:
-        right = left + panel_width(lik, y, v, at.anchor + left)
-        right = right if right < high else high
+        right = panel_width(lik, y, v, at.anchor + left)
+        if lik.kind != STUDENT_T:                           # over a panel h changes by 8 nats where it is straight
+            here = slopes(lik, y, at.anchor + left)
+            steepness = fabs(here.l1 - (left + at.from_mean) / v)
+            right = right if right * steepness < STEEPEST else STEEPEST / steepness
+        right = left + right if left + right < high else high
         if not right > left:                                # beyond the resolution of float64
             break
         if lik.kind != STUDENT_T or not negligible(lik, &at, left, right):
             add_panel(lik, &at, 0.5 * (left + right), 0.5 * (right - left), gauss_nodes, gauss_weights, &sums)
         left = right
 
+    if not 0.0 < sums.total < INFINITY:                     # a cavity narrower than the spacing of float64 at its mean,
+        ratio = 1.0 - v * curvature_there                   # or so far away: the Gaussian at the mode is all there is
+        log_z = value - 0.5 * (at.from_mean * at.from_mean / v + cv_log(ratio)) + lik.power * constant
+        if lik.kind == POISSON and y > 0.0:
+            log_z += lik.power * (y - y * cv_log(y))
+        return finish(m, v, log_z, at.l1, curvature_there / ratio, 1.0 / ratio)
     mean = sums.first / sums.total
     variance = sums.second / sums.total - mean * mean
     change = sums.l1 / sums.total
     curvature = sums.l1_squared / sums.total - change * change
-    if (fabs(sums.l2) / sums.total + curvature) * v < 1.0:
+    if (fabs(sums.l2) / sums.total + curvature) * v < 0.5:
         d1 = at.l1 + change
         d2 = sums.l2 / sums.total + curvature
         variance = v * (1.0 + v * d2)
@@ -367,5 +390,5 @@ cdef inline Tilted quadrature_site(
         eta = at.anchor - cv_log(y)
         log_z -= lik.power * y * cv_exp_rest(eta)
     else:
-        log_z += here.l
+        log_z += value
     return finish(m, v, log_z + lik.power * constant, d1, d2, variance / v)

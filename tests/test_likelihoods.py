@@ -1,0 +1,311 @@
+"""Likelihoods: golden moments, laws, equal bits from every variant, bad input."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cavity import _core, likelihoods
+from cavity.likelihoods import (
+    Clutter,
+    Gaussian,
+    Interval,
+    Laplace,
+    Logit,
+    NegativeBinomial,
+    OrderedProbit,
+    Poisson,
+    Probit,
+    Step,
+    StudentT,
+)
+
+VARIANTS = _core.variants("sites")
+BEST = VARIANTS[-1]
+TABLE = json.loads((Path(__file__).parent / "golden" / "likelihoods.json").read_text())
+CLOSED = {"Probit", "Step", "Interval", "Laplace", "Gaussian", "Clutter"}
+FINITE = st.floats(-1e6, 1e6)
+LABEL = st.sampled_from([-1.0, 1.0])
+SD = st.floats(-6, 3).map(lambda exponent: 10.0**exponent)
+
+SMOOTH = [
+    (Probit(), 1.0),
+    (Logit(), 0.0),
+    (Poisson(), 7.0),
+    (NegativeBinomial(2.5), 3.0),
+    (StudentT(3.0, 0.5), 0.7),
+    (Laplace(0.7), -0.4),
+    (Gaussian(0.3), 2.0),
+    (Clutter(0.2, 9.0, 0.5, 1.0), 1.3),
+    (OrderedProbit([-1.0, 0.0, 2.0]), 2.0),
+    (Interval(0.0), (-0.5, 0.7)),
+]
+
+
+def evaluate(likelihood, y, power, mean, variance, variant=BEST):
+    """(log_z, d1, d2, tau, rho) of sites of p(y|f)^power, straight from the kernel."""
+    mean, variance = (np.atleast_1d(np.asarray(a, dtype=float)) for a in (mean, variance))
+    y = np.ascontiguousarray(np.broadcast_to(likelihood.check(y), mean.shape + np.shape(y)[np.ndim(y) :]))
+    return kernel(likelihood, y, power, mean, variance, variant)
+
+
+def kernel(likelihood, y, power, mean, variance, variant=BEST):
+    """The same of checked arrays."""
+    module, results = _core.load("sites", variant), []
+    for natural in (False, True):
+        out = [np.empty(mean.size) for _ in range(3)]
+        encoded, power = likelihood._encode(y), np.atleast_1d(np.asarray(power, dtype=float))
+        module.evaluate(likelihood._kind, likelihood.packed(), power, *encoded, mean, variance, natural, *out)
+        results.append(out)
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    return (*results[0], *results[1][1:])
+
+
+def from_table(entry):
+    likelihood = getattr(likelihoods, entry["likelihood"])(**entry["parameters"])
+    y = np.atleast_1d(likelihood.check(np.array([entry["y"]], dtype=float)))
+    return kernel(likelihood, y, entry["power"], np.array([entry["mean"]]), np.array([entry["variance"]]))
+
+
+# ---------------------------------------------------------------------------------------------- truth
+
+
+@pytest.mark.parametrize("name", sorted({entry["likelihood"] for entry in TABLE}))
+def test_golden_moments(name):
+    """From tests/golden/make_likelihoods.py.
+
+    tau = d1/shrink + m rho is a sum of terms of either sign; its error is relative to them. A site whose d1 is below
+    1e-20 of what moves the cavity by a standard deviation says nothing, and its d1, d2, tau and rho count as zero.
+    """
+    checked = 0
+    for entry in (each for each in TABLE if each["likelihood"] == name):
+        m, v = entry["mean"], entry["variance"]
+        log_z, d1, d2, tau, rho, shrink = map(float, entry["values"])
+        closed = name in CLOSED and (name != "Probit" or entry["power"] == 1)
+        exact = closed and name in ("Probit", "Step")
+        tol = 1e-13 if exact else 1e-12 if closed else 1e-10
+        nothing = 1e-300 if exact else 1e-20 / np.sqrt(v)
+        at = [float(a[0]) for a in from_table(entry)]
+        assert abs(at[0] - log_z) <= tol * (abs(log_z) if exact else max(1, abs(log_z))), entry
+        assert abs(at[1] - d1) <= tol * (abs(d1) + nothing), entry
+        assert abs(at[2] - d2) <= tol * (abs(d2) + nothing / np.sqrt(v)), entry
+        size = abs(tau) if exact else abs(d1 / shrink) + abs(m * rho)
+        assert abs(at[3] - tau) <= tol * (size + nothing * (1 + abs(m) / np.sqrt(v))), entry
+        assert abs(at[4] - rho) <= tol * (abs(rho) + nothing / np.sqrt(v)), entry
+        assert abs(1 / (1 + v * at[4]) - shrink) <= tol * shrink * max(1, v * abs(rho) if rho < 0 else 1), entry
+        checked += 1
+    assert checked >= 15
+
+
+def test_published_probit_site():
+    """ReactiveMP's: cavity N(1, 0.5), y = 1."""
+    *_, tau, rho = evaluate(Probit(), 1, 1, 1.0, 0.5)
+    assert tau[0] == pytest.approx(0.67236165826940, rel=1e-13)
+    assert rho[0] == pytest.approx(0.32950039939607, rel=1e-13)
+
+
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+def test_variants_return_the_same_bits(variant):
+    rng = np.random.default_rng(5)
+    for likelihood, y in [*SMOOTH, (Step(), 1.0)]:
+        for n in (1, 15, 16, 17, 129, 300):
+            mean, variance = rng.normal(size=n) * 10.0 ** rng.integers(-2, 3, n), 10.0 ** rng.uniform(-9, 5, n)
+            checked = np.ascontiguousarray(likelihood.check(np.broadcast_to(y, (n, *np.shape(y)))))
+            base = kernel(likelihood, checked, 1, mean, variance, _core.BASELINE)
+            for one, other in zip(base, kernel(likelihood, checked, 1, mean, variance, variant), strict=True):
+                np.testing.assert_array_equal(one.view(np.int64), other.view(np.int64))
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0)])
+def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
+    """Nor on whether all sites have one power or each its own, which takes the scalar path."""
+    rng = np.random.default_rng(6)
+    n = 37
+    mean, variance = 3 * rng.normal(size=n), 10.0 ** rng.uniform(-6, 4, n)
+    checked = np.ascontiguousarray(likelihood.check(np.broadcast_to(y, (n, *np.shape(y)))))
+    together = kernel(likelihood, checked, 1, mean, variance)
+    apart = kernel(likelihood, checked, np.ones(n), mean, variance)
+    for i in range(n):
+        alone = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
+        assert [a[0] for a in alone] == [a[i] for a in together] == [a[i] for a in apart]
+
+
+# ---------------------------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+@pytest.mark.parametrize(("mean", "variance"), [(0.3, 0.5), (-1.5, 4.0), (2.0, 0.01)])
+def test_derivatives_are_those_of_log_z(likelihood, y, mean, variance):
+    """Central differences: errors h^4 from the next terms and eps/h from rounding."""
+    h = 1e-3 * np.sqrt(variance)
+    log_z, d1, d2 = likelihood.log_tilted(y, mean + h * np.arange(-2, 3), variance)
+    slope = (log_z[0] - 8 * log_z[1] + 8 * log_z[3] - log_z[4]) / (12 * h)
+    bend = (d1[0] - 8 * d1[1] + 8 * d1[3] - d1[4]) / (12 * h)
+    assert d1[2] == pytest.approx(slope, rel=1e-9, abs=1e-10 / np.sqrt(variance))
+    assert d2[2] == pytest.approx(bend, rel=1e-9, abs=1e-10 / variance)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+@given(mean=st.floats(-60, 60), sd=SD, y=LABEL)
+def test_labels_are_symmetric(likelihood, mean, sd, y):
+    log_z, d1, d2 = likelihood.log_tilted(y, mean, sd * sd)
+    assert likelihood.log_tilted(-y, -mean, sd * sd) == (log_z, -d1, d2)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+@given(mean=st.floats(-8, 8), sd=SD)
+def test_labels_sum_to_one(likelihood, mean, sd):
+    log_z = likelihood.log_tilted([-1.0, 1.0], mean, sd * sd)[0]
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), Laplace(2.0), StudentT(3.0, 0.5)])
+@given(y=st.integers(-50, 50), mean=st.integers(-50, 50), shift=st.integers(-(2**20), 2**20), sd=SD)
+def test_noise_does_not_know_where_zero_is(likelihood, y, mean, shift, sd):
+    """Whole numbers, whose differences are exact."""
+    here = likelihood.log_tilted(y, mean, sd * sd)
+    there = likelihood.log_tilted(y + shift, mean + shift, sd * sd)
+    np.testing.assert_allclose(there[0], here[0], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(there[1], here[1], rtol=1e-9, atol=1e-9 / sd)
+    np.testing.assert_allclose(there[2], here[2], rtol=1e-9, atol=1e-9 / sd**2)
+
+
+@given(mean=st.floats(-20, 20), sd=SD, cuts=st.lists(st.floats(-10, 10), min_size=1, max_size=5, unique=True))
+def test_ordered_classes_sum_to_one(mean, sd, cuts):
+    grades = OrderedProbit(sorted(cuts))
+    log_z = grades.log_tilted(np.arange(grades.n_classes), mean, sd * sd)[0]
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+
+
+@given(mean=st.floats(-50, 50), sd=SD, bound=st.floats(-5, 5))
+def test_an_interval_without_one_bound_is_probit(mean, sd, bound):
+    for side, y in ((1.0, (bound, np.inf)), (-1.0, (-np.inf, bound))):
+        here = Interval(1.0).log_tilted(y, mean, sd * sd)
+        np.testing.assert_allclose(here, Probit().log_tilted(side, mean - bound, sd * sd), rtol=1e-11, atol=1e-250)
+    assert Interval(1.0).log_tilted((-np.inf, np.inf), mean, sd * sd) == (0.0, 0.0, 0.0)
+
+
+def test_two_ordered_classes_are_probit():
+    mean = np.linspace(-9, 9, 7)
+    for here, there in zip(
+        OrderedProbit([0.0]).log_tilted(1, mean, 2.0), Probit().log_tilted(1, mean, 2.0), strict=True
+    ):
+        np.testing.assert_allclose(here, there, rtol=1e-14)
+
+
+@pytest.mark.parametrize("y", [0, 4, 60])
+def test_negative_binomial_becomes_poisson(y):
+    """The difference is of order 1/dispersion."""
+    mean, variance = np.array([-1.0, 1.0, 3.0]), np.array([0.2, 1.0, 3.0])
+    poisson = Poisson().log_tilted(y, mean, variance)
+    differences = []
+    for dispersion in (1e5, 1e7):
+        near = NegativeBinomial(dispersion).log_tilted(y, mean, variance)
+        differences.append(max(np.max(np.abs(a - b)) for a, b in zip(near, poisson, strict=True)))
+    assert differences[0] < 0.1
+    assert differences[1] == pytest.approx(differences[0] / 100, rel=0.05)
+
+
+def test_outliers_get_sites_of_negative_precision():
+    log_z, _, d2, _, rho = evaluate(StudentT(4.0), 12.0, 1, 0.0, 1.0)
+    assert d2[0] > 0 > rho[0] > -1
+    assert np.isfinite(log_z[0])
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+def test_log_tilted_broadcasts(likelihood, y):
+    results = likelihood.log_tilted(np.broadcast_to(y, (3, *np.shape(y))), 0.5, np.array([[0.5], [2.0]]))
+    for result in results:
+        assert result.shape == (2, 3)
+        np.testing.assert_array_equal(result, result[:, :1] + np.zeros(3))
+    single = likelihood.log_tilted(y, 0.5, 0.5)
+    assert [np.ndim(a) for a in single] == [0, 0, 0]
+    assert [a[0, 0] for a in results] == list(single)
+    empty = likelihood.log_tilted(y, np.empty(0), 1.0)
+    assert [a.shape for a in empty] == [(0,)] * 3
+
+
+WILD = st.one_of(st.floats(-60, 60), st.floats(-1e6, 1e6), st.sampled_from([0.0, 1e-30, -1e-30]))
+EXPONENT = st.floats(-30, 12)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0), (Interval(0.25), (1.0, 1.0 + 1e-12))])
+@given(mean=WILD, exponent=EXPONENT)
+def test_never_nan(likelihood, y, mean, exponent):
+    log_z, d1, d2 = likelihood.log_tilted(y, mean, 10.0**exponent)
+    assert not np.isnan([log_z, d1, d2]).any()
+    natural = evaluate(likelihood, y, 1, mean, 10.0**exponent) if np.ndim(y) == 0 else ()
+    assert not any(np.isnan(a).any() for a in natural)
+
+
+# ---------------------------------------------------------------------------------------------- input
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+def test_labels(likelihood):
+    for y in ([-1, 1], [0, 1], [False, True], [-1.0, 1.0]):
+        np.testing.assert_array_equal(likelihood.check(y), [-1.0, 1.0])
+    for y, row in (([0, 1, 2], 2), ([0.5, 1], 0), ([-1, 0, 1], 0), ([1, 3], 1)):
+        with pytest.raises(ValueError, match=f"y must hold two classes.*in row {row}"):
+            likelihood.check(y)
+    with pytest.raises(ValueError, match="y must be finite"):
+        likelihood.check([1, np.nan])
+    with pytest.raises(TypeError, match="y must hold real numbers"):
+        likelihood.check(["yes", "no"])
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial()])
+def test_counts(likelihood):
+    for bad, row in (([1, -1], 1), ([0.5, 1], 0)):
+        with pytest.raises(ValueError, match=f"y must hold whole numbers, not negative.*in row {row}"):
+            likelihood.log_tilted(bad, 0.0, 1.0)
+
+
+def test_bounds():
+    for bad, message in (
+        ([[2.0, 1.0]], "lower < upper bounds, got .*2.0.* and .*1.0.* in row 0"),
+        ([[0.0, 1.0], [1.0, np.nan]], "in row 1"),
+        ([[np.inf, np.inf]], "in row 0"),
+        ([1.0, 2.0, 3.0], "shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Interval(1.0).log_tilted(bad, 0.0, 1.0)
+    with pytest.raises(ValueError, match="equal bounds need noise_variance > 0"):
+        Interval(0.0).log_tilted([1.0, 1.0], 0.0, 1.0)
+    for bad in ([], [1.0, 1.0], [2.0, 1.0]):
+        with pytest.raises(ValueError, match="thresholds must be increasing"):
+            OrderedProbit(bad)
+    with pytest.raises(ValueError, match="y must be at most 1 for 1 thresholds, got 2 in row 1"):
+        OrderedProbit([0.0]).log_tilted([0, 2], 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+def test_moments_are_checked(likelihood, y):
+    for mean, variance, message in (
+        (0.0, 0.0, "variance must be positive, got 0.0"),
+        (0.0, [1.0, -2.0], "variance must be positive, got -2.0"),
+        (0.0, np.nan, "variance must be finite"),
+        (np.inf, 1.0, "mean must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            likelihood.log_tilted(y, mean, variance)
+
+
+def test_parameters_are_checked():
+    for make, name in (
+        (lambda v: Gaussian(v), "noise_variance"),
+        (lambda v: Laplace(v), "scale"),
+        (lambda v: StudentT(v), "degrees_of_freedom"),
+        (lambda v: StudentT(scale=v), "scale"),
+        (lambda v: NegativeBinomial(v), "dispersion"),
+        (lambda v: Clutter(clutter_variance=v), "clutter_variance"),
+        (lambda v: Clutter(clutter_weight=v), "clutter_weight"),
+    ):
+        for bad in (0.0, -1.0, np.nan):
+            with pytest.raises(ValueError, match=f"{name} must be in"):
+                make(bad)
+    with pytest.raises(ValueError, match="noise_variance must be in"):
+        Interval(-1.0)

@@ -36,6 +36,9 @@ def sweep(int kind, const double[::1] parameters,
             cavity_v = v / keep
             cavity_m = mean[i] + cavity_v * f * (rho[i] * mean[i] - tau[i])
             at = tilted(&lik, y[i], extra[i * extras], cavity_m, cavity_v)
+            if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
+                skipped += 1
+                continue
             log_z[i] = at.log_z
             dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
             damping = up if drho >= 0.0 else down
@@ -94,6 +97,9 @@ def sweep_rows(int kind, const double[::1] parameters,
                 continue
             cavity_v = v / keep
             at = tilted(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v)
+            if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
+                skipped += 1
+                continue
             dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
             damping = up if drho >= 0.0 else down
             if f < 1.0 and damping > f and 1.0 + damping * drho * v < 0.5:

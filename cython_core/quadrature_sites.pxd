@@ -10,7 +10,7 @@ local Gaussian and that the nearest pole is at least 4/3 half-widths from its mi
     forms d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
 """
 
-from libc.math cimport INFINITY, M_PI, fabs, sqrt
+from libc.math cimport INFINITY, M_PI, NAN, fabs, sqrt
 
 from cavity._core.nodes cimport NODES, even_nodes, even_weights, gauss_nodes, gauss_weights
 from cavity._core.normal cimport Normal, cv_standard_normal
@@ -26,6 +26,9 @@ cdef extern from *:
     const double CUT "CV_CUT"
     const double STEEPEST "CV_STEEPEST"
     const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
+
+cdef enum:
+    MOST_PANELS = 20000                  # a dozen is typical
 
 cdef struct Slopes:
     double value, l1, l2                 # l = e log p(y|f), constants in f left out, and its derivatives
@@ -312,12 +315,16 @@ cdef inline bint negligible(Likelihood *lik, Problem *at, double left, double ri
 cdef inline Tilted quadrature_site(
     Likelihood *lik, double y, double constant, double m, double v,
 ) noexcept nogil:
-    """`constant` is the part of log p(y|f) without f; for Poisson that of Stirling's form, see likelihoods.py."""
+    """`constant` is the part of log p(y|f) without f; for Poisson that of Stirling's form, see likelihoods.py.
+
+    All nan where more than MOST_PANELS panels would be needed.
+    """
     cdef Problem at
     cdef Sums sums
     cdef Slopes here
     cdef double sd, ratio, low, high, left, right, h, log_z, d1, d2, mean, variance, change, curvature, eta
     cdef double value, curvature_there, steepness
+    cdef int panels = 0
     sums.total = sums.first = sums.second = sums.l1 = sums.l1_squared = sums.l2 = 0.0
     at.y, at.m, at.v = y, m, v
     if lik.kind == STUDENT_T:
@@ -356,6 +363,9 @@ cdef inline Tilted quadrature_site(
     value, curvature_there = here.value, here.l2
     left = low
     while left < high:
+        panels += 1
+        if panels > MOST_PANELS:                            # scales so far apart that no rule resolves them
+            return finish(m, v, NAN, NAN, NAN, 1.0)
         right = panel_width(lik, y, v, at.anchor + left)
         if lik.kind != STUDENT_T:                           # over a panel h changes by 8 nats where it is straight
             here = slopes(lik, y, at.anchor + left)

@@ -687,3 +687,76 @@ def test_rows_that_tell_nothing_about_the_weights():
     assert rest.update(np.zeros((1, 3)), [1]).log_evidence == pytest.approx(rest.log_evidence + np.log(0.5))
     with pytest.raises(OverflowError, match="row 1 leaves the range"):
         GLM(likelihood).fit([[1.0], [1e200]], [0, 1])
+
+
+# ------------------------------------------------------------------------------------------ scales, limits, company
+
+
+def test_absurd_scales_end_with_a_sentence_or_an_honest_flag():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(20, 3)), np.tile([1, -1], 10)
+    with pytest.raises(ArithmeticError, match="moments of row 0 cannot be integrated"):
+        GLM(likelihoods.Logit(), prior_variance=1e100).fit(1e30 * X, y)
+    with pytest.warns(cavity.ConvergenceWarning):
+        far = GLM(likelihoods.Poisson()).fit(X, y + 1, offset=np.full(20, 50.0))
+    assert not far.converged
+    assert np.all(np.isfinite(far.mean))
+    for offset in (1e3, 1e6):  # one row: EP is exact, however far
+        assert np.isfinite(GLM(likelihoods.Poisson()).fit([[1.0]], [2], offset=[offset]).log_evidence)
+
+
+def test_a_row_that_decides_alone_keeps_its_digits():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3, 20)), rng.normal(size=3)
+    posterior = GLM(likelihoods.Gaussian(1e-4), prior_variance=1e6).fit(X, y)
+    assert posterior.converged
+    assert posterior.residual < 1e-8
+    exact = multivariate_normal(np.zeros(3), 1e6 * X @ X.T + 1e-4 * np.eye(3)).logpdf(y)
+    assert posterior.log_evidence == pytest.approx(exact, abs=1e-6)
+
+
+def test_stochastic_ep_averages_whole_sites_only():
+    likelihood, X, y = problem("Probit")
+    for options in (dict(power=0.5), dict(sample_weight=np.full(len(y), 0.5))):
+        with pytest.raises(ValueError, match="averages whole sites"):
+            GLM(likelihood).fit(X, y, schedule="stochastic", **options)
+    doubled = GLM(likelihood).fit(X, y, schedule="stochastic", sample_weight=np.full(len(y), 2.0), tol=1e-10)
+    repeated = GLM(likelihood).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2), schedule="stochastic", tol=1e-10)
+    assert np.allclose(doubled.mean, repeated.mean, atol=1e-9)
+    assert doubled.log_evidence == pytest.approx(repeated.log_evidence, abs=1e-8)
+
+
+def test_learning_starts_where_it_matters_and_says_where_it_ends():
+    likelihood, X, y = problem("Probit", n=60)
+    best = GLM(likelihood).fit(X, y, learn="prior_variance")
+    for start in (1e-8, 1e8):
+        other = GLM(likelihood, prior_variance=start).fit(X, y, learn="prior_variance")
+        assert other.log_evidence == pytest.approx(best.log_evidence, abs=1e-6)
+    with pytest.warns(cavity.NumericalWarning, match="the search ended there"):
+        GLM(likelihoods.Gaussian()).fit(X, np.zeros(60), learn="prior_variance")
+
+
+def test_concurrent_fits_leave_blas_as_it_was():
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import threadpool_info
+
+    likelihood, X, y = problem("Probit", n=20_000)
+    alone = GLM(likelihood).fit(X, y)
+    before = [info["num_threads"] for info in threadpool_info()]
+    with ThreadPoolExecutor(3) as pool:
+        fits = list(pool.map(lambda _: GLM(likelihood).fit(X, y), range(6)))
+    assert [info["num_threads"] for info in threadpool_info()] == before
+    assert all(np.array_equal(alone.mean, fit.mean) for fit in fits)
+
+
+def test_step_at_zero_and_predictions_out_of_range():
+    likelihood, X, y = problem("Probit")
+    posterior = GLM(likelihoods.Step()).fit(X[:3], y[:3])
+    assert np.allclose(posterior.predict_proba(np.zeros((1, 3))), 0.5)
+    with pytest.raises(OverflowError, match="row 1 of X leaves the range"):
+        posterior.predict([[1.0, 0.0, 0.0], [1e300, 1e300, 0.0]])
+    with pytest.raises(TypeError, match="y must not be a masked array"):
+        GLM(likelihood).fit(X, np.ma.masked_less(y, 0))
+    with pytest.raises(ValueError, match="use method='ep'"):
+        GLM(likelihood).fit(X, y, method="adf", sample_weight=np.full(len(y), 1e9))

@@ -413,7 +413,7 @@ def test_sample_weight_is_routed():
         (dict(prior_variance=0.0), r"prior_variance must be in \(0, inf\), got 0.0"),
         (dict(prior_variance=np.inf), r"prior_variance must be in \(0, inf\), got inf"),
         (dict(intercept_variance=-1.0), r"intercept_variance must be in \(0, inf\), got -1.0"),
-        (dict(power=2.0), r"power must be in \(0, 1\], got 2.0"),
+        (dict(power=2.0), "power must be in .1e-06, 1., got 2.0"),
         (dict(max_iter=0), "max_iter must be at least 1, got 0"),
         (dict(tol=-1.0), "tol must be in"),
         (dict(n_threads=0), "n_threads must be at least 1, got 0"),

@@ -42,8 +42,11 @@ DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 DEPTH = 8  # steps that the double loop extrapolates from
+SMALLEST_SHARE = 1e-13  # of a posterior precision that a cavity must keep: less is rounding
+WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
 NO_FIXED_POINT = "no fixed point with proper cavities found"
+LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
 
 
 @dataclass(slots=True)
@@ -75,7 +78,7 @@ def change_between(old, new):
 def cavities(mean, variance, tau, rho, fraction):
     """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
     keep = 1.0 - fraction * rho * variance
-    proper = keep > 1e-10
+    proper = keep > SMALLEST_SHARE
     v = variance / np.where(proper, keep, 1.0)
     m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
     return m, v, proper
@@ -129,6 +132,8 @@ class Engine:
         if status != CONVERGED:
             self._make_proper()
         log_evidence, loo, residual = self._evaluate()
+        if status == CONVERGED and not residual <= WORST_RESIDUAL:
+            status = LOST
         trace = {
             "change": np.concatenate([changes, steps]),
             "improper": np.array(self.improper),
@@ -195,7 +200,11 @@ class Engine:
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
         tau, rho = self.good
         self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
-        self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
+        belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+        if belief is None:
+            self._make_proper()
+        else:
+            self.belief = belief
         self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
 
     # ------------------------------------------------------------------------------------------ sequential
@@ -235,6 +244,8 @@ class Engine:
 
     def _descend(self, belief, changes):
         """Go downhill from a belief, appending to the changes; return the status."""
+        if belief is None:
+            return NO_FIXED_POINT
         self.belief = belief
         value, tau, rho, inner = self._free_energy(belief, Cavities(len(self.tau)))
         if not np.isfinite(value):
@@ -267,7 +278,7 @@ class Engine:
                 )
                 if trial is not None:
                     moved = self._free_energy(trial, inner)
-                    if not (moved[0] < value - 1e-4 * length * slope or drowned):
+                    if not (moved[0] < value - 1e-4 * length * slope or (drowned and np.isfinite(moved[0]))):
                         moved = None
                 if moved is None:
                     length *= 0.5
@@ -302,8 +313,10 @@ class Engine:
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
-            left = 0.7 if shrinking < MOST_SHRINKINGS - 1 else 0.0
-            self.tau, self.rho = left * self.tau, left * self.rho
+            if shrinking < MOST_SHRINKINGS - 1:
+                self.tau, self.rho = 0.7 * self.tau, 0.7 * self.rho
+            else:
+                self.tau, self.rho = np.zeros_like(self.tau), np.zeros_like(self.rho)
 
     def _count_improper(self, belief):
         count = 0
@@ -464,7 +477,7 @@ class Cavities:
         index = np.arange(len(self.t))[part]
         t, r = self.t[part].copy(), self.r[part].copy()
         value, gradient = self._evaluate(sites, index, mean, sd, t, r)
-        active = np.arange(len(t))
+        active = np.flatnonzero(np.isfinite(value))
         for _ in range(INNER_ITER):
             held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)  # at the bound of r, and J falls beyond it
             active = active[np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))[active] > 1e-13]
@@ -476,7 +489,7 @@ class Cavities:
             pull = gradient[active]
             still = held[active]
             hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
-            step = -np.linalg.solve(hessian, pull[:, :, None])[:, :, 0]
+            step = -_solve_pairs(hessian, pull)
             slope = np.einsum("ni,ni->n", step, pull)
             # never to r <= 0, where there is no cavity
             length = np.where(step[:, 1] < -0.9 * r[active], -0.9 * r[active] / step[:, 1], 1.0)
@@ -488,6 +501,7 @@ class Cavities:
                 new_value, new_gradient = self._evaluate(sites, index[at], mean[at], sd[at], new_t, new_r)
                 # below 1e-9 the decrease drowns in rounding; Newton is then in its quadratic phase
                 good = (new_value <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-9)
+                good &= np.isfinite(new_value)
                 done = at[good]
                 t[done], r[done], value[done] = new_t[good], new_r[good], new_value[good]
                 gradient[done] = new_gradient[good]
@@ -520,11 +534,22 @@ class Cavities:
     def _evaluate(sites, index, mean, sd, t, r):
         """J and its gradient for some rows."""
         m, v = mean + sd * t / r, sd * sd / r
-        log_z, tau, rho = sites.match(index, m, v)
+        log_z, tau, rho = sites.match(index, m, v, strict=False)
         rho_x = r + sd * sd * rho
         mean_x = (t + sd * (tau - rho * mean)) / rho_x
         gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
         return log_z + 0.5 * (t * t / r - np.log(r) + r), gradient
+
+
+def _solve_pairs(matrices, vectors):
+    """Solve n symmetric positive definite 2 x 2 systems; where rounding left one singular, by its diagonal."""
+    a, b, c = matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1]
+    determinant = a * c - b * b
+    b = np.where(determinant > 0, b, 0.0)
+    determinant = np.where(determinant > 0, determinant, np.maximum(a * c, np.finfo(float).tiny))
+    first = (c * vectors[:, 0] - b * vectors[:, 1]) / determinant
+    second = (a * vectors[:, 1] - b * vectors[:, 0]) / determinant
+    return np.column_stack([first, second])
 
 
 class Extrapolation:

@@ -3,10 +3,12 @@
 Results come back in the order of the tasks, whoever finished first, so callers can merge them in a fixed order.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
+from threading import RLock
 
 
 class Threads:
@@ -52,8 +54,24 @@ def _controller():
     return ThreadpoolController()
 
 
+_turn = RLock()  # the number of BLAS threads belongs to the whole process
+
+
+def _new_lock():
+    global _turn
+    _turn = RLock()
+
+
+if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that only its parent has
+    os.register_at_fork(after_in_child=_new_lock)
+
+
 @contextmanager
 def single_blas():
-    """Run BLAS on one thread: several give other bits, and they fight with ours."""
-    with _controller().limit(limits=1, user_api="blas"):
+    """Run BLAS on one thread: several give other bits, and they fight with ours.
+
+    Callers on other Python threads wait for their turn. Overlapping limits would be lifted too early, and the last one
+    to go would leave the process with one BLAS thread for good.
+    """
+    with _turn, _controller().limit(limits=1, user_api="blas"):
         yield

@@ -6,6 +6,8 @@ import numpy as np
 
 from . import _arrays
 
+MOST_COPIES = 1e7  # of rows, all together, in ADF
+
 
 @dataclass(frozen=True, slots=True)
 class Data:
@@ -36,7 +38,13 @@ class Data:
         """Rows of weight w > 1 repeated, whole ones first, and the weights that remain (None if all are 1)."""
         if self.weights is None:
             return self, None
-        times = np.ceil(self.weights).astype(np.intp)
+        times = np.ceil(self.weights)
+        if np.sum(times) > MOST_COPIES:
+            raise ValueError(
+                f"ADF takes in a row of weight w that many times; the weights ask for {np.sum(times):.3g} rows, "
+                f"more than {MOST_COPIES:.0e}: use method='ep'"
+            )
+        times = times.astype(np.intp)
         index = np.repeat(np.arange(len(times)), times)
         weights = np.ones(len(index))
         weights[np.cumsum(times) - 1] = self.weights - (times - 1)
@@ -82,6 +90,8 @@ def row_vector(value, name, n):
 
 
 def observations(likelihood, y, n):
+    if isinstance(y, np.ma.MaskedArray):
+        raise TypeError("y must not be a masked array; drop the masked rows first")
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")

@@ -62,20 +62,33 @@ class Sites:
             self.part(self.extra, rows),
         )
 
-    def match(self, rows, mean, variance, exponent=None):
+    def match(self, rows, mean, variance, exponent=None, strict=True):
         """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.
 
-        Their product with the cavities has the moments of the tilted distributions; they are the sites T^f.
+        Their product with the cavities has the moments of the tilted distributions; they are the sites T^f. Moments
+        that no quadrature rule resolves raise ArithmeticError, or are nan if not `strict`.
         """
         exponent = self.part(self.exponent, rows) if exponent is None else exponent
         out = tuple(np.empty(mean.size) for _ in range(3))
         if self.compiled:
             numbers, extra = self.numbers[rows], self.part(self.extra, rows)
             _sites.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
+            if strict and np.isnan(np.sum(out[0])):
+                i = int(np.argmax(np.isnan(out[0])))
+                raise ArithmeticError(
+                    f"the moments of row {np.arange(len(self))[rows][i]} cannot be integrated: its f has mean "
+                    f"{mean[i]:.3g} and sd {variance[i] ** 0.5:.3g}, far from the scale of the likelihood; "
+                    "rescale X, the offset or the prior"
+                )
             return out
         y = self.y[rows]
         if _overridden(self.likelihood) and np.all(exponent == 1.0):
             log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in self.likelihood.log_tilted(y, mean, variance))
+            if not log_z.shape == d1.shape == d2.shape == mean.shape:
+                raise ValueError(
+                    f"{type(self.likelihood).__name__}.log_tilted must return three arrays of shape {mean.shape}, "
+                    f"got shapes {log_z.shape}, {d1.shape} and {d2.shape}"
+                )
             shrink = 1.0 + variance * d2
         else:
             from ._quadrature import log_tilted

@@ -7,6 +7,7 @@ References
    Microsoft's Bing search engine", ICML 2010.
 """
 
+import warnings
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -22,13 +23,14 @@ from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector
 from ._sites import Sites, tilted
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
-from .errors import NotPositiveDefiniteError
+from .errors import NotPositiveDefiniteError, NumericalWarning
 from .gaussian import Gaussian
 from .likelihoods import Likelihood
 from .results import Posterior, table
 
 PREDICT_ROWS = 8192
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
+LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
 
 
@@ -123,7 +125,7 @@ class GLM:
             one after the other, or keep one averaged site for all rows (memory independent of N, no leave-one-out).
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes grow.
-        power : float in (0, 1], default 1.0
+        power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         learn : None or "prior_variance", default None
             Maximise the log evidence over a factor on the prior variance (if it is a number or a matrix) or over all
@@ -134,7 +136,8 @@ class GLM:
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
         n_threads : int, default 1
-            Threads of the parallel schedule; the result has the same bits for any number.
+            Threads of the parallel schedule; the result has the same bits for any number. Fits that are started from
+            several Python threads take turns, because BLAS is held to one thread meanwhile.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep; a true result stops the fit.
 
@@ -185,8 +188,10 @@ class GLM:
             tol=_arrays.number(tol, "tol", low=0, closed_low=True),
             callback=callback,
         )
-        power = _arrays.number(power, "power", low=0, high=1, closed_high=True)
+        power = _arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+        if schedule == "stochastic" and (power != 1 or (data.weights is not None and np.any(data.weights < 1))):
+            raise ValueError("schedule='stochastic' averages whole sites: power must be 1 and weights at least 1")
         if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
             raise ValueError("method='adf' sees each row once: schedule, damping, power and learn have no meaning")
         if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
@@ -363,7 +368,17 @@ def _learn(model, data, sites, schedule, threads, options):
         return -fit.log_evidence, -_evidence_gradient(candidate, geometry, fit.belief)
 
     bound = float(np.log(LEARN_RANGE))
-    result = minimize(objective, np.zeros(n_free), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)
+    # far from the maximum the evidence is flat: begin where a common factor is best
+    first = max(LEARN_SCAN, key=lambda theta: -objective(np.full(n_free, theta))[0])
+    result = minimize(objective, np.full(n_free, first), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)
+    further = np.clip(result.x + np.sign(result.x) * np.log(100.0), -bound, bound)
+    if np.ndim(model.prior_variance) != 1 and objective(further)[0] <= result.fun + 1e-6:
+        warnings.warn(
+            f"the log evidence has no maximum: it does not fall beyond a prior variance of {np.exp(result.x[0]):.1g} times the given one; "
+            "the search ended there",
+            NumericalWarning,
+            stacklevel=4,
+        )
     return scaled(result.x), (warm["start"] if schedule != "stochastic" else None)
 
 
@@ -614,6 +629,9 @@ class GLMPosterior(Posterior):
             x = rows(X, part)
             mean[part] = x @ self.mean
             variance[part] = self._covariance.spread(x)
+        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
+            row = int(np.argmax(~(np.isfinite(mean) & np.isfinite(variance))))
+            raise OverflowError(f"the latent value of row {row} of X leaves the range of float64")
         return mean + offset, variance
 
     def predict_proba(self, X, offset=None):
@@ -637,7 +655,8 @@ class GLMPosterior(Posterior):
             raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
         mean, variance = self.predict(X, offset)
         labels = (0, 1) if classes == 2 else range(classes)
-        columns = [self._log_density(np.full(len(mean), float(k)), mean, variance) for k in labels]
+        check = self.model.likelihood.check
+        columns = [self._log_density(check(np.full(len(mean), float(k))), mean, variance) for k in labels]
         return np.exp(np.column_stack(columns))
 
     def log_density(self, X, y, offset=None):
@@ -672,7 +691,6 @@ class GLMPosterior(Posterior):
         likelihood = self.model.likelihood
         out = np.empty(len(mean))
         sure = variance < SMALLEST_REACH**2  # x = 0, or beyond rounding
-        y = likelihood.check(y)
         if sure.any():
             out[sure] = likelihood.log_p(y[sure], mean[sure])
         if not sure.all():

@@ -171,7 +171,7 @@ def _labels(y, name="y"):
         row = int(np.argmax(~(signs | bits))) if not (signs | bits).all() else int(np.argmax(array == -1.0))
         raise ValueError(
             f"{name} must hold two classes, coded -1 and 1, 0 and 1, or False and True; "
-            f"got {array.reshape(-1)[row]!r} in row {row}"
+            f"got {float(array.reshape(-1)[row])!r} in row {row}"
         )
     return array if signs.all() else 2.0 * array - 1.0
 
@@ -181,7 +181,9 @@ def _counts(y, name="y"):
     bad = (array < 0) | (array != np.floor(array))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(f"{name} must hold whole numbers, not negative; got {array.reshape(-1)[row]!r} in row {row}")
+        raise ValueError(
+            f"{name} must hold whole numbers, not negative; got {float(array.reshape(-1)[row])!r} in row {row}"
+        )
     return array
 
 
@@ -265,8 +267,9 @@ class Step(_Binary):
         return 0.0, 1.0
 
     def log_p(self, y, f):
-        """Zero where y f > 0, else -inf; see `Likelihood.log_p`."""
-        return np.where(y * f > 0, 0.0, -np.inf)
+        """Zero where y f > 0, log 1/2 where f = 0, else -inf; see `Likelihood.log_p`."""
+        margin = y * np.asarray(f)
+        return np.where(margin > 0, 0.0, np.where(margin == 0, -np.log(2.0), -np.inf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,7 @@ class Interval(_Compiled):
         good = (lower < upper) | exact
         if not good.all():
             row = int(np.argmin(np.atleast_1d(good)))
-            low, high = np.atleast_2d(array)[row]
+            low, high = np.atleast_2d(array)[row].tolist()
             hint = "; equal bounds need noise_variance > 0" if low == high else ""
             raise ValueError(f"y must hold lower < upper bounds, got {low!r} and {high!r} in row {row}{hint}")
         return array

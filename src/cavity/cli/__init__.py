@@ -35,7 +35,7 @@ def main(arguments=None):
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, OverflowError, OSError, ImportError) as error:
+    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
         print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -374,8 +374,8 @@ def _learn(model, data, sites, schedule, threads, options):
     further = np.clip(result.x + np.sign(result.x) * np.log(100.0), -bound, bound)
     if np.ndim(model.prior_variance) != 1 and objective(further)[0] <= result.fun + 1e-6:
         warnings.warn(
-            f"the log evidence has no maximum: it does not fall beyond a prior variance of {np.exp(result.x[0]):.1g} times the given one; "
-            "the search ended there",
+            "the log evidence has no maximum in the prior variance: it does not fall beyond "
+            f"{np.exp(result.x[0]):.1g} times the given one; the search ended there",
             NumericalWarning,
             stacklevel=4,
         )

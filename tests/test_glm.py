@@ -760,3 +760,17 @@ def test_step_at_zero_and_predictions_out_of_range():
         GLM(likelihood).fit(X, np.ma.masked_less(y, 0))
     with pytest.raises(ValueError, match="use method='ep'"):
         GLM(likelihood).fit(X, y, method="adf", sample_weight=np.full(len(y), 1e9))
+
+
+def test_own_log_tilted_is_used_by_the_diagonal_approximation_too():
+    calls = []
+
+    class Counted(FastLogit):
+        def log_tilted(self, y, mean, variance):
+            calls.append(len(mean))
+            return super().log_tilted(y, mean, variance)
+
+    likelihood, X, y = problem("Logit")
+    own = GLM(Counted(), approximation="diagonal").fit(X, y, method="adf")
+    assert len(calls) == len(y)
+    assert np.allclose(own.mean, GLM(likelihood, approximation="diagonal").fit(X, y, method="adf").mean, atol=1e-10)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ._blocks import rows
 from ._executors import spans
+from ._weights import Covariance
 
 GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
 BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
@@ -59,7 +60,7 @@ class Dense:
         if n < d:
             from scipy.linalg import qr
 
-            scaled = self._times_root(rows(X, slice(None)), prior_root)
+            scaled = Covariance(prior_root).apply(rows(X, slice(None)))
             self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
             self.features = np.ascontiguousarray(lower.T)
             self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)
@@ -71,15 +72,15 @@ class Dense:
         self.block = max(256, min(8192, BLOCK_NUMBERS // max(self.size, 1)))
         self.shifted = bool(np.any(self.prior_mean))
 
-    @staticmethod
-    def _times_root(matrix, root):
-        return matrix * root if root.ndim == 1 else matrix @ root
-
     def whitened(self, h):
         """C' h C."""
         if self.root.ndim == 1:
             return self.root[:, None] * h * self.root
         return self.root.T @ h @ self.root
+
+    def pulled(self, g):
+        """C' g."""
+        return self.root * g if self.root.ndim == 1 else self.root.T @ g
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
@@ -93,8 +94,7 @@ class Dense:
             factor = cholesky(precision, lower=True, check_finite=False)
         except LinAlgError:
             return None
-        pull = self.root * g if self.root.ndim == 1 else self.root.T @ g
-        half = solve_triangular(factor, pull, lower=True, check_finite=False)
+        half = solve_triangular(factor, self.pulled(g), lower=True, check_finite=False)
         u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
         inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
         root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
@@ -145,24 +145,21 @@ class Dense:
         """Return [function(start, stop)] for the groups of rows, in order; threads take groups."""
         return self.threads.run(function, spans(self.n_rows, GROUPS, self.block))
 
-    def reduce(self, task, n_extra):
-        """Run task(part, x-sums) over all blocks and return (h, g, extra sums) added up in a fixed order.
-
-        task(part, h, g) -> h, g, extras: an array of `n_extra` numbers that are added up.
-        """
+    def reduce(self, task):
+        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
 
         def group(start, stop):
-            h, g, extras = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), np.zeros(n_extra)
+            h, g, total = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), 0.0
             for part in self.blocks(start, stop):
                 h, g, extra = task(part, h, g)
-                extras += extra
-            return h, g, extras
+                total += extra
+            return h, g, total
 
         pieces = self.each_group(group)
-        h, g, extras = pieces[0]
+        h, g, total = pieces[0]
         for other in pieces[1:]:
-            h, g, extras = h + other[0], g + other[1], extras + other[2]
-        return np.triu(h) + np.triu(h, 1).T, g, extras
+            h, g, total = h + other[0], g + other[1], total + other[2]
+        return np.triu(h) + np.triu(h, 1).T, g, total
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
@@ -171,4 +168,4 @@ class Dense:
             h, g = self.add(rows(self.features, part), part, tau[part], rho[part], h, g)
             return h, g, 0.0
 
-        return self.reduce(task, 1)[:2]
+        return self.reduce(task)[:2]

@@ -12,8 +12,7 @@ from scipy import sparse
 
 from . import _arrays, _core
 from ._loop import CONVERGED, iterate
-from ._quadrature import log_tilted
-from .likelihoods import Likelihood
+from ._sites import tilted
 
 _kernel = _core.load("diagonal", _core.BASELINE)
 
@@ -270,12 +269,7 @@ class _Data:
     def tilted(self, row, exponent, mean, variance):
         """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
         y, moments = self.y[row : row + 1], (np.array([mean]), np.array([variance]))
-        if exponent == 1 and type(self.likelihood)._tilted is not Likelihood._tilted:
-            log_z, d1, d2 = (float(a[0]) for a in self.likelihood._tilted(y, *moments))
-            shrink = 1.0 + variance * d2
-        else:
-            values = log_tilted(lambda f, index: exponent * self.likelihood.log_p(y[index, None], f), *moments)
-            log_z, d1, d2, shrink = (float(a[0]) for a in values)
+        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.likelihood, y, exponent, *moments))
         if not (np.isfinite([log_z, d1, d2]).all() and shrink > 0):
             self.refuse(row, mean, variance)
         return log_z, d1, d2, -d2 / shrink

@@ -75,6 +75,19 @@ def change_between(old, new):
     return max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
 
 
+def towards(geometry, start, h, g, length, accept=lambda belief: True):
+    """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
+
+    The sums are linear in the step, so that shorter ones cost nothing.
+    """
+    while length > SHORTEST:
+        belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
+        if belief is not None and accept(belief):
+            return belief, length
+        length *= 0.5
+    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
+
+
 def cavities(mean, variance, tau, rho, fraction):
     """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
     keep = 1.0 - fraction * rho * variance
@@ -102,9 +115,12 @@ class Engine:
         self.geometry, self.sites = geometry, sites
         self.schedule, self.damping = schedule, damping
         self.max_iter, self.tol, self.callback = max_iter, tol, callback
-        self.tau, self.rho = (np.zeros(n), np.zeros(n)) if start is None else (start[0].copy(), start[1].copy())
-        self.belief = geometry.prior() if start is None else geometry.belief(*geometry.gather(*start))
-        self.warm = start is not None
+        self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
+        self.warm = self.belief is not None
+        if self.warm:
+            self.tau, self.rho = start[0].copy(), start[1].copy()
+        else:
+            self.tau, self.rho, self.belief = np.zeros(n), np.zeros(n), geometry.prior()
         self.step, self.last = damping, np.inf
         self.good = None  # the sites before the last step, while all cavities were proper
         self.improper = []
@@ -175,18 +191,13 @@ class Engine:
             h, g = self.geometry.add(x, part, new_tau[part], new_rho[part], h, g)
             return h, g, float(np.sum(~proper))
 
-        h, g, (skipped,) = self.geometry.reduce(task, 1)
+        h, g, skipped = self.geometry.reduce(task)
         if skipped and self.good is not None:
             self._retreat()
             return int(skipped)
         belief, length = self.geometry.belief(h, g), 1.0
-        while belief is None:  # too far: the sums are linear in the step, so that shorter ones cost nothing
-            length *= 0.5
-            if length < SHORTEST:
-                raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
-            belief = self.geometry.belief(
-                self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
-            )
+        if belief is None:
+            belief, length = towards(self.geometry, self.belief, h, g, 0.5)
         if length < 1.0:
             new_tau = self.tau + length * (new_tau - self.tau)
             new_rho = self.rho + length * (new_rho - self.rho)
@@ -200,12 +211,16 @@ class Engine:
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
         tau, rho = self.good
         self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
+        self._refresh()
+        self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
+
+    def _refresh(self):
+        """Sum the belief from the sites, which are shrunk if it is not proper."""
         belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if belief is None:
             self._make_proper()
         else:
             self.belief = belief
-        self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
 
     # ------------------------------------------------------------------------------------------ sequential
 
@@ -218,11 +233,7 @@ class Engine:
         skipped, _ = sweep(
             self.geometry, self.sites, self.belief, slice(0, n), self.tau, self.rho, self.step, self._down()
         )
-        belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
-        if belief is None:
-            self._make_proper()
-        else:
-            self.belief = belief
+        self._refresh()
         return skipped
 
     # ------------------------------------------------------------------------------------------ double loop
@@ -586,8 +597,7 @@ class Extrapolation:
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         from scipy.linalg import solve_triangular
 
-        root = self.geometry.root
-        h, g = self.geometry.whitened(h), root * g if root.ndim == 1 else root.T @ g
+        h, g = self.geometry.whitened(h), self.geometry.pulled(g)
         half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
         scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
         return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))

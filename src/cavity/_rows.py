@@ -71,6 +71,7 @@ class Spare:
 
 
 def design_matrix(X, approximation):
+    """Return X checked: an array, or CSR for the diagonal approximation."""
     if hasattr(X, "tocsr"):
         if approximation == "full":
             raise TypeError("X is sparse: use approximation='diagonal', or X.toarray() if it has few columns")
@@ -83,6 +84,7 @@ def design_matrix(X, approximation):
 
 
 def row_vector(value, name, n):
+    """Return n finite numbers, one per row of X."""
     array = _arrays.finite_array(value, name, ndim=(1,))
     if array.shape != (n,):
         raise ValueError(f"{name} must have one entry per row of X, that is {n}, got {array.shape[0]}")
@@ -90,6 +92,7 @@ def row_vector(value, name, n):
 
 
 def observations(likelihood, y, n):
+    """Return n observations as the likelihood wants them."""
     if isinstance(y, np.ma.MaskedArray):
         raise TypeError("y must not be a masked array; drop the masked rows first")
     array = np.asarray(y)

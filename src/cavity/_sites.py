@@ -18,15 +18,29 @@ import numpy as np
 from .likelihoods import ONE, Likelihood, _Compiled, _sites
 
 
-def tilted(likelihood, y, mean, variance):
-    """log_z, d1, d2 of checked vectors: by the user's own log_tilted if there is one."""
-    if _overridden(likelihood):
-        return likelihood.log_tilted(y, mean, variance)
-    return likelihood._tilted(y, mean, variance)
+def tilted(likelihood, y, exponent, mean, variance):
+    """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
 
+    By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by adaptive quadrature.
+    """
+    whole, compiled = np.all(exponent == 1.0), isinstance(likelihood, _Compiled)
+    if whole and (compiled or type(likelihood).log_tilted is not Likelihood.log_tilted):
+        moments = likelihood._tilted if compiled else likelihood.log_tilted
+        log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments(y, mean, variance))
+        if not log_z.shape == d1.shape == d2.shape == mean.shape:
+            raise ValueError(
+                f"{type(likelihood).__name__}.log_tilted must return three arrays of shape {mean.shape}, "
+                f"got shapes {log_z.shape}, {d1.shape} and {d2.shape}"
+            )
+        return log_z, d1, d2, 1.0 + variance * d2
+    from ._quadrature import log_tilted
 
-def _overridden(likelihood):
-    return type(likelihood).log_tilted is not Likelihood.log_tilted
+    exponents = np.broadcast_to(exponent, mean.shape)
+
+    def log_p(f, index):
+        return exponents[index, None] * likelihood.log_p(y[index, None], f)
+
+    return log_tilted(log_p, mean, variance)
 
 
 class Sites:
@@ -81,24 +95,7 @@ class Sites:
                     "rescale X, the offset or the prior"
                 )
             return out
-        y = self.y[rows]
-        if _overridden(self.likelihood) and np.all(exponent == 1.0):
-            log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in self.likelihood.log_tilted(y, mean, variance))
-            if not log_z.shape == d1.shape == d2.shape == mean.shape:
-                raise ValueError(
-                    f"{type(self.likelihood).__name__}.log_tilted must return three arrays of shape {mean.shape}, "
-                    f"got shapes {log_z.shape}, {d1.shape} and {d2.shape}"
-                )
-            shrink = 1.0 + variance * d2
-        else:
-            from ._quadrature import log_tilted
-
-            exponents = np.broadcast_to(exponent, mean.shape)
-
-            def log_p(f, index):
-                return exponents[index, None] * self.likelihood.log_p(y[index, None], f)
-
-            log_z, d1, d2, shrink = log_tilted(log_p, mean, variance)
+        log_z, d1, d2, shrink = tilted(self.likelihood, self.y[rows], exponent, mean, variance)
         self._check(rows, log_z, d1, shrink)
         rho = -d2 / shrink
         return log_z, d1 / shrink + mean * rho, rho
@@ -116,6 +113,4 @@ class Sites:
 
     def log_z(self, rows, mean, variance):
         """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
-        if self.compiled or not isinstance(self.likelihood, _Compiled):
-            return self.match(rows, mean, variance, ONE)[0]
-        return self.likelihood._tilted(self.y[rows], mean, variance)[0]
+        return self.match(rows, mean, variance, ONE)[0]

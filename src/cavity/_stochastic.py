@@ -10,7 +10,7 @@ References
 
 import numpy as np
 
-from ._ep import PATIENCE, SMALLEST_STEP, Fit, cavities, change_between, site_values
+from ._ep import PATIENCE, SMALLEST_STEP, Fit, cavities, change_between, site_values, towards
 from ._loop import iterate
 
 
@@ -25,14 +25,14 @@ class Stochastic:
         self.total = float(np.sum(weights)) if len(weights) > 1 else float(weights[0]) * geometry.n_rows
         self.belief, self.last = geometry.prior(), np.inf
 
-    def _cavity(self):
+    def _cavity(self, belief):
         """q/t; proper whenever q is, as t is one of W equal factors and the prior is another."""
         share = 1.0 - 1.0 / self.total
-        return self.geometry.belief(share * self.belief.h, share * self.belief.g)
+        return self.geometry.belief(share * belief.h, share * belief.g)
 
     def _pass(self):
         """Ask all rows for their sites; return their sums."""
-        cavity = self._cavity()
+        cavity = self._cavity(self.belief)
 
         def task(part, h, g):
             x, mean, variance = self.geometry.values(cavity, part)
@@ -41,22 +41,17 @@ class Stochastic:
             h, g = self.geometry.add(x, part, copies * tau, copies * rho, h, g)
             return h, g, 0.0
 
-        h, g, _ = self.geometry.reduce(task, 1)
-        return h, g
+        return self.geometry.reduce(task)[:2]
 
     def run(self):
         """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
 
         def step(_):
             h, g = self._pass()
-            before, length = self.belief, self.step
-            while True:
-                self.belief = self.geometry.belief(
-                    before.h + length * (h - before.h), before.g + length * (g - before.g)
-                )
-                if self.belief is not None and self._cavity() is not None:
-                    break
-                length *= 0.5
+            before = self.belief
+            self.belief, length = towards(
+                self.geometry, before, h, g, self.step, lambda belief: self._cavity(belief) is not None
+            )
             change = change_between(before, self.belief) / length
             if change > 0.9 * self.last:
                 self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
@@ -79,16 +74,18 @@ class Stochastic:
         Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
         from the averaged cavity matters to second order only.
         """
-        cavity = self._cavity()
+        cavity = self._cavity(self.belief)
 
-        def task(part, h, g):
-            _, mean, variance = self.geometry.values(cavity, part)
-            _, tau, rho = self.sites.match(part, mean, variance)
-            _, mean, variance = self.geometry.values(self.belief, part)
-            m, v, _ = cavities(mean, variance, tau, rho, 1.0)
-            log_z, _, _ = self.sites.match(part, m, v)
-            value = site_values(log_z, mean, variance, m, v)
-            return h, g, float(np.sum(value / self.sites.part(self.sites.fraction, part)))
+        def group(start, stop):
+            total = 0.0
+            for part in self.geometry.blocks(start, stop):
+                _, mean, variance = self.geometry.values(cavity, part)
+                _, tau, rho = self.sites.match(part, mean, variance)
+                _, mean, variance = self.geometry.values(self.belief, part)
+                m, v, _ = cavities(mean, variance, tau, rho, 1.0)
+                log_z, _, _ = self.sites.match(part, m, v)
+                value = site_values(log_z, mean, variance, m, v)
+                total += float(np.sum(value / self.sites.part(self.sites.fraction, part)))
+            return total
 
-        _, _, (total,) = self.geometry.reduce(task, 1)
-        return total - self.belief.prior_gap()
+        return float(np.sum(self.geometry.each_group(group))) - self.belief.prior_gap()

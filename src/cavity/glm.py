@@ -25,7 +25,7 @@ from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
 from .errors import NotPositiveDefiniteError, NumericalWarning
 from .gaussian import Gaussian
-from .likelihoods import Likelihood
+from .likelihoods import ONE, Likelihood
 from .results import Posterior, table
 
 PREDICT_ROWS = 8192
@@ -213,14 +213,11 @@ class GLM:
             if method == "adf":
                 return _assimilate(self, data, self._prior(data.X.shape[1]), threads)
             sites = Sites(self.likelihood, data.y, data.weights, power)
-            model, geometry, fit = self, self._geometry(data, threads), None
+            model, start = self, None
             if learn is not None:
                 model, start = _learn(self, data, sites, schedule, threads, options)
-                geometry = model._geometry(data, threads)
-                fit = _engine(geometry, sites, schedule, options, start).run()
-            else:
-                fit = _engine(geometry, sites, schedule, options).run()
-            return _posterior(model, data, geometry, fit, sites)
+            geometry = model._geometry(data, threads)
+            return _posterior(model, data, geometry, _engine(geometry, sites, schedule, options, start).run())
 
     def _check(self, X, y, offset, sample_weight):
         """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""
@@ -339,7 +336,7 @@ def _cholesky(matrix, name):
     return factor
 
 
-def _engine(geometry, sites, schedule, options, start=None):
+def _engine(geometry, sites, schedule, options, start):
     if schedule == "stochastic":
         return Stochastic(geometry, sites, **options)
     return Engine(geometry, sites, schedule=schedule, start=start, **options)
@@ -360,10 +357,7 @@ def _learn(model, data, sites, schedule, threads, options):
     def objective(theta):
         candidate = scaled(theta)
         geometry = candidate._geometry(data, threads)
-        start = warm["start"] if schedule != "stochastic" else None
-        if start is not None and geometry.belief(*geometry.gather(*start)) is None:
-            start = None
-        fit = _engine(geometry, sites, schedule, quiet, start).run()
+        fit = _engine(geometry, sites, schedule, quiet, warm["start"]).run()
         warm["start"] = (fit.tau, fit.rho)
         return -fit.log_evidence, -_evidence_gradient(candidate, geometry, fit.belief)
 
@@ -379,7 +373,7 @@ def _learn(model, data, sites, schedule, threads, options):
             NumericalWarning,
             stacklevel=4,
         )
-    return scaled(result.x), (warm["start"] if schedule != "stochastic" else None)
+    return scaled(result.x), warm["start"]
 
 
 def _evidence_gradient(model, geometry, belief):
@@ -389,20 +383,17 @@ def _evidence_gradient(model, geometry, belief):
     """
     if np.ndim(model.prior_variance) != 1:
         return np.array([belief.prior_slope()])
-    mean, root = belief.mean, belief.root
-    if geometry.basis is None:
-        apart, variance = mean - geometry.prior_mean, np.einsum("ij,ij->i", root, root)
-    else:
-        scale = np.sqrt(model.prior_variance)
-        apart = scale * (geometry.basis @ mean)
-        seen = geometry.basis @ root
-        variance = scale**2 * (
-            1.0 - np.einsum("ij,ij->i", geometry.basis, geometry.basis) + np.einsum("ij,ij->i", seen, seen)
-        )
-    return 0.5 * ((apart**2 + variance) / model.prior_variance - 1.0)
+    prior = model._prior(len(model.prior_variance))
+    mean, covariance = weights_of(prior, geometry, belief)
+    return _weight_gradient(model, mean - prior[0], covariance.variances())
 
 
-def _posterior(model, data, geometry, fit, sites):
+def _weight_gradient(model, apart, variances):
+    """The same for each weight, from its posterior mean less that of the prior and its posterior variance."""
+    return 0.5 * ((apart**2 + variances) / model.prior_variance - 1.0)
+
+
+def _posterior(model, data, geometry, fit):
     """Turn a fit of the dense geometry into a posterior over the weights."""
     mean, covariance = weights_of(model._prior(data.X.shape[1]), geometry, fit.belief)
     return GLMPosterior(
@@ -591,9 +582,9 @@ class GLMPosterior(Posterior):
         apart = self.mean - prior_mean
         variance = np.asarray(self.model.prior_variance)
         if variance.ndim == 1:
-            return 0.5 * ((apart**2 + self.variance) / variance - 1.0)
+            return _weight_gradient(self.model, apart, self.variance)
         if variance.ndim == 0:
-            return float(0.5 * (np.sum(apart**2 + self.variance) / variance - len(apart)))
+            return float(np.sum(_weight_gradient(self.model, apart, self.variance)))
         from scipy.linalg import solve_triangular
 
         spread = solve_triangular(root, self._covariance.full_root(), lower=True)
@@ -694,7 +685,7 @@ class GLMPosterior(Posterior):
         if sure.any():
             out[sure] = likelihood.log_p(y[sure], mean[sure])
         if not sure.all():
-            out[~sure] = tilted(likelihood, y[~sure], mean[~sure], variance[~sure])[0]
+            out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
         return out
 
     def expected(self, X, offset=None):

@@ -387,7 +387,7 @@ SETTINGS = """
     schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
         See `cavity.GLM.fit`; "stochastic" needs the full approximation.
     power : float, default 1.0
-        Exponent of power EP, in (0, 1]; 1 is EP itself.
+        Exponent of power EP, in [1e-6, 1]; 1 is EP itself.
     max_iter : int, default 200
         Most sweeps.
     tol : float, default 1e-8

@@ -85,7 +85,7 @@ def add(models):
     fit.add_argument("--schedule", choices=("parallel", "sequential", "stochastic"), default="parallel")
     fit.add_argument("--approximation", choices=("full", "diagonal"), default="full")
     fit.add_argument("--damping", type=float, default=1.0)
-    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in (0, 1]; 1 is EP")
+    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in [1e-6, 1]; 1 is EP")
     fit.add_argument("--max-iter", type=int, default=200)
     fit.add_argument("--tol", type=float, default=1e-8)
     fit.add_argument("--threads", type=int, default=1)

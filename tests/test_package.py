@@ -17,12 +17,12 @@ SOURCE = Path(cavity.__file__).parent
 MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.glm", "cavity.likelihoods", "cavity.data"]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot", "sklearn"},
-    {"clutter", "glm"},
+    {"clutter", "glm", "mean_field"},
     {"_power", "_stochastic", "_diagonal"},
-    {"_clutter_fit", "_ep", "data"},
+    {"_clutter_fit", "_ep", "_cavi", "data"},
     {"_dense", "_sites"},
     {"likelihoods"},
-    {"_quadrature", "_spherical", "gaussian", "results"},
+    {"_acceleration", "_quadrature", "_spherical", "gaussian", "results"},
     {"_algebra", "products"},
     {"_blocks", "_executors", "_loop", "_rows"},
     {"_arrays", "_weights", "persistence"},

@@ -1,6 +1,6 @@
 """What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -35,6 +35,49 @@ class Posterior:
             for array in value.values() if isinstance(value, dict) else (value,):
                 if isinstance(array, np.ndarray):
                     array.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class VariationalPosterior(Posterior):
+    """Base of the posteriors that coordinate ascent finds: what the engine (`_cavi`) says about every fit."""
+
+    elbo: float
+    converged: bool
+    status: str
+    n_iter: int
+    trace: dict
+    contraction: float
+    predicted_gap: float
+
+    def __post_init__(self):
+        self._freeze()
+
+    @staticmethod
+    def outcome(fit):
+        """Return these fields of an engine's `Fit`, as keyword arguments."""
+        return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
+
+    def outcome_to_arrays(self):
+        """Return these fields as (arrays, settings); what is not finite becomes None, which JSON has a word for."""
+        plain = {f.name: getattr(self, f.name) for f in fields(VariationalPosterior) if f.name != "trace"}
+        numbers = ("elbo", "contraction", "predicted_gap")
+        settings = {k: None if k in numbers and not np.isfinite(v) else v for k, v in plain.items()}
+        return {f"trace_{name}": value for name, value in self.trace.items()}, settings
+
+    @staticmethod
+    def outcome_from_arrays(arrays, settings):
+        """Return the keyword arguments that `outcome_to_arrays` took apart."""
+        unknown = {"elbo": np.nan, "contraction": np.nan, "predicted_gap": np.inf}
+        trace = {name.removeprefix("trace_"): value for name, value in arrays.items() if name.startswith("trace_")}
+        names = [field.name for field in fields(VariationalPosterior) if field.name != "trace"]
+        return {name: unknown[name] if settings[name] is None else settings[name] for name in names} | {"trace": trace}
+
+    def outcome_rows(self):
+        """Return the last lines of a repr."""
+        return [
+            ("elbo", f"{self.elbo:.6f}"),
+            ("converged", f"{self.converged} ({self.n_iter} passes, predicted gap {self.predicted_gap:.2g} nats)"),
+        ]
 
 
 def table(title, rows):

@@ -1,0 +1,204 @@
+"""The engine of mean-field models: coordinate ascent with acceleration, and natural-gradient steps on minibatches.
+
+A model brings states (all factors of q, immutable) and
+
+- ``n_samples``: the ELBO is judged per sample;
+- ``sweep(state) -> (new_state, elbo)``: every factor set to its optimum once, and the ELBO of the state *given*;
+- ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
+- ``at(natural, state)``: the state with these natural parameters and all else as in `state`, or None outside the domain.
+
+For minibatches also ``estimate(state, batch) -> state``: the optimal factors if all data were like the batch.
+
+The engine owns no data. Everything it decides is in nats: a sweep that changes the natural parameters by d and the
+expected statistics by s has the change <d, s>/2; near the optimum, where errors shrink by the factor c in a sweep,
+the ELBO is at most change/(1 - c) below it.
+"""
+
+from dataclasses import dataclass
+from warnings import warn
+
+import numpy as np
+
+from . import _arrays
+from ._acceleration import METHODS, History
+from ._loop import CONVERGED, MAX_ITER, STOPPED
+from .errors import NumericalWarning
+
+MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
+FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
+ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit."""
+
+    state: object
+    elbo: float
+    status: str
+    n_iter: int
+    trace: dict
+    contraction: float
+    predicted_gap: float
+
+    @property
+    def converged(self):
+        """Whether the stopping rule was met."""
+        return self.status == CONVERGED
+
+
+def check_options(accelerate, max_iter, tol):
+    """Return the options of `fit`, checked; the accelerator by its name, None for plain sweeps."""
+    if isinstance(accelerate, bool | np.bool_):
+        accelerate = METHODS[0] if accelerate else None
+    else:
+        accelerate = _arrays.choice(accelerate, "accelerate", METHODS)
+    return {
+        "accelerate": accelerate,
+        "max_iter": _arrays.integer(max_iter, "max_iter", low=1),
+        "tol": _arrays.number(tol, "tol", low=0, closed_low=True),
+    }
+
+
+def check_schedule(delay, forgetting):
+    """Return the step-size options of `fit_stochastic`, checked."""
+    return {
+        "delay": _arrays.number(delay, "delay", low=0, closed_low=True),
+        "forgetting": _arrays.number(forgetting, "forgetting", low=0.5, high=1, closed_high=True),
+    }
+
+
+def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4):
+    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample.
+
+    Parameters
+    ----------
+    model : object
+        See the top of the file.
+    state : object
+        Where to start.
+    accelerate : {None, "anderson", "squarem"}
+        Who proposes where to go; a proposal is accepted only if its ELBO is at least that of the last state.
+    max_iter : int
+        Most passes: sweeps, rejected proposals included.
+    tol : float
+        Predicted gap in nats per sample at which to stop.
+    callback : callable, optional
+        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+    stacklevel : int
+        Of the warning about a falling ELBO.
+    """
+    climb = _Climb(model, state)
+    status = MAX_ITER
+    while True:
+        gap = climb.predicted_gap()
+        if gap <= tol * model.n_samples or climb.at_rest():
+            status = CONVERGED
+            break
+        if callback is not None and callback(climb.n_iter, climb.elbo):
+            status = STOPPED
+            break
+        if climb.n_iter >= max_iter:
+            break
+        natural = getattr(climb.history, accelerate)() if accelerate and climb.n_iter > 1 else None
+        proposal = None if natural is None else model.at(natural, climb.image)
+        if proposal is not None and climb.visit(proposal, proposed=True):
+            continue
+        if climb.n_iter < max_iter:
+            before = climb.elbo
+            climb.visit(climb.image)
+            if climb.elbo < before - FALL * max(1.0, abs(before)):
+                warn(
+                    f"a sweep lowered the ELBO from {before!r} to {climb.elbo!r}: an update is not the optimum of its "
+                    "factor, or the ELBO is not that of the updates",
+                    NumericalWarning,
+                    stacklevel=stacklevel,
+                )
+    return Fit(climb.state, climb.elbo, status, climb.n_iter, climb.trace(), climb.contraction, climb.predicted_gap())
+
+
+class _Climb:
+    """The current state, its image under a sweep, and the history of both."""
+
+    def __init__(self, model, state):
+        self._model = model
+        self.history = History()
+        self.n_iter = 0
+        self._elbos, self._changes, self._rates = [], [], []
+        self.elbo = -np.inf
+        self.visit(state)
+
+    @property
+    def contraction(self):
+        """The slowest contraction seen in the last sweeps; nan before any was measured."""
+        known = [rate for rate in self._rates[-MEMORY:] if not np.isnan(rate)]
+        return max(known, default=np.nan)
+
+    def predicted_gap(self):
+        """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""
+        return self._changes[-1] / (1.0 - self.contraction) if self.contraction < 1.0 else np.inf
+
+    def at_rest(self):
+        """Whether the sweep changed no more than rounding does."""
+        return self._changes[-1] <= self.history.noise()
+
+    def visit(self, state, proposed=False):
+        """Sweep from a state and go there; a proposal below the current ELBO is not gone to. Returns whether it was."""
+        image, elbo = self._model.sweep(state)
+        self.n_iter += 1
+        if not np.isfinite(elbo):
+            raise ArithmeticError(f"the ELBO of pass {self.n_iter} is {elbo}")
+        accepted = not proposed or elbo >= self.elbo
+        if accepted:
+            point = self._model.coordinates(state)
+            self.state, self.image, self.elbo = state, image, float(elbo)
+            self.history.add(point, self._model.coordinates(image), in_a_row=not proposed)
+        else:
+            self.history.restart()
+        self._elbos.append(self.elbo)
+        self._changes.append(self.history.change())
+        self._rates.append(self.history.contraction() if accepted else np.nan)
+        return accepted
+
+    def trace(self):
+        return {
+            "elbo": np.array(self._elbos),
+            "change": np.array(self._changes),
+            "contraction": np.array(self._rates),
+        }
+
+
+def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
+    """Take one natural-gradient step per minibatch: natural <- (1 - s) natural + s estimate, s = (t + delay)^-forgetting.
+
+    Returns the state and the step sizes taken; the ELBO of all data is the caller's to evaluate, if at all.
+
+    References
+    ----------
+    Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
+    Learning Research 14, 2013, eqs. (25) and (26).
+    """
+    steps = []
+    for batch in batches:
+        step = (len(steps) + 1 + delay) ** -forgetting
+        estimate = model.estimate(state, batch)
+        natural, _ = model.coordinates(state)
+        target, _ = model.coordinates(estimate)
+        state = model.at((1.0 - step) * natural + step * target, estimate)
+        steps.append(step)
+        if callback is not None and callback(len(steps), step):
+            break
+    return state, np.array(steps)
+
+
+def outcome_of_steps(elbo, steps, n_passes):
+    """Return the fields of a `results.VariationalPosterior` after stochastic steps, which have no stopping rule."""
+    return {
+        "elbo": elbo,
+        "converged": False,
+        "status": ONE_PASS,
+        "n_iter": n_passes,
+        "trace": {"step": steps},
+        "contraction": np.nan,
+        "predicted_gap": np.inf,
+    }

@@ -5,7 +5,7 @@ A model brings states (all factors of q, immutable) and
 - ``n_samples``: the ELBO is judged per sample;
 - ``sweep(state) -> (new_state, elbo)``: every factor set to its optimum once, and the ELBO of the state *given*;
 - ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
-- ``at(natural, state)``: the state with these natural parameters and all else as in `state`, or None outside the domain.
+- ``at(natural, state)``: the state with these natural parameters, all else as in `state`, or None outside the domain.
 
 For minibatches also ``estimate(state, batch) -> state``: the optimal factors if all data were like the batch.
 
@@ -169,7 +169,7 @@ class _Climb:
 
 
 def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
-    """Take one natural-gradient step per minibatch: natural <- (1 - s) natural + s estimate, s = (t + delay)^-forgetting.
+    """Take a natural-gradient step per minibatch: natural <- (1 - s) natural + s estimate, s = (t + delay)^-forgetting.
 
     Returns the state and the step sizes taken; the ELBO of all data is the caller's to evaluate, if at all.
 

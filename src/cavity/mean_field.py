@@ -183,9 +183,7 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
     return MeanFieldPosterior(factors=done.state, **VariationalPosterior.outcome(done))
 
 
-def fit_stochastic(
-    model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, rng=None, initial=None, callback=None
-):
+def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, rng=None, initial=None, callback=None):
     """Fit a mean-field approximation by natural-gradient steps on minibatches [H]_, one epoch being one pass.
 
     Step t moves the natural parameters by the share (t + delay)^-forgetting towards the best factors for its minibatch.

@@ -7,7 +7,8 @@ A model brings states (all factors of q, immutable) and
 - ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
 - ``at(natural, state)``: the state with these natural parameters, all else as in `state`, or None outside the domain.
 
-For minibatches also ``estimate(state, batch) -> state``: the optimal factors if all data were like the batch.
+For minibatches also ``estimate(state, batch) -> state``, the optimal factors if all data were like the batch, and
+``blend(state, estimate, step) -> state``, the state with the natural parameters (1 - step) old + step estimated.
 
 The engine owns no data. Everything it decides is in nats: a sweep that changes the natural parameters by d and the
 expected statistics by s has the change <d, s>/2; near the optimum, where errors shrink by the factor c in a sweep,
@@ -31,9 +32,10 @@ ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit."""
+    """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
 
     state: object
+    image: object
     elbo: float
     status: str
     n_iter: int
@@ -114,7 +116,16 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4)
                     NumericalWarning,
                     stacklevel=stacklevel,
                 )
-    return Fit(climb.state, climb.elbo, status, climb.n_iter, climb.trace(), climb.contraction, climb.predicted_gap())
+    return Fit(
+        climb.state,
+        climb.image,
+        climb.elbo,
+        status,
+        climb.n_iter,
+        climb.trace(),
+        climb.contraction,
+        climb.predicted_gap(),
+    )
 
 
 class _Climb:
@@ -169,7 +180,7 @@ class _Climb:
 
 
 def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
-    """Take a natural-gradient step per minibatch: natural <- (1 - s) natural + s estimate, s = (t + delay)^-forgetting.
+    """Take a natural-gradient step of length (t + delay)^-forgetting for minibatch t = 1, 2, ...
 
     Returns the state and the step sizes taken; the ELBO of all data is the caller's to evaluate, if at all.
 
@@ -181,10 +192,7 @@ def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
     steps = []
     for batch in batches:
         step = (len(steps) + 1 + delay) ** -forgetting
-        estimate = model.estimate(state, batch)
-        natural, _ = model.coordinates(state)
-        target, _ = model.coordinates(estimate)
-        state = model.at((1.0 - step) * natural + step * target, estimate)
+        state = model.blend(state, model.estimate(state, batch), step)
         steps.append(step)
         if callback is not None and callback(len(steps), step):
             break

@@ -297,6 +297,10 @@ class _Sweeps:
     def estimate(self, q, batch):
         return {name: self._update(batch, name, q) for name in q}
 
+    def blend(self, q, estimate, step):
+        (old, _), (new, _) = self.coordinates(q), self.coordinates(estimate)
+        return self.at((1.0 - step) * old + step * new, q)
+
     @staticmethod
     def _update(model, name, q):
         factor, before = model.update(name, q), q[name]

@@ -5,6 +5,7 @@ import time
 import numpy as np
 
 from ..clutter import Clutter
+from . import options as shared
 from . import tables
 
 SHOWN = 20  # most clutter points listed
@@ -48,27 +49,18 @@ def add(models):
     model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
     model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
     model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 100 noise)")
-    fit = command.add_argument_group("fit")
-    fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    fit = shared.iteration(command, max_iter=100, tol=1e-10)
+    shared.damping(fit, "(0, 1]")
     fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
     fit.add_argument("--random-order", type=int, metavar="SEED", help="visit the points in random order")
-    fit.add_argument("--damping", type=float, default=1.0)
-    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in (0, 1]; 1 is EP")
-    fit.add_argument("--max-iter", type=int, default=100)
-    fit.add_argument("--tol", type=float, default=1e-10)
-    fit.add_argument("--threads", type=int, default=1)
-    output = command.add_argument_group("output")
-    output.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
-    output.add_argument("--plot", metavar="FILE", help="draw data, posterior and clutter probabilities (plot extra)")
+    shared.output(command, "data, posterior and clutter probabilities")
     command.set_defaults(run=run)
 
 
 def run(options):
     """Fit, print, save, plot."""
     table = tables.read(options.data, options.column)
-    tables.check_paths(options)
-    if options.plot is not None:
-        from ..plot import clutter_figure  # fails now, before any work, if matplotlib is missing
+    shared.check_output(options)
     x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
     settings = scaled_settings(table.values, options)
     order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
@@ -86,16 +78,13 @@ def run(options):
     )
     seconds = time.perf_counter() - started
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
-    lines = list(report(table, settings, posterior, probability, seconds))
-    if options.output is not None:
-        posterior.save(options.output)
-        lines.append(f"  saved            {options.output}")
-    if options.plot is not None:
-        names = table.name, table.columns, table.about.get("unit")
-        clutter_figure(options.plot, posterior, table.values, probability, *names)
-        lines.append(f"  plot             {options.plot}")
-    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
-    return 0 if posterior.converged else 1
+
+    def draw(path):
+        from ..plot import clutter_figure
+
+        clutter_figure(path, posterior, table.values, probability, table.name, table.columns, table.about.get("unit"))
+
+    return shared.deliver(options, posterior, report(table, settings, posterior, probability, seconds), draw)
 
 
 def scaled_settings(values, options):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import likelihoods
+from . import options as shared
 from . import tables
 
 INTERCEPT = "intercept"
@@ -80,18 +81,11 @@ def add(models):
     model.add_argument(
         "--learn-prior-variance", action="store_true", help="choose it by the log evidence (one factor for all)"
     )
-    fit = command.add_argument_group("fit")
-    fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    fit = shared.iteration(command, max_iter=200, tol=1e-8)
+    shared.damping(fit, "[1e-6, 1]")
     fit.add_argument("--schedule", choices=("parallel", "sequential", "stochastic"), default="parallel")
     fit.add_argument("--approximation", choices=("full", "diagonal"), default="full")
-    fit.add_argument("--damping", type=float, default=1.0)
-    fit.add_argument("--power", type=float, default=1.0, help="power of power EP, in [1e-6, 1]; 1 is EP")
-    fit.add_argument("--max-iter", type=int, default=200)
-    fit.add_argument("--tol", type=float, default=1e-8)
-    fit.add_argument("--threads", type=int, default=1)
-    output = command.add_argument_group("output")
-    output.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
-    output.add_argument("--plot", metavar="FILE", help="draw coefficients and predictions (plot extra)")
+    shared.output(command, "coefficients and predictions")
     command.set_defaults(run=run)
 
 
@@ -101,9 +95,7 @@ def run(options):
     from ..glm import GLM
 
     table = tables.read_columns(options.data)
-    tables.check_paths(options)
-    if options.plot is not None:
-        from ..plot import glm_figure  # fails now, before any work, if matplotlib is missing
+    shared.check_output(options)
     problem = problem_of(table, options)
     likelihood = likelihood_of(problem, options)
     prior_mean, prior_variance = prior_of(problem, options)
@@ -128,19 +120,15 @@ def run(options):
     )
     seconds = time.perf_counter() - started
     title = table.about.get("title", table.source)
-    lines = list(report(title, problem, posterior, options, seconds))
-    if options.output is not None:
-        posterior.save(options.output)
-        lines.append(f"  saved            {options.output}")
-    if options.plot is not None:
+
+    def draw(path):
+        from ..plot import glm_figure
+
         predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
         names = title, problem.target, problem.classes
-        glm_figure(
-            options.plot, posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept
-        )
-        lines.append(f"  plot             {options.plot}")
-    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
-    return 0 if posterior.converged else 1
+        glm_figure(path, posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept)
+
+    return shared.deliver(options, posterior, report(title, problem, posterior, options, seconds), draw)
 
 
 def problem_of(table, options):

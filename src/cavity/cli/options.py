@@ -1,0 +1,46 @@
+"""What the models of the command line share: options of the fit and of the output, and the end of every run."""
+
+from . import tables
+
+
+def iteration(command, *, max_iter, tol):
+    """Add the options of every iterative fit; return their group."""
+    fit = command.add_argument_group("fit")
+    fit.add_argument("--max-iter", type=int, default=max_iter, help=f"most passes (default {max_iter})")
+    fit.add_argument("--tol", type=float, default=tol, help=f"stopping rule (default {tol:g})")
+    fit.add_argument("--threads", type=int, default=1, help="same result for any number (default 1)")
+    return fit
+
+
+def damping(fit, power):
+    """Add the options of expectation propagation."""
+    fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    fit.add_argument("--damping", type=float, default=1.0)
+    fit.add_argument("--power", type=float, default=1.0, help=f"power of power EP, in {power}; 1 is EP")
+
+
+def output(command, drawn):
+    """Add the files to write."""
+    group = command.add_argument_group("output")
+    group.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
+    group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
+
+
+def check_output(options):
+    """Fail now, before any work, if a file cannot be written or the plot extra is missing."""
+    tables.check_paths(options)
+    if options.plot is not None:
+        from .. import plot  # noqa: F401  raises ImportError if matplotlib is missing
+
+
+def deliver(options, posterior, lines, draw):
+    """Save, draw by `draw(path)` and print what was asked for; return the exit status."""
+    lines = list(lines)
+    if options.output is not None:
+        posterior.save(options.output)
+        lines.append(f"  saved            {options.output}")
+    if options.plot is not None:
+        draw(options.plot)
+        lines.append(f"  plot             {options.plot}")
+    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
+    return 0 if posterior.converged else 1

@@ -1,0 +1,126 @@
+"""`cavity fit unit-mixture`: groups on a line, with their uncertainty, and how many there seem to be."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from .. import _blocks
+from ..unit_mixture import LEARNABLE, UnitMixture
+from . import options as shared
+from . import tables
+
+MOST = 10  # components tried if their number is not given
+SHARE = 0.05  # of the variance of the data: where a learnt noise variance starts, per (components/2)^2
+
+
+def add(models):
+    """Add the subcommand to the parser."""
+    command = models.add_parser(
+        "unit-mixture",
+        help="a mixture of Gaussians of one common variance in one dimension",
+        description="Fit a mixture of Gaussians of equal variance by mean field. Settings that are not given are learnt "
+        "by variational EM; without --components 1 to 10 are tried and the largest ELBO wins.",
+    )
+    command.add_argument("data", help="a shipped data set (galaxies), a .csv or a .npy file of any size")
+    command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
+    model = command.add_argument_group("model")
+    model.add_argument("--components", type=int, metavar="K", help="number of components (default: chosen by ELBO)")
+    model.add_argument("--noise-variance", type=float, metavar="V", help="around the component means (default learnt)")
+    model.add_argument("--prior-variance", type=float, metavar="V", help="of the component means (default learnt)")
+    model.add_argument("--prior-mean", type=float, metavar="M", help="of the component means (default the data's mean)")
+    model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
+    fit = shared.iteration(command, max_iter=2000, tol=1e-10)
+    fit.add_argument("--starts", type=int, default=1, metavar="S", help="starts for each K; more need --seed")
+    fit.add_argument("--seed", type=int, help="seed of the random starts")
+    fit.add_argument("--plain", action="store_true", help="no extrapolation between sweeps")
+    shared.output(command, "histogram, components, responsibilities and ELBO")
+    command.set_defaults(run=run)
+
+
+def run(options):
+    """Fit, print, save, plot."""
+    y, title, label, unit = read(options)
+    shared.check_output(options)
+    source = _blocks.open_source(y, title)
+    sample = source.sample()
+    tried = range(1, MOST + 1) if options.components is None else [options.components]
+    started = time.perf_counter()
+    posteriors = [model_of(k, sample, options).fit(y, **fit_options(options)) for k in tried]
+    seconds = time.perf_counter() - started
+    best = max(posteriors, key=lambda posterior: posterior.elbo)
+
+    def draw(path):
+        from ..plot import unit_mixture_figure
+
+        unit_mixture_figure(path, best, sample, title, f"{label} [{unit}]" if unit else label)
+
+    return shared.deliver(options, best, report(title, posteriors, best, unit, seconds), draw)
+
+
+def read(options):
+    """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
+    if Path(options.data).suffix == ".npy" and not options.column and Path(options.data).exists():
+        array = np.load(options.data, mmap_mode="r", allow_pickle=False)
+        if array.ndim == 1:
+            return options.data, Path(options.data).name, "value", ""
+    table = tables.read(options.data, options.column)
+    if table.values.shape[1] > 1:
+        raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(table.columns)}")
+    return table.values[:, 0], table.about.get("title", table.name), table.columns[0], table.about.get("unit", "")
+
+
+def model_of(k, sample, options):
+    """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
+    variance = float(np.var(sample)) or 1.0
+    given = {
+        "prior_variance": options.prior_variance,
+        "noise_variance": options.noise_variance,
+        "weights": () if options.equal_weights else None,
+    }
+    return UnitMixture(
+        k,
+        prior_mean=float(np.mean(sample)) if options.prior_mean is None else options.prior_mean,
+        prior_variance=variance if options.prior_variance is None else options.prior_variance,
+        noise_variance=min(1.0, SHARE * (2 / k) ** 2 * 4) * variance
+        if options.noise_variance is None
+        else options.noise_variance,
+        learn=tuple(name for name in LEARNABLE if given[name] is None),
+    )
+
+
+def fit_options(options):
+    """Return the options of `UnitMixture.fit`."""
+    return {
+        "n_init": options.starts,
+        "rng": options.seed,
+        "accelerate": not options.plain,
+        "max_iter": options.max_iter,
+        "tol": options.tol,
+        "n_threads": options.threads,
+    }
+
+
+def report(title, posteriors, best, unit, seconds):
+    """Yield the lines of the printed result."""
+    yield f"{title}: {best.n_samples} points"
+    if len(posteriors) > 1:
+        yield "number of components"
+        for posterior in posteriors:
+            mark = "  <- the largest ELBO" if posterior is best else ""
+            state = "" if posterior.converged else f"  ({posterior.status})"
+            yield f"  {len(posterior.mean):<4} ELBO {posterior.elbo:.4f}{state}{mark}"
+    yield "model"
+    for name in ("noise_variance", "prior_variance"):
+        kind = "learnt" if name in best.model.learn else "given"
+        yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
+    yield f"  {'prior_mean':<16} {best.model.prior_mean:.6g}"
+    yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
+    for k in np.argsort(best.mean):
+        sd = np.sqrt(best.variance[k])
+        yield f"  {best.mean[k]:12.6g} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+    yield "fit"
+    done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
+    passes = sum(posterior.n_iter for posterior in posteriors)
+    yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
+    yield f"  mean field       {done}, {best.n_iter} passes ({passes} in all), {1e3 * seconds:.3g} ms"

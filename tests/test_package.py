@@ -14,7 +14,17 @@ from numpydoc.validate import validate
 import cavity
 
 SOURCE = Path(cavity.__file__).parent
-MODULES = ["cavity.gaussian", "cavity.products", "cavity.clutter", "cavity.glm", "cavity.likelihoods", "cavity.data"]
+MODULES = [
+    "cavity.gaussian",
+    "cavity.products",
+    "cavity.clutter",
+    "cavity.glm",
+    "cavity.likelihoods",
+    "cavity.data",
+    "cavity._multivariate",
+    "cavity._simplex",
+    "cavity._wishart",
+]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot", "sklearn"},
     {"clutter", "glm", "mean_field"},
@@ -22,8 +32,10 @@ LAYERS = [  # each may import from those below it only
     {"_clutter_fit", "_ep", "_cavi", "data"},
     {"_dense", "_sites"},
     {"likelihoods"},
-    {"_acceleration", "_quadrature", "_spherical", "gaussian", "results"},
-    {"_algebra", "products"},
+    {"distributions"},
+    {"_acceleration", "_multivariate", "_quadrature", "_simplex", "_spherical", "_wishart", "gaussian", "results"},
+    {"_algebra", "_special", "products"},
+    {"_family"},
     {"_blocks", "_executors", "_loop", "_rows"},
     {"_arrays", "_weights", "persistence"},
     {"errors"},
@@ -77,8 +89,9 @@ def test_examples_in_docstrings_run(name):
 
 def public_objects():
     """Every public class, function, method and property."""
-    for name in cavity.__all__:
-        thing = getattr(cavity, name)
+    things = {name: getattr(cavity, name) for name in cavity.__all__}
+    things |= {name: getattr(cavity.distributions, name) for name in cavity.distributions.__all__}
+    for name, thing in things.items():
         if name.startswith("_") or not (inspect.isclass(thing) or inspect.isfunction(thing)):
             continue
         module = thing.__module__

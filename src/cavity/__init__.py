@@ -20,7 +20,7 @@ _PUBLIC = {
     "multiply": "products",
 }
 
-_MODULES = ("likelihoods",)
+_MODULES = ("distributions", "likelihoods")
 
 __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

@@ -9,15 +9,15 @@ References
 import numpy as np
 
 from . import _arrays, _core
+from ._family import LOG_2PI, GaussianFamily
 from .errors import raise_status
 
 _kernel = _core.best("gaussian")
 
-LOG_2PI = float(np.log(2 * np.pi))
 SMALLEST_VARIANCE = 1.0 / np.finfo(float).max  # below it the precision overflows
 
 
-class Algebra:
+class Algebra(GaussianFamily):
     """What `Gaussian` and `SphericalGaussian` share: all of it on tau (..., d), rho (...), gamma (...).
 
     A subclass gives `_parts()`, those three arrays, and `_make(tau, rho, gamma)`, its inverse.

@@ -7,6 +7,8 @@ import numbers
 
 import numpy as np
 
+from .errors import NotPositiveDefiniteError
+
 CHECK_ROWS = 1 << 16  # rows per finiteness check, so that no mask of the size of the data is built
 
 
@@ -36,6 +38,14 @@ def finite_array(value, name, ndim=None):
     if ndim is not None:
         check_ndim(array, name, ndim)
     check_finite(array, name)
+    return array
+
+
+def positive_array(value, name):
+    """Return `value` as float64, all of it positive and finite."""
+    array = finite_array(value, name)
+    if not np.all(array > 0):
+        raise ValueError(f"{name} must be positive, got {array[~(array > 0)][0]}")
     return array
 
 
@@ -103,6 +113,33 @@ def vector(value, name, size):
     if array.ndim == 1 and array.shape != (size,):
         raise ValueError(f"{name} must be a number or have shape ({size},) like a data point, got {array.shape}")
     return np.ascontiguousarray(np.broadcast_to(array, (size,)))
+
+
+def symmetric(value, name, size=None):
+    """Return `value` as a finite symmetric float64 matrix (its symmetric part), of `size` rows if given."""
+    matrix = finite_array(value, name, ndim=(2,))
+    wanted = matrix.shape[:1] * 2 if size is None else (size, size)
+    if matrix.shape != wanted or matrix.size == 0:
+        rows = "n >= 1" if size is None else f"n = {size}"
+        raise ValueError(f"{name} must have shape (n, n) with {rows}, got {matrix.shape}")
+    scale = np.sqrt(np.abs(np.diag(matrix)))
+    bad = np.abs(matrix - matrix.T) > 1e-10 * np.maximum(np.abs(matrix), np.outer(scale, scale))
+    if bad.any():
+        i, j = np.argwhere(bad)[0]
+        raise ValueError(f"{name} must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
+    return matrix + 0.5 * (matrix.T - matrix)
+
+
+def cholesky(matrix, name):
+    """Return the lower Cholesky factor of a symmetric matrix."""
+    from scipy.linalg import lapack
+
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    if info > 0:
+        raise NotPositiveDefiniteError(
+            f"{name} must be positive definite; its Cholesky factorisation fails at pivot {info}"
+        )
+    return factor
 
 
 def permutation(value, name, size):

@@ -27,6 +27,13 @@ def raise_status(status, row, action):
         raise ZeroDivisionError(f"{action}: element {row} of the divisor is a point mass (rho = inf)")
 
 
+def within_range(values, what):
+    """Return `values`, or raise OverflowError if one of them is not finite; `what` begins the message."""
+    if not np.all(np.isfinite(values)):
+        raise OverflowError(f"{what} leave the range of float64; rescale the variable")
+    return values
+
+
 def missing_extra(module, extra):
     """Return the ImportError for an optional dependency that is not installed."""
     return ImportError(f"this needs {module}, which is not installed; run: pip install 'cavity[{extra}]'")

@@ -23,7 +23,7 @@ from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector
 from ._sites import Sites, tilted
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
-from .errors import NotPositiveDefiniteError, NumericalWarning
+from .errors import NumericalWarning
 from .gaussian import Gaussian
 from .likelihoods import ONE, Likelihood
 from .results import Posterior, table
@@ -85,7 +85,7 @@ class GLM:
         if variance.ndim == 2:
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
-            _cholesky(variance, "prior_variance")
+            _arrays.cholesky(_arrays.symmetric(variance, "prior_variance"), "prior_variance")
         for name, value in (("prior_mean", mean), ("prior_variance", variance)):
             object.__setattr__(self, name, _arrays.read_only(value.copy()) if value.ndim else float(value))
 
@@ -280,8 +280,9 @@ class GLM:
         """The prior's mean and root."""
         mean = np.array(_arrays.vector(self.prior_mean, "prior_mean", d))
         variance = np.asarray(self.prior_variance)
-        root = _cholesky(variance, "prior_variance") if variance.ndim == 2 else np.sqrt(np.broadcast_to(variance, (d,)))
-        return mean, np.array(root)
+        if variance.ndim == 2:
+            return mean, _arrays.cholesky(variance, "prior_variance")
+        return mean, np.sqrt(np.broadcast_to(variance, (d,)))
 
     def _geometry(self, data, threads):
         return Dense(data.X, data.offset, *self._prior(data.X.shape[1]), threads)
@@ -319,21 +320,6 @@ class GLM:
             _tau=None,
             _rho=None,
         )
-
-
-def _cholesky(matrix, name):
-    from scipy.linalg import lapack
-
-    if matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{name} must be square, got shape {matrix.shape}")
-    if not np.allclose(matrix, matrix.T, rtol=1e-10, atol=0):
-        raise ValueError(f"{name} must be symmetric")
-    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
-    if info > 0:
-        raise NotPositiveDefiniteError(
-            f"{name} must be positive definite; its Cholesky factorisation fails at pivot {info}"
-        )
-    return factor
 
 
 def _engine(geometry, sites, schedule, options, start):

@@ -24,11 +24,13 @@ MODULES = [
     "cavity._multivariate",
     "cavity._simplex",
     "cavity._wishart",
+    "cavity.mean_field",
+    "cavity.unit_mixture",
 ]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot", "sklearn"},
-    {"clutter", "glm", "mean_field"},
-    {"_power", "_stochastic", "_diagonal"},
+    {"clutter", "glm", "mean_field", "unit_mixture"},
+    {"_power", "_stochastic", "_diagonal", "_unit_sweep"},
     {"_clutter_fit", "_ep", "_cavi", "data"},
     {"_dense", "_sites"},
     {"likelihoods"},

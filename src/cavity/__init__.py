@@ -14,13 +14,15 @@ _PUBLIC = {
     "NotPositiveDefiniteError": "errors",
     "NumericalWarning": "errors",
     "SphericalGaussian": "gaussian",
+    "UnitMixture": "unit_mixture",
+    "UnitMixturePosterior": "unit_mixture",
     "divide": "products",
     "load": "persistence",
     "match_moments": "gaussian",
     "multiply": "products",
 }
 
-_MODULES = ("distributions", "likelihoods")
+_MODULES = ("distributions", "likelihoods", "mean_field")
 
 __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

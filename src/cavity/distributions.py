@@ -5,6 +5,8 @@ same order, so that ``natural @ statistics`` is the expectation of the exponent)
 `log_density` and `sample`. `Gaussian` and `SphericalGaussian` are those of the package; their log scale is left aside.
 """
 
+import numpy as np
+
 from ._multivariate import MultivariateGaussian
 from ._simplex import Categorical, Dirichlet
 from ._wishart import Gamma, NormalWishart, Wishart
@@ -20,3 +22,25 @@ __all__ = [
     "SphericalGaussian",
     "Wishart",
 ]
+
+ARGUMENTS = {  # what each is built from: attributes of the same names
+    Categorical: ("probabilities",),
+    Dirichlet: ("concentration",),
+    Gamma: ("shape", "rate"),
+    Gaussian: ("tau", "rho", "log_scale"),
+    MultivariateGaussian: ("mean", "covariance"),
+    NormalWishart: ("mean", "mean_precision", "degrees_of_freedom", "inverse_scale"),
+    SphericalGaussian: ("tau", "rho", "log_scale"),
+    Wishart: ("degrees_of_freedom", "inverse_scale"),
+}
+
+
+def to_arrays(name, distribution):
+    """Return what a distribution is built from as arrays called name.attribute."""
+    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in ARGUMENTS[type(distribution)]}
+
+
+def from_arrays(name, family, arrays):
+    """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
+    kind = next(kind for kind in ARGUMENTS if kind.__name__ == family)
+    return kind(**{each: arrays[f"{name}.{each}"][()] for each in ARGUMENTS[kind]})

@@ -14,7 +14,12 @@ from . import __version__
 
 FORMAT = 1
 HEADER = "header"
-KINDS = {"clutter": ("clutter", "ClutterPosterior"), "glm": ("glm", "GLMPosterior")}
+KINDS = {
+    "clutter": ("clutter", "ClutterPosterior"),
+    "glm": ("glm", "GLMPosterior"),
+    "mean_field": ("mean_field", "MeanFieldPosterior"),
+    "unit_mixture": ("unit_mixture", "UnitMixturePosterior"),
+}
 
 
 @contextmanager

@@ -6,9 +6,9 @@ import sys
 import warnings
 
 from .. import __version__
-from . import clutter, glm
+from . import clutter, glm, unit_mixture
 
-MODELS = (clutter, glm)
+MODELS = (clutter, glm, unit_mixture)
 
 
 def parser():

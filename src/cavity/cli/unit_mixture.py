@@ -19,8 +19,8 @@ def add(models):
     command = models.add_parser(
         "unit-mixture",
         help="a mixture of Gaussians of one common variance in one dimension",
-        description="Fit a mixture of Gaussians of equal variance by mean field. Settings that are not given are learnt "
-        "by variational EM; without --components 1 to 10 are tried and the largest ELBO wins.",
+        description="Fit a mixture of Gaussians of equal variance by mean field. Settings that are not given are "
+        "learnt by variational EM; without --components 1 to 10 are tried and the largest ELBO wins.",
     )
     command.add_argument("data", help="a shipped data set (galaxies), a .csv or a .npy file of any size")
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")

@@ -17,8 +17,11 @@ _PUBLIC = {
     "UnitMixture": "unit_mixture",
     "UnitMixturePosterior": "unit_mixture",
     "divide": "products",
+    "kl": "divergence",
     "load": "persistence",
     "match_moments": "gaussian",
+    "monte_carlo_elbo": "_monte_carlo",
+    "monte_carlo_kl": "_monte_carlo",
     "multiply": "products",
 }
 

@@ -59,7 +59,7 @@ class MultivariateGaussian(Distribution):
     covariance: np.ndarray
     precision: np.ndarray
     _factor: np.ndarray  # lower Cholesky factor of the covariance
-    _given: str  # which of the matrices is exact
+    _given: str  # what is exact: mean and "covariance", mean and "precision", or "natural" parameters
 
     def __init__(self, mean, covariance=None, *, precision=None):
         """Validate, and factorise the matrix."""
@@ -120,7 +120,7 @@ class MultivariateGaussian(Distribution):
         with np.errstate(over="ignore", invalid="ignore"):
             mean = factor @ (factor.T @ tau)
         self = object.__new__(cls)
-        self._set(mean=mean, tau=tau, **matrices)
+        self._set(mean=mean, tau=tau, **matrices | {"_given": "natural"})
         return self
 
     @property

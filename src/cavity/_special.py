@@ -56,9 +56,10 @@ def excess(y, x, u=None):
 
 
 @quiet
-def quotient_difference(y1, x1, y2, x2):
-    """(y1/x1)/(y2/x2) - 1 from exact differences of like numbers."""
-    return (x2 - x1) / x1 * (y1 / y2) + (y1 - y2) / y2
+def quotient_difference(y1, x1, y2, x2, difference=None):
+    """(y1/x1)/(y2/x2) - 1 from differences of like numbers, exact for close ones; `difference` is x2 - x1."""
+    difference = x2 - x1 if difference is None else difference
+    return difference / x1 * (y1 / y2) + (y1 - y2) / y2
 
 
 @quiet
@@ -93,15 +94,15 @@ def shape_entropy(a):
 
 
 @quiet
-def binet_divergence(b, a):
-    """R(b) - R(a) - (b - a) R'(a) >= 0, the Bregman divergence of R."""
-    b, a = np.broadcast_arrays(np.asarray(b, dtype=np.float64), np.asarray(a, dtype=np.float64))
+def binet_divergence(b, a, difference=None):
+    """R(b) - R(a) - (b - a) R'(a) >= 0, the Bregman divergence of R; `difference` is b - a, where known better."""
+    b, a, difference = np.broadcast_arrays(b, a, np.subtract(b, a) if difference is None else difference)
     result = np.asarray(binet(b) - binet(a) - (b - a) * binet_slope(a))
     near = (b <= 2.0 * a) & (a <= 2.0 * b)
     large = near & (np.minimum(a, b) >= LARGE)
-    result[large] = _expanded(b[large], a[large], b[large] - a[large])
+    result[large] = _expanded(b[large], a[large], difference[large])
     small = near & ~large
-    result[small] = _shifted(b[small], a[small])
+    result[small] = _shifted(b[small], a[small], difference[small])
     return result
 
 
@@ -121,10 +122,10 @@ def _expanded(b, a, difference):
     return (difference / b) ** 2 / s * total
 
 
-def _shifted(b, a):
+def _shifted(b, a, difference):
     """The divergence below `LARGE`, moved there by lgamma(a) = lgamma(a + 1) - log a: all terms positive."""
-    difference, n = b - a, int(LARGE)
+    n = int(LARGE)
     total = sum(excess(b + k, a + k, difference / (a + k)) for k in range(n))
     B, A = b + n, a + n
     total += B * excess(A, B, -difference / B) + 0.5 * excess(B, A, difference / A) + _expanded(B, A, difference)
-    return total - b * excess(a, b) - 0.5 * excess(b, a)
+    return total - b * excess(a, b, -difference / b) - 0.5 * excess(b, a, difference / a)

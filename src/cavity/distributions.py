@@ -7,9 +7,10 @@ same order, so that ``natural @ statistics`` is the expectation of the exponent)
 
 import numpy as np
 
+from ._gamma import Gamma
 from ._multivariate import MultivariateGaussian
 from ._simplex import Categorical, Dirichlet
-from ._wishart import Gamma, NormalWishart, Wishart
+from ._wishart import NormalWishart, Wishart
 from .gaussian import Gaussian, SphericalGaussian
 
 __all__ = [

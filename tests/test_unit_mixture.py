@@ -1,5 +1,7 @@
 """UnitMixture against coordinate ascent by the book, exact evidence, and its own laws."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -101,13 +103,9 @@ def test_elbo_never_falls(seed, k, n, spread, learn, accelerate):
     y = spread * np.random.default_rng(seed).normal(size=n)
     elbos = []
     model = cavity.UnitMixture(k, prior_variance=2.0 * spread**2, learn=tuple(learn))
-    try:
+    # with as many means as points the noise is learnt to be nothing, which is an error
+    with contextlib.suppress(cavity.ConvergenceWarning, ArithmeticError if n <= k else cavity.ConvergenceWarning):
         model.fit(y, accelerate=accelerate, max_iter=60, callback=lambda _, elbo: elbos.append(elbo))
-    except ArithmeticError as error:
-        assert "noise_variance" in str(error)  # as many means as points: the noise is learnt to be nothing
-        assert n <= k
-    except cavity.ConvergenceWarning:
-        pass
     assert np.all(np.isfinite(elbos))
     rounding = 1e-13 * max(np.abs(elbos).max(), n)
     assert np.all(np.diff(elbos) >= -rounding)

@@ -17,6 +17,9 @@ HEADER = "header"
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "glm": ("glm", "GLMPosterior"),
+    "linear_regression": ("linear_regression", "LinearRegressionPosterior"),
+    "logistic_regression": ("logistic_regression", "LogisticRegressionPosterior"),
+    "univariate_gaussian": ("univariate_gaussian", "UnivariateGaussianPosterior"),
     "mean_field": ("mean_field", "MeanFieldPosterior"),
     "unit_mixture": ("unit_mixture", "UnitMixturePosterior"),
 }

@@ -67,7 +67,7 @@ class LogisticRegression:
     >>> X = [[1.0, 0.5], [1.0, 1.5], [1.0, -1.0], [1.0, -0.3], [1.0, 0.1]]
     >>> posterior = cavity.LogisticRegression().fit(X, [1, 1, 0, 0, 1])
     >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 4)
-    ([0.178, 0.838], -3.2121)
+    ([0.177, 0.975], -3.3177)
     """
 
     prior_variance: float | tuple | None = 1.0

@@ -1,0 +1,321 @@
+"""Instances of the mean-field engine against the book, exact evidence and their laws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import regression as ref
+from scipy import integrate, stats
+
+import cavity
+from cavity import data
+from cavity.distributions import Gamma, NormalWishart
+
+
+def problem(seed, n=40, d=4, noise=0.5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, X @ np.where(np.arange(d) % 2, 0.0, rng.normal(0, 2, d)) + rng.normal(0, noise, n)
+
+
+# ---- univariate Gaussian
+
+
+def test_univariate_gaussian_satisfies_the_equations_of_the_book():
+    x = np.random.default_rng(0).normal(3.0, 2.0, 25)
+    model = cavity.UnivariateGaussian(prior_mean=1.0, prior_count=0.5, prior_shape=2.0, prior_rate=3.0)
+    post = model.fit(x)
+    tau = post.precision.mean
+    assert post.mean.mean == pytest.approx((0.5 * 1.0 + x.sum()) / (0.5 + 25), rel=1e-13)  # (10.26)
+    assert post.mean.variance == pytest.approx(1 / ((0.5 + 25) * tau), rel=1e-8)  # (10.27)
+    assert post.precision.shape == pytest.approx(2.0 + 26 / 2)  # (10.29)
+    mu, v = post.mean.mean, post.mean.variance
+    squares = np.sum((x - mu) ** 2) + 25 * v + 0.5 * ((mu - 1.0) ** 2 + v)
+    assert post.precision.rate == pytest.approx(3.0 + 0.5 * squares, rel=1e-8)  # (10.30)
+
+
+def test_univariate_log_evidence_is_elbo_plus_kl():
+    x = np.array([0.5, 1.5, 1.0, 2.2])
+    post = cavity.UnivariateGaussian(prior_mean=0.3, prior_count=1.0, prior_shape=2.0, prior_rate=1.0).fit(x)
+    # the evidence by quadrature over mean and precision
+    prior = NormalWishart([0.3], 1.0, 4.0, [[2.0]])  # tau ~ Gamma(2, 1)
+
+    def joint(mu, tau):
+        likelihood = np.sum(stats.norm(mu, tau**-0.5).logpdf(x))
+        return likelihood + stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
+
+    evidence = integrate.dblquad(lambda mu, tau: np.exp(joint(mu, tau)), 1e-9, 20, -8, 10, epsabs=1e-12)[0]
+    assert post.log_evidence == pytest.approx(np.log(evidence), abs=1e-6)
+    assert prior.dim == 1
+
+    def excess(mu, tau):
+        log_q = post.mean.logpdf(mu) + post.precision.log_density(tau) - post.mean.log_scale
+        return np.exp(log_q) * (log_q - joint(mu, tau) + post.log_evidence)
+
+    kl = integrate.dblquad(excess, 1e-6, 12, -5, 7, epsabs=1e-9)[0]
+    assert kl > 0.01
+    assert post.elbo + kl == pytest.approx(post.log_evidence, abs=1e-6)
+
+
+def test_univariate_laws():
+    x = np.random.default_rng(1).normal(size=30)
+    model = cavity.UnivariateGaussian(prior_mean=0.2, prior_count=0.1, prior_shape=1.5, prior_rate=0.7)
+    post = model.fit(x)
+    assert post.converged
+    assert 0 <= post.contraction < 0.1
+    far = cavity.UnivariateGaussian(prior_mean=0.2 + 1e8, prior_count=0.1, prior_shape=1.5, prior_rate=0.7)
+    moved = far.fit(x + 1e8)
+    assert moved.precision.mean == pytest.approx(post.precision.mean, rel=1e-6)
+    assert moved.log_evidence == pytest.approx(post.log_evidence, abs=1e-5)
+    constant = cavity.UnivariateGaussian().fit([5.0, 5.0])
+    assert np.isfinite(constant.elbo)
+    assert constant.elbo <= constant.log_evidence
+    single = cavity.UnivariateGaussian().fit([2.0])
+    assert single.elbo <= single.log_evidence
+
+
+# ---- linear regression
+
+
+@pytest.mark.parametrize("ard", [False, True])
+def test_linear_fixed_point_and_elbo_are_those_of_the_book(ard):
+    X, y = problem(2)
+    model = cavity.LinearRegression(ard=ard, prior_shape=0.3, prior_rate=0.2, noise_shape=0.4, noise_rate=0.1)
+    post = model.fit(X, y, tol=1e-16)
+    assert post.converged
+    tau = post.noise_precision.mean
+    alpha = np.broadcast_to(post.alpha.mean, 4)
+    m, S = ref.linear_q_w(X, y, alpha, tau)
+    np.testing.assert_allclose(post.mean, m, atol=1e-11)
+    np.testing.assert_allclose(post.covariance, S, atol=1e-12)
+    second = m**2 + np.diag(S)
+    misfit = np.sum((y - X @ m) ** 2) + np.trace(X.T @ X @ S)
+    assert post.noise_precision.shape == pytest.approx(0.4 + 20)
+    assert post.noise_precision.rate == pytest.approx(0.1 + misfit / 2, rel=1e-7)
+    if ard:
+        np.testing.assert_allclose(post.alpha.shape, 0.3 + 0.5)
+        np.testing.assert_allclose(post.alpha.rate, 0.2 + second / 2, rtol=1e-7)
+        q_alpha = list(zip(post.alpha.shape, post.alpha.rate, strict=True))
+        noise = post.noise_precision.shape, post.noise_precision.rate
+        elbo = ref.linear_elbo(X, y, m, S, q_alpha, noise, (0.3, 0.2), (0.4, 0.1))
+        assert post.elbo == pytest.approx(elbo, rel=1e-12)
+    else:
+        assert post.alpha.shape == pytest.approx(0.3 + 2)
+        assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=1e-7)
+
+
+def test_linear_with_known_precisions_is_exact():
+    X, y = problem(3, n=12)
+    variance = np.array([1.0, 2.0, 0.5, 4.0])
+    post = cavity.LinearRegression(prior_variance=variance, noise_variance=0.3).fit(X, y)
+    marginal = stats.multivariate_normal(np.zeros(12), 0.3 * np.eye(12) + X @ np.diag(variance) @ X.T)
+    assert post.elbo == pytest.approx(marginal.logpdf(y), rel=1e-13)
+    m, S = ref.linear_q_w(X, y, 1 / variance, 1 / 0.3)
+    np.testing.assert_allclose(post.mean, m, rtol=1e-12)
+    np.testing.assert_allclose(post.variance, np.diag(S), rtol=1e-12)
+    mean, spread = post.predict(X[:3])
+    np.testing.assert_allclose(mean, X[:3] @ m, rtol=1e-12)
+    np.testing.assert_allclose(spread, 0.3 + np.diag(X[:3] @ S @ X[:3].T), rtol=1e-12)
+
+
+def test_linear_elbo_is_below_the_evidence():
+    """One column, both precisions unknown: log p(y) by quadrature over their logs."""
+    X, y = problem(4, n=6, d=1)
+    model = cavity.LinearRegression(prior_shape=2.0, prior_rate=1.0, noise_shape=2.0, noise_rate=1.0)
+    post = model.fit(X, y)
+    prior = stats.gamma(2.0, scale=1.0)
+
+    def integrand(s, t):
+        a, tau = np.exp(s), np.exp(t)
+        marginal = stats.multivariate_normal(np.zeros(6), np.eye(6) / tau + X @ X.T / a).pdf(y)
+        return marginal * prior.pdf(a) * prior.pdf(tau) * a * tau
+
+    evidence = np.log(integrate.dblquad(integrand, -7, 4, -8, 4, epsabs=1e-12, epsrel=1e-6)[0])
+    assert evidence - 0.5 < post.elbo < evidence
+
+
+def test_relevance_finds_the_columns_that_count():
+    X, y = problem(5, n=200, d=10)
+    post = cavity.LinearRegression(ard=True).fit(X, y)
+    assert np.all(post.relevance[::2] > 0.9)
+    assert np.all(post.relevance[1::2] < 0.9)
+    sklearn = pytest.importorskip("sklearn.linear_model")
+    other = sklearn.ARDRegression(fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(post.mean, other.coef_, atol=0.05)
+    shared = cavity.LinearRegression().fit(X, y)
+    ridge = sklearn.BayesianRidge(fit_intercept=False).fit(X, y)
+    np.testing.assert_allclose(shared.mean, ridge.coef_, atol=1e-3)
+    assert shared.noise_precision.mean == pytest.approx(ridge.alpha_, rel=0.02)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 30),
+    d=st.integers(1, 6),
+    ard=st.booleans(),
+    accelerate=st.sampled_from([False, "anderson", "squarem"]),
+)
+def test_linear_elbo_never_falls(seed, n, d, ard, accelerate):
+    X, y = problem(seed, n, d)
+    if seed % 3 == 0:
+        X[:, -1] = X[:, 0]  # collinear
+    post = cavity.LinearRegression(ard=ard, prior_shape=0.1, prior_rate=0.1, noise_shape=0.1, noise_rate=0.1).fit(
+        X, y, accelerate=accelerate, max_iter=100_000, tol=1e-9
+    )
+    elbo = post.trace["elbo"]
+    assert np.all(np.diff(elbo) >= -1e-12 * np.abs(elbo).max())
+    assert np.all(np.isfinite(post.mean))
+
+
+def test_linear_columns_of_any_scale():
+    X, y = problem(6, n=100)
+    scale = np.array([1e-9, 1.0, 1e9, 1e3])
+    one = cavity.LinearRegression(prior_variance=4.0).fit(X, y)
+    other = cavity.LinearRegression(prior_variance=4.0 / scale**2).fit(X * scale, y)
+    np.testing.assert_allclose(other.mean * scale, one.mean, rtol=1e-9)
+    np.testing.assert_allclose(other.variance * scale**2, one.variance, rtol=1e-9)
+    assert other.elbo == pytest.approx(one.elbo, rel=1e-12)
+    base = dict(ard=True, prior_shape=0.1, noise_shape=0.1)
+    one = cavity.LinearRegression(**base, prior_rate=0.1, noise_rate=0.1).fit(X, y, tol=1e-14)
+    other = cavity.LinearRegression(**base, prior_rate=0.1e-12, noise_rate=0.1).fit(X * 1e6, y, tol=1e-14)
+    np.testing.assert_allclose(other.mean * 1e6, one.mean, atol=1e-6)
+
+
+# ---- logistic regression
+
+
+def labels(seed, n=30, d=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.where(rng.random(n) < 1 / (1 + np.exp(-X @ rng.normal(0, 2, d))), 1.0, -1.0)
+
+
+def test_logistic_sweeps_are_those_of_polya_gamma_variables():
+    X, y = labels(7)
+    variance = np.array([1.0, 4.0, 0.5])
+    m, S = np.zeros(3), np.diag(variance)
+    for sweep in range(1, 8):
+        with pytest.warns(cavity.ConvergenceWarning):
+            post = cavity.LogisticRegression(prior_variance=variance).fit(X, y, accelerate=False, max_iter=sweep, tol=0)
+        np.testing.assert_allclose(post.mean, m, atol=1e-13)
+        np.testing.assert_allclose(post.covariance, S, atol=1e-13)
+        assert post.elbo == pytest.approx(ref.polya_gamma_elbo(X, y, m, S, 1 / variance), rel=1e-12)
+        m, S = ref.polya_gamma_sweep(X, y, m, S, 1 / variance)
+
+
+def test_logistic_elbo_is_below_the_evidence():
+    X, y = labels(8, n=8, d=2)
+    post = cavity.LogisticRegression(prior_variance=2.0).fit(X, y)
+
+    def joint(b, a):
+        return np.exp(-np.sum(np.logaddexp(0, -y * (X @ [a, b]))) - (a * a + b * b) / 4) / (4 * np.pi)
+
+    evidence = np.log(integrate.dblquad(joint, -9, 9, -9, 9, epsabs=1e-10)[0])
+    assert evidence - 0.3 < post.elbo < evidence
+    by_ep = cavity.GLM(cavity.likelihoods.Logit(), prior_variance=2.0).fit(X, y)
+    assert post.elbo < by_ep.log_evidence
+    np.testing.assert_allclose(post.mean, by_ep.mean, atol=0.15)
+    probability = post.predict_proba(X)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    x = X[0]
+    spread = np.sqrt(x @ post.covariance @ x)
+    inside = integrate.quad(lambda f: stats.norm(x @ post.mean, spread).pdf(f) / (1 + np.exp(-f)), -30, 30)[0]
+    assert probability[0, 1] == pytest.approx(inside, abs=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 30),
+    ard=st.booleans(),
+    accelerate=st.sampled_from([False, "anderson", "squarem"]),
+)
+def test_logistic_elbo_never_falls(seed, n, ard, accelerate):
+    X, y = labels(seed, n, 2)
+    model = cavity.LogisticRegression(prior_variance=None, ard=ard, prior_shape=0.5, prior_rate=0.5)
+    post = model.fit(X, y, accelerate=accelerate, max_iter=20_000, tol=1e-9)
+    elbo = post.trace["elbo"]
+    assert np.all(np.diff(elbo) >= -1e-12 * np.abs(elbo).max())
+    np.testing.assert_allclose(model.fit(X, -y, tol=1e-12).mean, -model.fit(X, y, tol=1e-12).mean, atol=1e-4)
+
+
+def test_logistic_on_real_data():
+    columns, _ = data.table("pima")
+    names = [name for name in columns if columns[name].dtype.kind == "f"]
+    X = np.column_stack([columns[name] for name in names])
+    X = np.column_stack([np.ones(len(X)), (X - X.mean(axis=0)) / X.std(axis=0)])
+    y = columns["type"] == "Yes"
+    post = cavity.LogisticRegression(prior_variance=4.0).fit(X, y)
+    by_ep = cavity.GLM(cavity.likelihoods.Logit(), prior_variance=4.0).fit(X, y)
+    assert by_ep.log_evidence - 3 < post.elbo < by_ep.log_evidence
+    np.testing.assert_allclose(post.mean, by_ep.mean, atol=0.03)
+    learnt = cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, y)
+    assert learnt.relevance[names.index("glu") + 1] > 0.9
+
+
+def test_separable_labels_and_a_column_of_zeros():
+    X = np.column_stack([np.arange(-5.0, 6.0) + 0.5, np.zeros(11)])
+    post = cavity.LogisticRegression(prior_variance=1e4).fit(X, X[:, 0] > 0, tol=1e-8)
+    assert post.converged
+    assert post.mean[1] == 0
+    assert post.variance[1] == pytest.approx(1e4)
+
+
+# ---- all
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda: cavity.UnivariateGaussian().fit([1.0, 2.0, 4.0]),
+        lambda: cavity.LinearRegression(ard=True).fit(*problem(9)),
+        lambda: cavity.LinearRegression(prior_variance=[1, 2, 3, 4], noise_variance=2).fit(*problem(9)),
+        lambda: cavity.LogisticRegression(prior_variance=None).fit(*labels(10)),
+    ],
+)
+def test_save_keeps_every_bit(fit, tmp_path):
+    post = fit()
+    post.save(tmp_path / "post.npz")
+    back = cavity.load(tmp_path / "post.npz")
+    assert repr(back) == repr(post)
+    assert back.elbo == post.elbo
+    assert back.model == post.model
+    if hasattr(post, "relevance"):
+        np.testing.assert_array_equal(back.relevance, post.relevance)
+        np.testing.assert_array_equal(back.sample(3, 0), post.sample(3, 0))
+
+
+def test_samples_have_the_moments():
+    post = cavity.LinearRegression().fit(*problem(11))
+    sample = post.sample(50_000, 1)
+    np.testing.assert_allclose(sample.mean(axis=0), post.mean, atol=5 * np.sqrt(post.variance.max() / 50_000))
+    np.testing.assert_allclose(np.cov(sample.T), post.covariance, atol=0.05 * post.variance.max())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cavity.UnivariateGaussian(prior_rate=0), "prior_rate must be in"),
+        (lambda: cavity.UnivariateGaussian().fit([np.inf]), r"x must be finite"),
+        (lambda: cavity.LinearRegression(prior_variance=-1.0), "prior_variance"),
+        (lambda: cavity.LinearRegression(prior_variance=1.0, ard=True), "leave prior_variance None"),
+        (lambda: cavity.LinearRegression(noise_variance=0), "noise_variance must be in"),
+        (lambda: cavity.LinearRegression(ard="yes"), "ard must be True or False"),
+        (lambda: cavity.LinearRegression().fit([[1.0]], [1.0, 2.0]), "y must have one entry per row of X"),
+        (lambda: cavity.LinearRegression().fit([[np.nan]], [1.0]), r"X must be finite, got X\[0, 0\] = nan"),
+        (lambda: cavity.LinearRegression(prior_variance=[1.0, 2.0]).fit([[1.0]], [1.0]), "prior_variance must be"),
+        (lambda: cavity.LogisticRegression().fit([[1.0]], [3.0]), "y"),
+        (lambda: cavity.LogisticRegression().fit([[1.0]], [1.0]).predict_proba([[1.0, 2.0]]), "X must have 1 columns"),
+    ],
+)
+def test_bad_input_is_named(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+def test_gamma_prior_of_one_alpha_is_shared():
+    X, y = problem(12)
+    post = cavity.LinearRegression().fit(X, y)
+    assert isinstance(post.alpha, Gamma)
+    assert np.ndim(post.alpha.shape) == 0

@@ -56,8 +56,19 @@ def test_newcomb_data_are_stiglers():
     assert np.median(values) == 27
     assert sorted(values)[:3] == [-44, -2, 16]
     assert about["reference"] == 33.02
-    with pytest.raises(ValueError, match="no data set 'michelson'; there is newcomb"):
+    with pytest.raises(ValueError, match="no data set 'michelson'; there is galaxies, newcomb"):
         data.load("michelson")
+
+
+def test_galaxy_velocities_are_roeders():
+    values, about = data.load("galaxies")
+    assert values.shape == (82,)
+    assert np.round(1000 * values).sum() == 1707910  # galaxies of MASS, in km/s
+    assert (values.min(), values.max()) == (9.172, 34.279)
+    assert np.all(np.diff(values) > 0)
+    assert values[77] == 26.690  # the 78th, as it stands in MASS; the survey has 26.960, and the file says so
+    assert "26.960" in about["source"]
+    assert (about["unit"], about["column"]) == ("1000 km/s", "velocity")
 
 
 def test_output_and_plot(run, tmp_path):
@@ -124,7 +135,7 @@ def test_degenerate_data(run, tmp_path, values):
 
 
 BAD_TABLES = {
-    "missing": (None, "no such file, and no such data set (there is newcomb, pima)"),
+    "missing": (None, "no such file, and no such data set (there is galaxies, newcomb, pima)"),
     "empty": ("", "the file holds no rows"),
     "header only": ("a\n", "the file holds a header and no rows"),
     "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),

@@ -3,39 +3,74 @@
 Results come back in the order of the tasks, whoever finished first, so callers can merge them in a fixed order.
 """
 
+import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import cache
 from itertools import pairwise
 from threading import RLock
 
+AHEAD = 3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
+
+_inside = ContextVar("cavity_inside_a_task", default=False)
+
+
+def _task(function, arguments):
+    """Call the function on a thread of a pool, knowing that it is one."""
+    _inside.set(True)
+    return function(*arguments)
+
 
 class Threads:
-    """A context in which `run` calls functions on up to n_threads threads."""
+    """A context in which `run` and `imap` call functions on up to n_threads threads.
+
+    With one thread everything runs inline, and so does whatever a task itself would run on threads: a task that waited
+    for others of its own pool could wait for ever. Tasks see the context variables of the caller, numpy's error state
+    among them. When the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and
+    those that have are waited for: none still writes after the call.
+    """
 
     def __init__(self, n_threads):
         self.count = n_threads
+        self._process = os.getpid()
         self._pool = ThreadPoolExecutor(max_workers=n_threads) if n_threads > 1 else None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        if self._pool is not None:
+        if self._pool is not None and self._process == os.getpid():
             self._pool.shutdown(cancel_futures=True)
 
     def run(self, function, arguments):
         """Return [function(*a) for a in arguments]; the first error in that order is raised."""
         arguments = list(arguments)
-        if self._pool is None or len(arguments) < 2:
+        if len(arguments) < 2:
             return [function(*each) for each in arguments]
-        futures = [self._pool.submit(function, *each) for each in arguments]
+        return list(self.imap(function, arguments, ahead=math.inf))
+
+    def imap(self, function, arguments, *, ahead=AHEAD):
+        """Yield function(*a) for a in arguments, in that order; the first error in that order is raised.
+
+        At most `ahead` tasks per thread are under way or wait to be fetched, so memory does not grow with their number.
+        """
+        if self._pool is None or self._process != os.getpid() or _inside.get():  # a forked child has no threads
+            yield from (function(*each) for each in arguments)
+            return
+        pending = deque()
         try:
-            return [future.result() for future in futures]
+            for each in arguments:
+                pending.append(self._pool.submit(copy_context().run, _task, function, each))
+                if len(pending) >= ahead * self.count:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in futures:
-                future.cancel()
+            if self._process == os.getpid():
+                wait([future for future in pending if not future.cancel()])
 
 
 def spans(size, n_parts, multiple=1):
@@ -66,12 +101,22 @@ if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that o
     os.register_at_fork(after_in_child=_new_lock)
 
 
+_limited = ContextVar("cavity_single_blas", default=False)
+
+
 @contextmanager
 def single_blas():
     """Run BLAS on one thread: several give other bits, and they fight with ours.
 
     Callers on other Python threads wait for their turn. Overlapping limits would be lifted too early, and the last one
-    to go would leave the process with one BLAS thread for good.
+    to go would leave the process with one BLAS thread for good. Tasks of a caller who has his turn need not wait.
     """
-    with _turn, _controller().limit(limits=1, user_api="blas"):
+    if _limited.get():
         yield
+        return
+    with _turn, _controller().limit(limits=1, user_api="blas"):
+        token = _limited.set(True)
+        try:
+            yield
+        finally:
+            _limited.reset(token)

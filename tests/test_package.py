@@ -56,6 +56,7 @@ LAYERS = [  # each may import from those below it only
     {"_algebra", "_special", "products"},
     {"_family"},
     {"_blocks", "_executors", "_loop", "_rows"},
+    {"_npy"},
     {"_arrays", "_weights", "persistence"},
     {"errors"},
     {"_core"},

@@ -15,9 +15,14 @@ CHECK_ROWS = 1 << 16  # rows per finiteness check, so that no mask of the size o
 def check_real(value, name):
     """Return `value` as an ndarray in its own dtype, which has to be one of real numbers."""
     array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    check_dtype(array.dtype, name)
     return array
+
+
+def check_dtype(dtype, name):
+    """Raise TypeError unless the dtype is one of real numbers."""
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}")
 
 
 def check_ndim(array, name, ndim):
@@ -52,14 +57,20 @@ def positive_array(value, name):
 def check_finite(array, name):
     """Raise ValueError naming the first entry of `array` that is nan or infinite."""
     rows = array.reshape(1) if array.ndim == 0 else array
+    index = first_nonfinite(rows)
+    if index is not None:
+        place = f"[{', '.join(map(str, index))}]" if array.ndim else ""
+        raise ValueError(f"{name} must be finite, got {name}{place} = {rows[index]}")
+
+
+def first_nonfinite(rows):
+    """Return the index of the first entry of rows (N, ...) that is nan or infinite, as a tuple, or None."""
     for start in range(0, len(rows), CHECK_ROWS):
         bad = ~np.isfinite(rows[start : start + CHECK_ROWS])
         if bad.any():
-            index = np.argwhere(bad)[0]
-            value = rows[start : start + CHECK_ROWS][tuple(index)]
-            index[0] += start
-            place = f"[{', '.join(map(str, index))}]" if array.ndim else ""
-            raise ValueError(f"{name} must be finite, got {name}{place} = {value}")
+            row, *rest = map(int, np.argwhere(bad)[0])
+            return (start + row, *rest)
+    return None
 
 
 def data_array(value, name, ndim):
@@ -67,14 +78,31 @@ def data_array(value, name, ndim):
 
     float64 data are not copied, float32 and integers are converted block by block where they are used.
     """
+    array = unread_array(value, name, ndim)
+    check_finite(array, name)
+    return array
+
+
+def unread_array(value, name, ndim):
+    """Return data as `data_array` does, without having looked at the numbers."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array; drop the masked points first, for example x.compressed()")
     array = check_real(value, name)
     check_ndim(array, name, ndim)
-    if array.size == 0:
-        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    check_finite(array, name)
+    check_not_empty(array.shape, name)
     return array
+
+
+def check_not_empty(shape, name):
+    """Raise ValueError for the shape of an empty array."""
+    if 0 in shape:
+        raise ValueError(f"{name} must not be empty, got shape {shape}")
+
+
+def copy_real(array, out):
+    """Write an array of real numbers of any dtype into a float64 one; what float64 cannot hold becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.copyto(out, array, casting="same_kind")
 
 
 def number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import _core
-from ._blocks import rows, starts
+from ._blocks import merge, rows, starts
 from ._executors import Threads, spans
 from ._loop import CONVERGED, STUCK, iterate
 from ._spherical import minimise_free_energy, moment_change
@@ -266,11 +266,9 @@ class Sweeper:
 
         results = self.threads.run(task, starts(len(state.site_rho)))
         skipped = sum(result[0] for result in results)
-        tau, rho = units.prior_tau.copy(), units.prior_rho
-        for sums in np.concatenate([result[1] for result in results]):  # in the order of the chunks
-            tau, rho = tau + sums[:d], rho + sums[d]
-        state.tau, state.rho = tau, rho
-        if rho * units.noise <= 1.0:  # no site is more precise than 1/s, so only now can a cavity be improper
+        sums = merge(np.concatenate([result[1] for result in results]))
+        state.tau, state.rho = units.prior_tau + sums[:d], units.prior_rho + sums[d]
+        if state.rho * units.noise <= 1.0:  # no site is more precise than 1/s, so only now can a cavity be improper
             skipped += self.settle()
         return skipped
 
@@ -381,7 +379,7 @@ def evaluate(data, units, state, threads, *, fitted=True, values_only=False):
 def finish(data, units, state, threads):
     """Set the site values and the log evidence of an EP fit."""
     _, _, state.site_value, sums = evaluate(data, units, state, threads, values_only=True)
-    state.log_evidence = float(combine_evidence(units, state.tau, np.float64(state.rho), _in_order(sums)))
+    state.log_evidence = float(combine_evidence(units, state.tau, np.float64(state.rho), merge(sums)))
 
 
 def densities(data, units, state, fitted):
@@ -393,14 +391,6 @@ def densities(data, units, state, fitted):
             evaluate(data[b], units.problem(b), problem(state, b), threads, fitted=fitted)[:2] for b in range(len(data))
         ]
     return tuple(np.stack(part) for part in zip(*each, strict=True))
-
-
-def _in_order(parts):
-    """Sum plainly from first to last; the built-in sum compensates from Python 3.12 on, which changes bits."""
-    total = 0.0
-    for part in parts:
-        total += part
-    return total
 
 
 def combine_evidence(units, tau, rho, sums):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ._blocks import rows
+from ._blocks import merge, rows, starts
 from ._executors import spans
 from ._weights import Covariance
 
@@ -112,7 +112,7 @@ class Dense:
 
     def blocks(self, start, stop):
         """The slices of rows of one group, in order."""
-        return [slice(low, min(low + self.block, stop)) for low in range(start, stop, self.block)]
+        return [slice(start + low, start + high) for low, high in starts(stop - start, self.block)]
 
     def values(self, belief, part):
         """The rows of a block and the means and variances of their f: (F, mean, variance)."""
@@ -142,8 +142,8 @@ class Dense:
         return h, g
 
     def each_group(self, function):
-        """Return [function(start, stop)] for the groups of rows, in order; threads take groups."""
-        return self.threads.run(function, spans(self.n_rows, GROUPS, self.block))
+        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
+        return self.threads.imap(function, spans(self.n_rows, GROUPS, self.block))
 
     def reduce(self, task):
         """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
@@ -155,10 +155,7 @@ class Dense:
                 total += extra
             return h, g, total
 
-        pieces = self.each_group(group)
-        h, g, total = pieces[0]
-        for other in pieces[1:]:
-            h, g, total = h + other[0], g + other[1], total + other[2]
+        h, g, total = merge(self.each_group(group))
         return np.triu(h) + np.triu(h, 1).T, g, total
 
     def gather(self, tau, rho):

@@ -10,6 +10,7 @@ References
 
 import numpy as np
 
+from ._blocks import merge
 from ._ep import PATIENCE, SMALLEST_STEP, Fit, cavities, change_between, site_values, towards
 from ._loop import iterate
 
@@ -88,4 +89,4 @@ class Stochastic:
                 total += float(np.sum(value / self.sites.part(self.sites.fraction, part)))
             return total
 
-        return float(np.sum(self.geometry.each_group(group))) - self.belief.prior_gap()
+        return float(merge(self.geometry.each_group(group))) - self.belief.prior_gap()

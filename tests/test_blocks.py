@@ -174,6 +174,17 @@ def test_arrays_are_not_copied_and_files_use_one_buffer(tmp_path):
         assert all(np.shares_memory(source.read(index), first) for index in range(source.block_count))
 
 
+@pytest.mark.parametrize("kind", ["array", "file by columns", "files"])
+@pytest.mark.parametrize("size", [1, 6, 15, 64, 999, 1000, 5000])
+def test_samples_are_rows_at_equal_distances(tmp_path, kind, size):
+    X = draw((1000, 2))
+    sample = open_source(KINDS[kind](tmp_path, X), "X", ndim=(2,), block_rows=BLOCK).sample(size)
+    assert len(sample) <= size
+    assert len(sample) > size // 2 or len(sample) == 1000
+    np.testing.assert_array_equal(sample, X[:: math.ceil(1000 / size)])
+    assert not np.shares_memory(sample, X)
+
+
 def test_blocks_of_wide_rows_are_bounded():
     widths = [1, 2, 7, 8, 9, 100, 1000, 100_000]
     sizes = [_blocks.rows_per_block(width) for width in widths]

@@ -19,6 +19,7 @@ from ._npy import open_npy
 ROWS = 1 << 17  # rows per kernel call: 16 chunks of partial sums
 NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than MIN_ROWS rows
 MIN_ROWS = 1 << 10
+SAMPLE = 1 << 14  # rows of a sample to choose starting points from
 FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
 HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
@@ -289,6 +290,17 @@ class Source:
             mean = total / self.n_rows + np.ldexp(huge / self.n_rows, SHRINK)
         mean = np.clip(mean, low, high)  # where a mean is, but for rounding
         return (low, high, mean) if len(self.shape) > 1 else (float(low[0]), float(high[0]), float(mean[0]))
+
+    def sample(self, size=SAMPLE):
+        """Return at most `size` rows at equal distances, the first among them, as an array of its own."""
+        step = -(-self.n_rows // size)
+        parts = []
+        for index in range(self.block_count):
+            start, stop = self.span(index)
+            first = -start % step
+            if first < stop - start:
+                parts.append(self.read(index)[first::step].copy())
+        return np.concatenate(parts)
 
     def _raise_nonfinite(self, index):
         block, start = self.read(index), self.span(index)[0]

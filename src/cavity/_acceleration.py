@@ -92,6 +92,11 @@ class History:
         self._in_a_row = 0
         return x + 2 * length * r + length**2 * v
 
+    def stretched(self, factor):
+        """Return the point so many times as far from the last one as its image is."""
+        x, _, gx, _ = self._pairs[-1]
+        return x + factor * (gx - x)
+
     def _differences(self):
         return (np.diff(np.array(each), axis=0) for each in zip(*self._pairs, strict=True))
 

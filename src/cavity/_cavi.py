@@ -27,6 +27,7 @@ from .errors import NumericalWarning
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
+SHORTEST_REACH = 2.0  # sweeps' lengths of the first step away from a saddle
 ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
@@ -102,8 +103,7 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4)
             break
         if climb.n_iter >= max_iter:
             break
-        natural = getattr(climb.history, accelerate)() if accelerate and climb.n_iter > 1 else None
-        proposal = None if natural is None else model.at(natural, climb.image)
+        proposal = climb.proposal(accelerate) if accelerate else None
         if proposal is not None and climb.visit(proposal, proposed=True):
             continue
         if climb.n_iter < max_iter:
@@ -136,6 +136,7 @@ class _Climb:
         self.history = History()
         self.n_iter = 0
         self._elbos, self._changes, self._rates = [], [], []
+        self._away, self._reach = False, SHORTEST_REACH
         self.elbo = -np.inf
         self.visit(state)
 
@@ -153,6 +154,15 @@ class _Climb:
         """Whether the sweep changed no more than rounding does."""
         return self._changes[-1] <= self.history.noise()
 
+    def proposal(self, accelerate):
+        """Return the state that the history suggests, or None.
+
+        Where errors grow, the fixed point that Anderson and SQUAREM look for is a saddle of the ELBO: once it has been
+        refused there, proposals go on in the direction of the sweep, twice as far each time, until this is refused.
+        """
+        natural = self.history.stretched(self._reach) if self._away else getattr(self.history, accelerate)()
+        return None if natural is None else self._model.at(natural, self.image)
+
     def visit(self, state, proposed=False):
         """Sweep from a state and go there; a proposal below the current ELBO is not gone to. Returns whether it was."""
         image, elbo = self._model.sweep(state)
@@ -166,6 +176,10 @@ class _Climb:
             self.history.add(point, self._model.coordinates(image), in_a_row=not proposed)
         else:
             self.history.restart()
+        if self._away and accepted:
+            self._reach *= 2.0
+        elif not accepted:
+            self._away, self._reach = not self._away and self.contraction >= 1.0, SHORTEST_REACH
         self._elbos.append(self.elbo)
         self._changes.append(self.history.change())
         self._rates.append(self.history.contraction() if accepted else np.nan)

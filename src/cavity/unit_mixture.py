@@ -20,7 +20,6 @@ from ._loop import warn_unconverged
 from ._unit_sweep import LEARNABLE, State, Sweeps
 from .results import VariationalPosterior, table
 
-SAMPLE = 1 << 14  # rows looked at for initial means
 LARGEST = 1e150  # squares of data beyond it overflow
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
 
@@ -182,7 +181,7 @@ class UnitMixture:
         source = _blocks.open_source(y, "y")
         with Threads(n_threads) as threads:
             center = _check_data(source, threads)
-            sample = _sample(source)
+            sample = source.sample()
             best = None
             for means in self._starts(given, sample, n_init, generator):
                 sweeps = Sweeps(source.n_rows, self.learn, source, threads, center)
@@ -268,7 +267,7 @@ class UnitMixture:
         n = source.n_rows
         with Threads(n_threads) as threads:
             center = _check_data(source, threads)
-            means = _spread(_sample(source), self.n_components, self.noise_variance) if given is None else given
+            means = _spread(source.sample(), self.n_components, self.noise_variance) if given is None else given
             sweeps = Sweeps(source.n_rows, self.learn, source, threads, center)
             batches = (batch for _ in range(epochs) for batch in _minibatches(source, size))
             state, steps = _cavi.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
@@ -287,7 +286,7 @@ class UnitMixture:
         first = next(batches, None)
         if first is None:
             raise ValueError("y is an iterator that yields nothing")
-        means = _spread(np.sort(first), self.n_components, self.noise_variance) if given is None else given
+        means = _spread(first, self.n_components, self.noise_variance) if given is None else given
         sweeps = Sweeps(n, self.learn)
         state, steps = _cavi.fit_stochastic(
             sweeps, self._start(means, n), chain([first], batches), **schedule, callback=callback
@@ -303,7 +302,7 @@ class UnitMixture:
         yield _spread(sample, k, self.noise_variance) if given is None else given
         for _ in range(n_init - 1):
             drawn = generator.choice(sample, size=k, replace=len(sample) < k)
-            yield _spread(np.sort(drawn), k, self.noise_variance)
+            yield _spread(drawn, k, self.noise_variance)
 
     def _start(self, means, n):
         """Return the first state: every component with its share of the data."""
@@ -350,20 +349,8 @@ def _check_data(source, threads):
     return mean
 
 
-def _sample(source):
-    """Return up to SAMPLE rows at equal distances, sorted."""
-    step = -(-source.n_rows // SAMPLE)
-    wanted, parts, start = 0, [], 0
-    for i in range(source.block_count):
-        block = source.read(i)
-        parts.append(block[wanted - start :: step].copy())
-        start += len(block)
-        wanted += len(parts[-1]) * step
-    return np.sort(np.concatenate(parts))
-
-
 def _spread(points, k, noise_variance):
-    """Return the k means at the (j - 1/2)/k quantiles of sorted points, equal ones set apart a little.
+    """Return the k means at the (j - 1/2)/k quantiles of points, equal ones set apart a little.
 
     Components with equal means would stay equal for ever.
     """

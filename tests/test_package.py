@@ -54,7 +54,7 @@ LAYERS = [  # each may import from those below it only
         "results",
     },
     {"_algebra", "_special", "products"},
-    {"_family"},
+    {"_family", "_triangular"},
     {"_blocks", "_executors", "_loop", "_rows"},
     {"_npy"},
     {"_arrays", "_weights", "persistence"},

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from . import _arrays
 from ._family import LOG_2PI, Distribution
+from ._triangular import inverse_lower, solve_lower
 from .errors import within_range
 
 
@@ -164,7 +164,7 @@ class MultivariateGaussian(Distribution):
     def _log_density(self, x):
         deviation = (x - self.mean).reshape(-1, self.dim)
         with np.errstate(over="ignore"):
-            scaled = solve_triangular(self._factor, deviation.T, lower=True, check_finite=False)
+            scaled = solve_lower(self._factor, deviation.T)
             quadratic = np.sum(scaled * scaled, axis=0).reshape(x.shape[:-1])
         return -0.5 * (self.dim * LOG_2PI + quadratic) - np.sum(np.log(np.diag(self._factor)))
 
@@ -176,7 +176,7 @@ def _from_covariance(covariance, size):
     covariance = _arrays.symmetric(covariance, "covariance", size)
     factor = _arrays.cholesky(covariance, "covariance")
     with np.errstate(over="ignore", invalid="ignore"):
-        inverse = inverse_factor(factor)
+        inverse = inverse_lower(factor)
         precision = inverse.T @ inverse
     return dict(covariance=covariance, precision=precision, _factor=factor, _given="covariance")
 
@@ -186,11 +186,6 @@ def _from_precision(precision, size):
     precision = _arrays.symmetric(precision, "precision", size)
     upper = _arrays.cholesky(precision[::-1, ::-1], "precision")[::-1, ::-1]
     with np.errstate(over="ignore", invalid="ignore"):
-        factor = inverse_factor(upper.T)
+        factor = inverse_lower(upper.T)
         covariance = factor @ factor.T
     return dict(covariance=covariance, precision=precision, _factor=factor, _given="precision")
-
-
-def inverse_factor(lower):
-    """The inverse of a lower triangular matrix."""
-    return solve_triangular(lower, np.eye(len(lower)), lower=True, check_finite=False)

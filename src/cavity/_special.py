@@ -99,10 +99,10 @@ def binet_divergence(b, a, difference=None):
     b, a, difference = np.broadcast_arrays(b, a, np.subtract(b, a) if difference is None else difference)
     result = np.asarray(binet(b) - binet(a) - (b - a) * binet_slope(a))
     near = (b <= 2.0 * a) & (a <= 2.0 * b)
-    large = near & (np.minimum(a, b) >= LARGE)
-    result[large] = _expanded(b[large], a[large], difference[large])
-    small = near & ~large
-    result[small] = _shifted(b[small], a[small], difference[small])
+    large = np.minimum(a, b) >= LARGE
+    for rows, method in ((near & large, _expanded), (near & ~large, _shifted)):
+        if np.any(rows):
+            result[rows] = method(b[rows], a[rows], difference[rows])
     return result
 
 
@@ -124,8 +124,9 @@ def _expanded(b, a, difference):
 
 def _shifted(b, a, difference):
     """The divergence below `LARGE`, moved there by lgamma(a) = lgamma(a + 1) - log a: all terms positive."""
-    n = int(LARGE)
-    total = sum(excess(b + k, a + k, difference / (a + k)) for k in range(n))
-    B, A = b + n, a + n
+    steps = np.arange(LARGE)
+    low = a[..., None] + steps
+    total = np.sum(excess(b[..., None] + steps, low, difference[..., None] / low), axis=-1)
+    B, A = b + LARGE, a + LARGE
     total += B * excess(A, B, -difference / B) + 0.5 * excess(B, A, difference / A) + _expanded(B, A, difference)
     return total - b * excess(a, b, -difference / b) - 0.5 * excess(b, a, difference / a)

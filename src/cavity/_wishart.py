@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from scipy import special
-from scipy.linalg import solve_triangular
 
 from . import _arrays
 from ._family import LOG_2PI, Distribution
 from ._special import excess, quiet, shape_entropy, stirling
+from ._triangular import inverse_lower
 from .errors import within_range
 
 LOG_2, LOG_PI = float(np.log(2.0)), float(np.log(np.pi))
@@ -68,7 +68,7 @@ class Wishart(Distribution):
         nu = _arrays.number(self.degrees_of_freedom, "degrees_of_freedom", low=len(V) - 1)
         factor = _arrays.cholesky(V, "inverse_scale")
         with np.errstate(over="ignore", invalid="ignore"):
-            root = solve_triangular(factor, np.eye(len(V)), lower=True, check_finite=False).T
+            root = inverse_lower(factor).T
             within_range(nu * (root @ root.T), "Wishart: the means")
         object.__setattr__(self, "degrees_of_freedom", nu)
         for name, array in (("inverse_scale", V), ("_factor", factor), ("_root", root)):

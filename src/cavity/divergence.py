@@ -1,9 +1,9 @@
 """Kullback-Leibler divergences in closed form, written as sums of terms that are never negative."""
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from ._special import binet_divergence, excess, gap, log_ratio, quiet, quotient_difference
+from ._triangular import solve_lower, whiten
 from .distributions import (
     Categorical,
     Dirichlet,
@@ -123,17 +123,11 @@ def _multivariate(p, q):
     else:
         step = p.mean - q.mean
     if p._given == q._given == "covariance":
-        relative = _whitened(q._factor, p.covariance - q.covariance)
+        relative = whiten(q._factor, p.covariance - q.covariance)
     else:
         relative = p._factor.T @ (q.precision - p.precision) @ p._factor
-    scaled = solve_triangular(q._factor, step, lower=True, check_finite=False)
+    scaled = solve_lower(q._factor, step)
     return 0.5 * (_matrix_excess(relative, p._factor, q._factor) + scaled @ scaled)
-
-
-def _whitened(factor, matrix):
-    """The inverse of the lower triangular factor, times matrix, times the inverse's transpose."""
-    half = solve_triangular(factor, matrix, lower=True, check_finite=False)
-    return solve_triangular(factor, half.T, lower=True, check_finite=False)
 
 
 def _matrix_excess(relative, factor_b, factor_a):
@@ -145,7 +139,7 @@ def _matrix_excess(relative, factor_b, factor_a):
     if np.sqrt(np.sum(relative * relative)) <= CLOSE:
         u = np.linalg.eigvalsh(0.5 * (relative + relative.T))
         return np.sum(gap(u, np.log1p(u)))
-    M = solve_triangular(factor_a, factor_b, lower=True, check_finite=False)
+    M = solve_lower(factor_a, factor_b)
     a, b = np.diag(factor_a), np.diag(factor_b)
     diagonal = gap((b - a) / a * (b / a + 1.0), 2.0 * log_ratio(b, a))
     return np.sum(diagonal) + np.sum(np.tril(M, -1) ** 2)
@@ -167,7 +161,7 @@ def _wishart(p, q):
     """nu_q/2 excess(mean_p in units of mean_q), and what the degrees of freedom add at equal means."""
     _same(p.dim, q.dim, "dimensions")
     n_p, n_q = p.degrees_of_freedom, q.degrees_of_freedom
-    relative = _whitened(p._factor, q.inverse_scale - p.inverse_scale) * (n_p / n_q)
+    relative = whiten(p._factor, q.inverse_scale - p.inverse_scale) * (n_p / n_q)
     relative[np.diag_indices(p.dim)] += (n_p - n_q) / n_q
     means = _matrix_excess(relative, q._factor / np.sqrt(n_q), p._factor / np.sqrt(n_p))
     (a, steps), (b, _) = p._shapes(), q._shapes()

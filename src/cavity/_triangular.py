@@ -1,6 +1,6 @@
-"""Lower triangular matrices, through LAPACK itself: scipy.linalg costs small ones many times the work."""
+"""Lower triangular matrices, through BLAS itself: solvers of scipy.linalg start threads even for the smallest ones."""
 
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 
 def inverse_lower(factor):
@@ -10,7 +10,7 @@ def inverse_lower(factor):
 
 def solve_lower(factor, b):
     """The inverse of a lower triangular matrix with positive diagonal, times a vector or a matrix."""
-    return lapack.dtrtrs(factor, b.reshape(len(b), -1), lower=1)[0].reshape(b.shape)
+    return blas.dtrsm(1.0, factor, b.reshape(len(b), -1), lower=1).reshape(b.shape)
 
 
 def whiten(factor, matrix):

@@ -103,6 +103,21 @@ def test_matrix_families_keep_relative_digits(distance, seed):
         assert near(cavity.kl(NormalWishart(*p), NormalWishart(*q)), reference.normal_wishart(*p, *q), bound)
 
 
+@pytest.mark.parametrize("edge", [-0.4, 0.4, -0.25, 0.5, 1e-8, -1e-8])
+def test_seams_between_the_branches_of_scalar_terms(edge):
+    # KL of Gaussians of one mean is (r - 1 - log r)/2: here with r - 1 on both sides of the edge of the series
+    for r in 1.0 + edge * np.array([1 - 1e-12, 1.0, 1 + 1e-12]):
+        assert near(cavity.kl(Gaussian(0.0, 1.0), Gaussian(0.0, r)), reference.gaussian(0.0, 1.0, 0.0, r), 2e-15)
+
+
+@pytest.mark.parametrize("a", [0.5, 6.0, 11.999999, 12.0, 12.000001, 24.0])
+@pytest.mark.parametrize("ratio", [0.4999999, 0.5000001, 0.9, 1.0000001, 1.9999999, 2.0000001])
+def test_seams_between_the_branches_of_log_gamma(a, ratio):
+    # equal means: the part of the divergence that comes from the log-gamma function
+    b = a * ratio
+    assert near(cavity.kl(Gamma(a, a), Gamma(b, b)), reference.gamma(a, a, b, b), 5e-14)
+
+
 EXTREMES = [
     (Gaussian.from_moments(0.0, 1e-200), Gaussian.from_moments(0.0, 1e200), 0.5 * (400 * math.log(10) - 1)),
     (Gaussian.from_moments(1e100, 1.0), Gaussian.from_moments(1e100, 1.0), 0.0),

@@ -74,11 +74,18 @@ class MultivariateGaussian(Distribution):
             tau = matrices["precision"] @ mean
         self._set(mean=mean, tau=tau, **matrices)
 
+    @classmethod
+    def _of(cls, **parameters):
+        """Wrap parameters that are known to fit together."""
+        self = object.__new__(cls)
+        self._set(**parameters)
+        return self
+
     def _set(self, _given, **arrays):
         for name, array in arrays.items():
             within_range(array, "MultivariateGaussian: the parameters")
             object.__setattr__(self, name, _arrays.read_only(np.array(array)))
-        object.__setattr__(self, "_given", _given)
+        object.__setattr__(self, "_given", str(_given))
 
     @classmethod
     def from_moments(cls, mean, covariance):
@@ -119,9 +126,7 @@ class MultivariateGaussian(Distribution):
         factor = matrices["_factor"]
         with np.errstate(over="ignore", invalid="ignore"):
             mean = factor @ (factor.T @ tau)
-        self = object.__new__(cls)
-        self._set(mean=mean, tau=tau, **matrices | {"_given": "natural"})
-        return self
+        return cls._of(mean=mean, tau=tau, **matrices | {"_given": "natural"})
 
     @property
     def dim(self):

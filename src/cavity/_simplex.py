@@ -170,9 +170,16 @@ class Categorical(Distribution):
         with np.errstate(divide="ignore"):
             self._set(array, np.log(array))
 
-    def _set(self, probabilities, logits):
+    def _set(self, probabilities, _logits):
         object.__setattr__(self, "probabilities", _arrays.read_only(probabilities))
-        object.__setattr__(self, "_logits", _arrays.read_only(logits))
+        object.__setattr__(self, "_logits", _arrays.read_only(_logits))
+
+    @classmethod
+    def _of(cls, probabilities, _logits):
+        """Wrap parameters that are known to fit together."""
+        self = object.__new__(cls)
+        self._set(probabilities, _logits)
+        return self
 
     @classmethod
     def from_logits(cls, logits):
@@ -193,9 +200,7 @@ class Categorical(Distribution):
             raise ValueError(f"logits must have shape (..., K) with K >= 1, got {logits.shape}")
         logits = special.log_softmax(logits, axis=-1)
         probabilities = np.exp(logits)
-        self = object.__new__(cls)
-        self._set(probabilities / probabilities.sum(axis=-1, keepdims=True), logits)
-        return self
+        return cls._of(probabilities / probabilities.sum(axis=-1, keepdims=True), logits)
 
     @property
     def event_shape(self):

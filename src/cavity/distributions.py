@@ -25,23 +25,29 @@ __all__ = [
 ]
 
 ARGUMENTS = {  # what each is built from: attributes of the same names
-    Categorical: ("probabilities",),
     Dirichlet: ("concentration",),
     Gamma: ("shape", "rate"),
     Gaussian: ("tau", "rho", "log_scale"),
-    MultivariateGaussian: ("mean", "covariance"),
     NormalWishart: ("mean", "mean_precision", "degrees_of_freedom", "inverse_scale"),
     SphericalGaussian: ("tau", "rho", "log_scale"),
     Wishart: ("degrees_of_freedom", "inverse_scale"),
 }
 
 
+FIELDS = {  # of those that do not come back in every bit from what they are built from
+    Categorical: ("probabilities", "_logits"),
+    MultivariateGaussian: ("mean", "tau", "covariance", "precision", "_factor", "_given"),
+}
+
+
 def to_arrays(name, distribution):
     """Return what a distribution is built from as arrays called name.attribute."""
-    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in ARGUMENTS[type(distribution)]}
+    kind = type(distribution)
+    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in (ARGUMENTS | FIELDS)[kind]}
 
 
 def from_arrays(name, family, arrays):
     """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
-    kind = next(kind for kind in ARGUMENTS if kind.__name__ == family)
-    return kind(**{each: arrays[f"{name}.{each}"][()] for each in ARGUMENTS[kind]})
+    kind = next(kind for kind in ARGUMENTS | FIELDS if kind.__name__ == family)
+    values = {each: arrays[f"{name}.{each}"][()] for each in (ARGUMENTS | FIELDS)[kind]}
+    return kind(**values) if kind in ARGUMENTS else kind._of(**values)

@@ -18,6 +18,7 @@ MODULES = [
     "cavity.gaussian",
     "cavity.products",
     "cavity.clutter",
+    "cavity.factorized",
     "cavity.glm",
     "cavity.likelihoods",
     "cavity.data",
@@ -35,10 +36,10 @@ MODULES = [
 ]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot", "sklearn"},
-    {"clutter", "glm", "linear_regression", "logistic_regression", "mean_field", "unit_mixture", "univariate_gaussian"},
+    {"clutter", "factorized", "glm", "linear_regression", "logistic_regression", "mean_field", "unit_mixture", "univariate_gaussian"},
     {"_power", "_stochastic", "_diagonal", "_regression", "_unit_sweep"},
     {"_clutter_fit", "_ep", "_cavi", "data"},
-    {"_dense", "_sites"},
+    {"_dense", "_sites", "_target"},
     {"likelihoods"},
     {"_monte_carlo", "divergence"},
     {"distributions"},

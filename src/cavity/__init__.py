@@ -8,6 +8,8 @@ _PUBLIC = {
     "Clutter": "clutter",
     "ClutterPosterior": "clutter",
     "ConvergenceWarning": "errors",
+    "FactorizedGaussian": "factorized",
+    "FactorizedGaussianPosterior": "factorized",
     "GLM": "glm",
     "GLMPosterior": "glm",
     "Gaussian": "gaussian",

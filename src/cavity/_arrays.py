@@ -9,7 +9,9 @@ import numpy as np
 
 from .errors import NotPositiveDefiniteError
 
-CHECK_ROWS = 1 << 16  # rows per finiteness check, so that no mask of the size of the data is built
+CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
+TILE = 512  # rows and columns of a matrix looked at together with their mirror image
+ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
 
 
 def check_real(value, name):
@@ -65,8 +67,9 @@ def check_finite(array, name):
 
 def first_nonfinite(rows):
     """Return the index of the first entry of rows (N, ...) that is nan or infinite, as a tuple, or None."""
-    for start in range(0, len(rows), CHECK_ROWS):
-        bad = ~np.isfinite(rows[start : start + CHECK_ROWS])
+    step = max(1, CHECK_NUMBERS * len(rows) // max(rows.size, 1))
+    for start in range(0, len(rows), step):
+        bad = ~np.isfinite(rows[start : start + step])
         if bad.any():
             row, *rest = map(int, np.argwhere(bad)[0])
             return (start + row, *rest)
@@ -143,19 +146,33 @@ def vector(value, name, size):
     return np.ascontiguousarray(np.broadcast_to(array, (size,)))
 
 
-def symmetric(value, name, size=None):
-    """Return `value` as a finite symmetric float64 matrix (its symmetric part), of `size` rows if given."""
-    matrix = finite_array(value, name, ndim=(2,))
+def symmetric(value, name, size=None, *, copy=True):
+    """Return `value` as a finite symmetric float64 matrix in C order, of `size` rows if given.
+
+    One that is symmetric up to rounding is replaced by its symmetric part. With copy=False a float64 matrix in C or
+    Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
+    """
+    matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
-    if matrix.shape != wanted or matrix.size == 0:
+    if matrix.shape != wanted:
         rows = "n >= 1" if size is None else f"n = {size}"
         raise ValueError(f"{name} must have shape (n, n) with {rows}, got {matrix.shape}")
-    scale = np.sqrt(np.abs(np.diag(matrix)))
-    bad = np.abs(matrix - matrix.T) > 1e-10 * np.maximum(np.abs(matrix), np.outer(scale, scale))
-    if bad.any():
-        i, j = np.argwhere(bad)[0]
-        raise ValueError(f"{name} must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
-    return matrix + 0.5 * (matrix.T - matrix)
+    tiles = [slice(start, start + TILE) for start in range(0, len(matrix), TILE)]
+    pairs = [(a, b) for i, a in enumerate(tiles) for b in tiles[i:]]
+    if all(np.array_equal(matrix[a, b], matrix[b, a].T) for a, b in pairs):
+        ordered = matrix.T if matrix.flags.f_contiguous else matrix
+        return np.array(ordered, order="C") if copy else np.ascontiguousarray(ordered)
+    scale, mean = np.sqrt(np.abs(np.diag(matrix))), np.empty(matrix.shape)
+    for a, b in pairs:
+        upper, lower = matrix[a, b], matrix[b, a].T
+        with np.errstate(over="ignore"):
+            bad = np.abs(upper - lower) > ASYMMETRY * np.maximum(np.abs(upper), np.outer(scale[a], scale[b]))
+        if bad.any():
+            i, j = np.argwhere(bad)[0] + (a.start, b.start)
+            raise ValueError(f"{name} must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
+        mean[a, b] = 0.5 * upper + 0.5 * lower
+        mean[b, a] = mean[a, b].T
+    return mean
 
 
 def cholesky(matrix, name):
@@ -168,6 +185,29 @@ def cholesky(matrix, name):
             f"{name} must be positive definite; its Cholesky factorisation fails at pivot {info}"
         )
     return factor
+
+
+def partition(value, name, size):
+    """Return lists of indices as a tuple of index arrays that hold each of 0..size-1 once, none of them empty."""
+    try:
+        parts = [np.asarray(each) for each in value]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a sequence of lists of coordinates, got {value!r}") from None
+    owner = np.full(size, -1)
+    for k, part in enumerate(parts):
+        if part.ndim != 1 or part.size == 0 or part.dtype.kind not in "iu":
+            raise ValueError(f"{name}[{k}] must be a list of one or more coordinates, got {part.tolist()!r}")
+        for index in part.tolist():
+            if not 0 <= index < size:
+                raise ValueError(f"{name}[{k}] must hold coordinates in 0..{size - 1}, got {index}")
+            if owner[index] >= 0:
+                raise ValueError(
+                    f"{name} must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]"
+                )
+            owner[index] = k
+    if np.any(owner < 0):
+        raise ValueError(f"{name} must cover every coordinate: {np.argmin(owner >= 0)} is missing")
+    return tuple(part.astype(np.intp) for part in parts)
 
 
 def permutation(value, name, size):

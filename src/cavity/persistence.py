@@ -16,6 +16,7 @@ FORMAT = 1
 HEADER = "header"
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
+    "factorized": ("factorized", "FactorizedGaussianPosterior"),
     "glm": ("glm", "GLMPosterior"),
     "linear_regression": ("linear_regression", "LinearRegressionPosterior"),
     "logistic_regression": ("logistic_regression", "LogisticRegressionPosterior"),

@@ -54,7 +54,18 @@ class VariationalPosterior(Posterior):
 
     @staticmethod
     def outcome(fit):
-        """Return these fields of an engine's `Fit`, as keyword arguments."""
+        """Return these fields of an engine's `Fit`, as keyword arguments.
+
+        Parameters
+        ----------
+        fit : Fit
+            The fit.
+
+        Returns
+        -------
+        dict
+            By the names of the fields.
+        """
         return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
 
     def outcome_to_arrays(self):
@@ -66,7 +77,20 @@ class VariationalPosterior(Posterior):
 
     @staticmethod
     def outcome_from_arrays(arrays, settings):
-        """Return the keyword arguments that `outcome_to_arrays` took apart."""
+        """Return the keyword arguments that `outcome_to_arrays` took apart.
+
+        Parameters
+        ----------
+        arrays : dict of ndarray
+            The arrays, others among them.
+        settings : dict
+            The settings.
+
+        Returns
+        -------
+        dict
+            By the names of the fields.
+        """
         unknown = {"elbo": np.nan, "contraction": np.nan, "predicted_gap": np.inf}
         trace = {name.removeprefix("trace_"): value for name, value in arrays.items() if name.startswith("trace_")}
         names = [field.name for field in fields(VariationalPosterior) if field.name != "trace"]

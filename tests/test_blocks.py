@@ -1,5 +1,6 @@
 """Sources of blocks: the same bits from every kind of data, constant memory, the merge, summaries, refusals."""
 
+import io
 import itertools
 import math
 import os
@@ -270,9 +271,12 @@ def test_summary_of_large_columns():
         assert mean[j] * scale == pytest.approx(math.fsum(X[:, j] * scale) / 300_000, rel=1e-14)
 
 
-def test_summary_of_one_number():
+def test_summary_of_equal_numbers():
     with Threads(1) as threads:
         assert open_source([-2.5], "y").summary(threads) == (-2.5, -2.5, -2.5)
+        assert open_source([0.1, 0.1, 0.1], "y").summary(threads) == (0.1, 0.1, 0.1)  # a third of their sum is more
+        largest = np.finfo(float).max
+        assert open_source(np.full(1000, largest), "y").summary(threads) == (largest, largest, largest)
         assert all(type(value) is float for value in open_source([1, 2], "y").summary(threads))
 
 
@@ -452,6 +456,17 @@ def test_a_file_cut_between_the_check_and_the_read(tmp_path, monkeypatch):
     np.testing.assert_array_equal(source.read(0), draw()[:BLOCK])
     with pytest.raises(ValueError, match="data.npy ends too early: it was cut short while it was in use"):
         source.read(10)
+
+
+def test_reads_that_bring_less_than_was_asked_for(tmp_path, monkeypatch):
+    class Slow(io.FileIO):
+        def readinto(self, buffer):
+            return super().readinto(memoryview(buffer)[:100])
+
+    sources = [open_source(data, "y", block_rows=BLOCK) for data in save_parts(tmp_path, draw().astype("f4"))[2:4]]
+    monkeypatch.setattr("cavity._npy.open", lambda path, mode, buffering: Slow(path, mode), raising=False)
+    found = np.concatenate([source.read(i).copy() for source in sources for i in range(source.block_count)])
+    np.testing.assert_array_equal(found, draw().astype("f4")[CUTS[2] : CUTS[4]])
 
 
 def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):

@@ -36,7 +36,16 @@ MODULES = [
 ]
 LAYERS = [  # each may import from those below it only
     {"cli", "plot", "sklearn"},
-    {"clutter", "factorized", "glm", "linear_regression", "logistic_regression", "mean_field", "unit_mixture", "univariate_gaussian"},
+    {
+        "clutter",
+        "factorized",
+        "glm",
+        "linear_regression",
+        "logistic_regression",
+        "mean_field",
+        "unit_mixture",
+        "univariate_gaussian",
+    },
     {"_power", "_stochastic", "_diagonal", "_regression", "_unit_sweep"},
     {"_clutter_fit", "_ep", "_cavi", "data"},
     {"_dense", "_sites", "_target"},

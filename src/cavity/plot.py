@@ -6,7 +6,9 @@ from .errors import missing_extra
 from .persistence import whole_file
 
 try:
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     raise missing_extra("matplotlib", "plot") from error
 
@@ -85,6 +87,68 @@ def glm_figure(path, posterior, names, y, predicted, title, target, classes=(), 
     _save(figure, path)
 
 
+def unit_mixture_figure(path, posterior, sample, title, label):
+    """Draw the data with the components of a unit mixture, its responsibilities and the rise of the ELBO.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The picture; it appears whole or not at all.
+    posterior : UnitMixturePosterior
+        The fit.
+    sample : ndarray (n,)
+        The data, or some of them.
+    title : str
+        What the data are.
+    label : str
+        What is on the axis, with its unit.
+    """
+    figure = Figure(figsize=(11.0, 6.0), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=[3, 2])
+    upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    grid = _grid(sample)
+    order = np.argsort(posterior.mean)
+    colors = colormaps["viridis"](np.linspace(0.0, 0.9, len(order)))
+    _components(upper, posterior, sample, grid, order, colors)
+    shares = posterior.responsibilities(grid)[:, order]
+    lower.stackplot(grid, shares.T, colors=colors, alpha=0.8)
+    lower.set(ylim=(0, 1), xlim=(grid[0], grid[-1]), ylabel="responsibilities", xlabel=label)
+    _ascent(right.subplots(), posterior)
+    figure.suptitle(f"{title}: {len(order)} component(s) of one variance")
+    _save(figure, path)
+
+
+def _grid(sample):
+    """Points across the data and a little beyond."""
+    margin = 0.05 * (np.ptp(sample) or 1.0)
+    return np.linspace(sample.min() - margin, sample.max() + margin, 801)
+
+
+def _components(axes, posterior, sample, grid, order, colors):
+    axes.hist(sample, bins=min(80, max(20, len(sample) // 4)), density=True, color="gray", alpha=0.35, label="data")
+    axes.plot(grid, np.exp(posterior.log_density(grid)), color="black", lw=1.4, label="predictive density")
+    spread = posterior.noise_variance + posterior.variance
+    for k, color in zip(order, colors, strict=True):
+        density = np.exp(-0.5 * (grid - posterior.mean[k]) ** 2 / spread[k]) / np.sqrt(2 * np.pi * spread[k])
+        axes.plot(grid, posterior.weights[k] * density, color=color, lw=1.2)
+        sd = 2 * np.sqrt(posterior.variance[k])
+        axes.axvspan(posterior.mean[k] - sd, posterior.mean[k] + sd, color=color, alpha=0.25, lw=0)
+    axes.set_ylabel("density (bands: component means ± 2 sd)")
+    axes.legend(loc="best", fontsize=8)
+
+
+def _ascent(axes, posterior):
+    """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
+    elbo = posterior.trace["elbo"]
+    behind = elbo[-1] - elbo
+    shown = behind > 0
+    axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], "o-", ms=4, lw=1, color=SIGNAL)
+    axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, max(2, len(elbo)) + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    done = "converged" if posterior.converged else posterior.status
+    axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {posterior.n_iter} passes", fontsize=10)
+
+
 def _save(figure, path):
     suffix = str(path).rpartition(".")[2].lower()
     supported = figure.canvas.get_supported_filetypes()
@@ -97,8 +161,7 @@ def _save(figure, path):
 def _one_dimension(figure, posterior, values, probability, labels):
     x = values[:, 0]
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    margin = 0.05 * (np.ptp(x) or 1.0)
-    grid = np.linspace(x.min() - margin, x.max() + margin, 801)
+    grid = _grid(x)
     clutter = probability > 0.5
     bins = np.linspace(x.min(), x.max(), min(60, max(10, len(x) // 2))) if np.ptp(x) > 0 else 10
     upper.hist(

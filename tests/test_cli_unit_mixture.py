@@ -1,0 +1,65 @@
+"""`cavity fit unit-mixture` as people use it."""
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity.cli import main
+
+
+def test_galaxies(capsys, tmp_path):
+    target, picture = tmp_path / "fit.npz", tmp_path / "fit.png"
+    assert main(["fit", "unit-mixture", "galaxies", "--output", str(target), "--plot", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert "82 points" in printed
+    assert "<- the largest ELBO" in printed
+    assert "converged" in printed
+    posterior = cavity.load(target)
+    assert f"ELBO             {posterior.elbo:.6f} nats" in printed
+    assert 3 <= len(posterior.mean) <= 10
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    plt = pytest.importorskip("matplotlib.image")
+    assert plt.imread(picture).std() > 0.05  # something is drawn
+
+
+def test_given_settings_are_not_learnt(capsys):
+    arguments = ["--components", "4", "--noise-variance", "1", "--prior-variance", "100", "--equal-weights"]
+    assert main(["fit", "unit-mixture", "galaxies", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "noise_variance   1  (given)" in printed
+    assert "prior_variance   100  (given)" in printed
+    assert "number of components" not in printed
+
+
+def test_file_of_ones_own(capsys, tmp_path):
+    y = np.random.default_rng(0).normal([[-5.0], [5.0]], 1.0, (2, 500)).ravel()
+    np.save(tmp_path / "y.npy", y.astype(np.float32))
+    np.savetxt(tmp_path / "y.csv", np.column_stack([y, -y]), delimiter=",", header="a,b", comments="")
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy"), "--components", "2", "--threads", "2"]) == 0
+    assert "1000 points" in capsys.readouterr().out
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.csv"), "--column", "b", "--starts", "2", "--seed", "0"]) == 0
+    assert "2    ELBO" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.npy"], "nothing.npy: no such file"),
+        (["galaxies", "--components", "0"], "n_components must be at least 1"),
+        (["galaxies", "--starts", "2"], "needs rng"),
+        (["galaxies", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, message, capsys):
+    assert main(["fit", "unit-mixture", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_nan_in_a_file_is_named(capsys, tmp_path):
+    y = np.ones(100)
+    y[17] = np.nan
+    np.save(tmp_path / "y.npy", y)
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 2
+    assert "row 17 of" in capsys.readouterr().err

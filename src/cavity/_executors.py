@@ -24,6 +24,13 @@ def _task(function, arguments):
     return function(*arguments)
 
 
+def _fetch(pending):
+    """Return the result of the first task, which is pending until it is done: Ctrl-C comes while it is waited for."""
+    result = pending[0].result()
+    pending.popleft()
+    return result
+
+
 class Threads:
     """A context in which `run` and `imap` call functions on up to n_threads threads.
 
@@ -65,9 +72,9 @@ class Threads:
             for each in arguments:
                 pending.append(self._pool.submit(copy_context().run, _task, function, each))
                 if len(pending) >= ahead * self.count:
-                    yield pending.popleft().result()
+                    yield _fetch(pending)
             while pending:
-                yield pending.popleft().result()
+                yield _fetch(pending)
         finally:
             if self._process == os.getpid():
                 wait([future for future in pending if not future.cancel()])

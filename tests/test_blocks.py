@@ -356,6 +356,7 @@ def damaged(folder, old, new):
 
 ONE_SHOT = "the fit needs several passes over the data, but y is a one-shot iterator"
 REFUSED = {
+    "rows of different lengths": (lambda _: [[1, 2], [3]], ValueError, "y must be an array of real numbers"),
     "generator": (lambda _: (i for i in range(3)), TypeError, ONE_SHOT + r" \(generator\); give an array, a .npy file"),
     "iterator": (lambda _: iter([1.0, 2.0]), TypeError, ONE_SHOT),
     "map": (lambda _: map(float, "123"), TypeError, ONE_SHOT),

@@ -16,7 +16,10 @@ ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for roun
 
 def check_real(value, name):
     """Return `value` as an ndarray in its own dtype, which has to be one of real numbers."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)
     return array
 

@@ -19,12 +19,22 @@ import numpy as np
 from cavity import _core
 
 HERE = Path(__file__).resolve().parent
-SUITES = "bench_gaussian.py", "bench_clutter.py", "bench_sites.py", "bench_glm.py", "bench_diagonal.py"
+SUITES = (
+    "bench_gaussian.py",
+    "bench_clutter.py",
+    "bench_sites.py",
+    "bench_glm.py",
+    "bench_diagonal.py",
+    "bench_unit_mixture.py",
+    "bench_factorized.py",
+)
 OTHERS = {
     "blocked": "in blocks",
     "floats": "Python floats",
     "parts": "the sum of its parts",
     "sgd": "SGDClassifier.partial_fit",
+    "exponentials": "np.exp alone",
+    "matvec": "matrix-vector product",
 }
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is

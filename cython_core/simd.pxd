@@ -9,7 +9,6 @@ cdef extern from "cavity_math.h" nogil:
     double cv_log_ratio(double a, double b) noexcept
     double cv_sum(const double *x, Py_ssize_t n) noexcept
     double cv_sum_squares(const double *x, Py_ssize_t n) noexcept
-    double cv_dot(const double *x, const double *y, Py_ssize_t n) noexcept
     void cv_copy(double *to, const double *source, Py_ssize_t n) noexcept
     void cv_stream(double *to, const double *source, Py_ssize_t n) noexcept
     void cv_stream_end() noexcept

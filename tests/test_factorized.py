@@ -37,7 +37,7 @@ def correlated(correlation, first=2.0, second=3.0):
 
 
 @pytest.mark.parametrize("variant", _core.variants("factorized"))
-@pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 31, 32, 33, 41, 70])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 31, 32, 33, 41, 70])
 def test_kernel_equals_its_naive_twin(variant, size):
     _, precision = draw(size, seed=size)
     before = np.random.default_rng(1).normal(size=size)
@@ -57,6 +57,17 @@ def test_variants_return_the_same_bits(variant, size):
         e = start.copy()
         energies = [_core.load("factorized", name).sweep(precision, e) for _ in range(3)]
         results.append((energies, e.tolist()))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("size", [1, 4, 6, 13, 40])
+def test_kernel_reads_the_upper_triangle_only(size):
+    _, precision = draw(size, seed=size)
+    start = np.random.default_rng(3).normal(size=size)
+    results = []
+    for matrix in (precision, np.where(np.tri(size, k=-1, dtype=bool), np.nan, precision)):
+        e = start.copy()
+        results.append((_core.best("factorized").sweep(matrix, e), e.tolist()))
     assert results[0] == results[1]
 
 

@@ -175,26 +175,6 @@ static inline double cv_sum_squares(const double *x, ptrdiff_t n)
     return cv_combine(lanes);
 }
 
-/* sum of x[i] y[i] over 0 <= i < n, in four sums of eight lanes, so that additions do not wait for each other. */
-static inline double cv_dot(const double *x, const double *y, ptrdiff_t n)
-{
-    double sums[4 * CV_LANES] = {0}, all[4 * CV_LANES];
-    ptrdiff_t i = 0;
-    for (; i + 4 * CV_LANES <= n; i += 4 * CV_LANES)
-        for (int l = 0; l < 4 * CV_LANES; l++)
-            sums[l] += x[i + l] * y[i + l];
-    for (int l = 0; l < 4 * CV_LANES; l++)     /* a copy, so that the sums above stay in registers */
-        all[l] = sums[l];
-    for (; i + CV_LANES <= n; i += CV_LANES)
-        for (int l = 0; l < CV_LANES; l++)
-            all[l] += x[i + l] * y[i + l];
-    for (int l = 0; i + l < n; l++)
-        all[l] += x[i + l] * y[i + l];
-    for (int l = 0; l < CV_LANES; l++)
-        all[l] = (all[l] + all[l + CV_LANES]) + (all[l + 2 * CV_LANES] + all[l + 3 * CV_LANES]);
-    return cv_combine(all);
-}
-
 /* Copy n doubles past the caches, for outputs far larger than them (plain copy where there is no such store).
  * The destination may have any alignment; callers on another thread see the data after cv_stream_end. */
 static inline void cv_stream(double *to, const double *from, ptrdiff_t n)

@@ -199,7 +199,7 @@ class FactorizedGaussian:
         -----
         The iteration is on deviations from the mean of p, which keep all digits however small they get. The energy
         ``e' Lambda e/2`` of deviations e is what KL(q || p) exceeds its minimum by; a sweep computes it from the same
-        products as the new means, and reads the matrix once. It never rises, since a block moved by d lowers it by
+        products as the new means, and reads half of the matrix. It never rises, since a block moved by d lowers it by
         exactly ``d' Lambda_BB d/2``.
 
         Examples

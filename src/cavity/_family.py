@@ -55,7 +55,7 @@ class Distribution:
 
         Parameters
         ----------
-        x : array_like, shape (..., *event_shape)
+        x : array_like, shape (...) + event_shape
             Points.
 
         Returns
@@ -88,7 +88,7 @@ class Distribution:
 
         Returns
         -------
-        ndarray, shape (n, *event_shape)
+        ndarray, shape (n,) + event_shape
             The samples.
         """
         return self._sample(_arrays.integer(n, "n", low=1), _arrays.generator(rng))

@@ -492,6 +492,9 @@ def test_other_errors():
         _ = Gaussian.from_moments(1e200, 1.0).statistics
     with pytest.raises(OverflowError, match="Wishart: the means"):
         Wishart(2.0, [[1e-310]])
+    for q in (Gamma(1e-310, 1e-300), Dirichlet([1e-310, 1.0])):
+        with pytest.raises(OverflowError, match="expected logarithms"):
+            q.entropy()
     with pytest.raises(OverflowError, match="MultivariateGaussian"):
         MultivariateGaussian([1.0], [[1e-310]])
 

@@ -8,6 +8,7 @@ from scipy import special
 from . import _arrays
 from ._family import Distribution, joint
 from ._special import excess, quiet, shape_entropy, stirling
+from .errors import within_range
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -89,7 +90,7 @@ class Gamma(Distribution):
         return self.mean / self.rate
 
     def _expected_log(self):
-        return special.digamma(self.shape) - np.log(self.rate)
+        return within_range(special.digamma(self.shape) - np.log(self.rate), "Gamma: the expected logarithms")
 
     def entropy(self):
         """Return the differential entropy in nats, summed over the batch.

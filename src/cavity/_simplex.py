@@ -8,6 +8,7 @@ from scipy import special
 from . import _arrays
 from ._family import Distribution, joint
 from ._special import excess, quiet, shape_entropy, stirling
+from .errors import within_range
 
 SUM_TOLERANCE = 1e-8  # how far from 1 the sum of probabilities may be
 
@@ -70,7 +71,8 @@ class Dirichlet(Distribution):
     @property
     def statistics(self):
         """E log p, raveled."""
-        return (special.digamma(self.concentration) - special.digamma(self.total)[..., None]).ravel()
+        logs = special.digamma(self.concentration) - special.digamma(self.total)[..., None]
+        return within_range(logs, "Dirichlet: the expected logarithms").ravel()
 
     @property
     def mean(self):

@@ -456,7 +456,7 @@ BAD = [
     (lambda: NormalWishart([0.0, 1.0], 1.0, 1.0, [[1.0]]), "inverse_scale must have shape (n, n) with n = 2"),
     (lambda: MultivariateGaussian([0.0, 0.0], np.eye(3)), "covariance must have shape (n, n) with n = 2"),
     (lambda: MultivariateGaussian([0.0, 0.0], precision=-np.eye(2)), "precision must be positive definite"),
-    (lambda: MultivariateGaussian([], np.zeros((0, 0))), "covariance must have shape"),
+    (lambda: MultivariateGaussian([], np.zeros((0, 0))), "covariance must not be empty"),
     (lambda: EXAMPLES["gamma batch"].log_density([1.0, 2.0]), "x must have shape (..., 3), got (2,)"),
     (lambda: EXAMPLES["wishart"].log_density(np.eye(2)), "x must have shape (..., 3, 3), got (2, 2)"),
     (lambda: EXAMPLES["dirichlet"].log_density([0.5, 0.6, 0.0]), "x must hold probabilities"),

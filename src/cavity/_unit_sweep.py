@@ -17,6 +17,8 @@ from . import _blocks, _core
 _kernel = _core.best("mixture")
 
 LEARNABLE = ("prior_variance", "weights", "noise_variance")
+FINEST = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
+ROUNDING = 2.0**-52
 SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
 
 
@@ -46,13 +48,27 @@ class State:
         return 0.5 * float(np.sum(distance + (ratio - 1.0 - np.log(ratio))))
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where the data lie."""
+
+    low: float
+    high: float
+    mean: float
+
+    def finest(self):
+        """Return the smallest noise variance that the digits of the data can tell from zero."""
+        return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high)) ** 2
+
+
 class Sweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
-    def __init__(self, n_samples, learn, source=None, threads=None, origin=0.0):
+    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
         self.n_samples, self._learn = n_samples, learn
         self._source, self._threads = source, threads  # not needed for minibatches
-        self._origin = origin  # coordinates are measured from here: far from zero they would lose digits
+        self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits
+        self._finest = extent.finest()
 
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
@@ -80,8 +96,17 @@ class Sweeps:
             changes["weights"] = counts / np.sum(counts)
         if "noise_variance" in self._learn:
             squares = scale * found[-1] + np.sum(shift * (counts * shift - 2 * moved) + counts / precision)
-            changes["noise_variance"] = float(squares / np.sum(counts))
+            changes["noise_variance"] = self._noise(float(squares / np.sum(counts)))
         return replace(new, **changes)
+
+    def _noise(self, variance):
+        """Return a learnt noise variance, unless it has gone to zero."""
+        if not variance > self._finest:
+            raise ArithmeticError(
+                f"the learnt noise_variance has fallen to {variance:g}: the data have no more different values than "
+                "there are components; give noise_variance, or fit fewer components"
+            )
+        return variance
 
     def estimate(self, state, y):
         """Return the state that all data would lead to if they were like the batch `y`."""

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from .. import _blocks
+from .._executors import Threads
 from ..unit_mixture import LEARNABLE, UnitMixture
 from . import options as shared
 from . import tables
 
 MOST = 10  # components tried if their number is not given
-SHARE = 0.05  # of the variance of the data: where a learnt noise variance starts, per (components/2)^2
 
 
 def add(models):
@@ -43,10 +43,12 @@ def run(options):
     y, title, label, unit = read(options)
     shared.check_output(options)
     source = _blocks.open_source(y, title)
+    with Threads(options.threads) as threads:
+        mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
     tried = range(1, MOST + 1) if options.components is None else [options.components]
     started = time.perf_counter()
-    posteriors = [model_of(k, sample, options).fit(y, **fit_options(options)) for k in tried]
+    posteriors = [model_of(k, mean, sample, options).fit(y, **fit_options(options)) for k in tried]
     seconds = time.perf_counter() - started
     best = max(posteriors, key=lambda posterior: posterior.elbo)
 
@@ -70,9 +72,10 @@ def read(options):
     return table.values[:, 0], table.about.get("title", table.name), table.columns[0], table.about.get("unit", "")
 
 
-def model_of(k, sample, options):
+def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
+    noise = variance / max(k, 1) ** 2
     given = {
         "prior_variance": options.prior_variance,
         "noise_variance": options.noise_variance,
@@ -80,11 +83,9 @@ def model_of(k, sample, options):
     }
     return UnitMixture(
         k,
-        prior_mean=float(np.mean(sample)) if options.prior_mean is None else options.prior_mean,
+        prior_mean=mean if options.prior_mean is None else options.prior_mean,
         prior_variance=variance if options.prior_variance is None else options.prior_variance,
-        noise_variance=min(1.0, SHARE * (2 / k) ** 2 * 4) * variance
-        if options.noise_variance is None
-        else options.noise_variance,
+        noise_variance=noise if options.noise_variance is None else options.noise_variance,
         learn=tuple(name for name in LEARNABLE if given[name] is None),
     )
 

@@ -12,6 +12,7 @@ from . import options as shared
 from . import tables
 
 MOST = 10  # components tried if their number is not given
+SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 
 
 def add(models):
@@ -50,7 +51,8 @@ def run(options):
     started = time.perf_counter()
     posteriors = [model_of(k, mean, sample, options).fit(y, **fit_options(options)) for k in tried]
     seconds = time.perf_counter() - started
-    best = max(posteriors, key=lambda posterior: posterior.elbo)
+    highest = max(posterior.elbo for posterior in posteriors)
+    best = next(posterior for posterior in posteriors if posterior.elbo >= highest - SAME)
 
     def draw(path):
         from ..plot import unit_mixture_figure
@@ -77,7 +79,7 @@ def model_of(k, mean, sample, options):
     variance = float(np.var(sample)) or 1.0
     noise = variance / max(k, 1) ** 2
     given = {
-        "prior_variance": options.prior_variance,
+        "prior_variance": variance if k == 1 else options.prior_variance,  # one mean cannot tell it
         "noise_variance": options.noise_variance,
         "weights": () if options.equal_weights else None,
     }

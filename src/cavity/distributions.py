@@ -51,3 +51,23 @@ def from_arrays(name, family, arrays):
     kind = next(kind for kind in ARGUMENTS | FIELDS if kind.__name__ == family)
     values = {each: arrays[f"{name}.{each}"][()] for each in (ARGUMENTS | FIELDS)[kind]}
     return kind(**values) if kind in ARGUMENTS else kind._of(**values)
+
+
+def coordinates(factors):
+    """Return the natural parameters and expected statistics of factors, one after the other; None has neither."""
+    known = [factor for factor in factors if factor is not None]
+    nothing = np.zeros(0)
+    return (
+        np.concatenate([nothing, *(factor.natural for factor in known)]),
+        np.concatenate([nothing, *(factor.statistics for factor in known)]),
+    )
+
+
+def rebuilt(factors, natural):
+    """Return factors like the given ones with other natural parameters, or None if one lies outside its domain."""
+    ends = np.cumsum([0 if factor is None else factor.natural.size for factor in factors])
+    parts = zip(factors, np.split(natural, ends[:-1]), strict=True)
+    try:
+        return tuple(None if factor is None else factor.with_natural(part) for factor, part in parts)
+    except (ValueError, OverflowError):
+        return None

@@ -16,7 +16,7 @@ from ._executors import single_blas
 from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, row_vector
-from .distributions import Gamma
+from .distributions import Gamma, coordinates, rebuilt
 from .divergence import kl
 from .results import VariationalPosterior, table
 
@@ -208,21 +208,10 @@ class _Sweeps:
         return (self._prior.update(second), noise), elbo
 
     def coordinates(self, state):
-        known = [factor for factor in state if factor is not None]
-        if not known:
-            return np.zeros(1), np.zeros(1)  # nothing to iterate
-        return np.concatenate([q.natural for q in known]), np.concatenate([q.statistics for q in known])
+        return coordinates(state)
 
     def at(self, natural, state):
-        found = []
-        try:
-            for factor in state:
-                size = 0 if factor is None else factor.natural.size
-                found.append(None if factor is None else factor.with_natural(natural[:size]))
-                natural = natural[size:]
-        except ValueError:  # an extrapolation beyond the domain
-            return None
-        return tuple(found)
+        return rebuilt(state, natural)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

@@ -17,7 +17,7 @@ from ._executors import single_blas
 from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, observations
-from .distributions import MultivariateGaussian
+from .distributions import MultivariateGaussian, coordinates, rebuilt
 from .likelihoods import Logit
 from .results import VariationalPosterior, table
 
@@ -176,16 +176,10 @@ class _Sweeps:
         return (new, self._prior.update(new.mean**2 + np.diag(new.covariance))), elbo
 
     def coordinates(self, state):
-        known = [factor for factor in state if factor is not None]
-        return np.concatenate([q.natural for q in known]), np.concatenate([q.statistics for q in known])
+        return coordinates(state)
 
     def at(self, natural, state):
-        weights, alpha = state
-        size = weights.natural.size
-        try:
-            return weights.with_natural(natural[:size]), alpha and alpha.with_natural(natural[size:])
-        except ValueError:  # an extrapolation beyond the domain
-            return None
+        return rebuilt(state, natural)
 
 
 def curvature(xi):

@@ -310,19 +310,12 @@ class _Sweeps:
 
     @staticmethod
     def coordinates(q):
-        return (
-            np.concatenate([factor.natural for factor in q.values()]),
-            np.concatenate([factor.statistics for factor in q.values()]),
-        )
+        return distributions.coordinates(q.values())
 
     @staticmethod
     def at(natural, q):
-        ends = np.cumsum([factor.natural.size for factor in q.values()])
-        try:
-            parts = zip(q.items(), np.split(natural, ends[:-1]), strict=True)
-            return {name: factor.with_natural(part) for (name, factor), part in parts}
-        except ValueError:  # an extrapolation beyond the domain
-            return None
+        found = distributions.rebuilt(q.values(), natural)
+        return None if found is None else dict(zip(q, found, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

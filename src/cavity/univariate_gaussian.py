@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from . import _arrays, _cavi
 from ._loop import warn_unconverged
-from .distributions import Gamma
+from .distributions import Gamma, coordinates, rebuilt
 from .divergence import kl
 from .gaussian import Gaussian
 from .results import VariationalPosterior, table
@@ -153,13 +153,11 @@ class _Sweeps:
         return self._renewed(spread), float(elbo - kl(precision, self._prior))
 
     def coordinates(self, precision):
-        return precision.natural, precision.statistics
+        return coordinates([precision])
 
     def at(self, natural, precision):
-        try:
-            return precision.with_natural(natural)
-        except ValueError:  # an extrapolation beyond the domain
-            return None
+        found = rebuilt([precision], natural)
+        return found and found[0]
 
     def log_evidence(self):
         """log p(x), the Normal-Gamma evidence."""

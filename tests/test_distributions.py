@@ -502,3 +502,9 @@ def test_other_errors():
 def test_the_module_lists_all_families():
     assert distributions.Gaussian is cavity.Gaussian
     assert set(distributions.__all__) == {type(q).__name__ for q in EXAMPLES.values()}
+
+
+def test_normal_wishart_samples_where_precisions_are_nearly_singular():
+    law = NormalWishart([0.0, 1.0], 1.0, 1.1, np.eye(2))
+    sample = law.sample(2000, 0)
+    assert np.all(np.isfinite(sample))

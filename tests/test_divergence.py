@@ -591,3 +591,17 @@ def test_the_bad_sample_is_named(where, value, message):
     with pytest.raises(ValueError, match=rf"at sample {where}\b|at sample {where},") as caught:
         cavity.monte_carlo_elbo(log_joint, p, 10_000, 0)
     assert message in str(caught.value)
+
+
+def test_one_sample_more_than_blocks_hold():
+    law = stats.multivariate_normal([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]])
+    ours = cavity.distributions.MultivariateGaussian([0.0, 1.0], [[2.0, 0.5], [0.5, 1.0]])
+    estimate, error = cavity.monte_carlo_kl(law, ours, 8193, 0)
+    assert abs(estimate) < 1e-12
+    assert error < 1e-12
+
+
+def test_large_samples_are_taken_few_at_a_time():
+    many = cavity.Gaussian.from_moments(np.zeros(200_000), 1.0)  # 8192 samples would take 13 GB
+    estimate, _ = cavity.monte_carlo_kl(many, many, 50, 0)
+    assert estimate == 0.0

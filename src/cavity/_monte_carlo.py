@@ -1,11 +1,15 @@
 """Monte-Carlo estimates of divergences and evidence lower bounds, with their standard errors."""
 
+from itertools import pairwise
+from math import prod
+
 import numpy as np
 
 from . import _arrays
 from ._family import Distribution
 
-BLOCK_ROWS = 8192  # samples held at a time; fixed, so that a seed gives the same bits
+BLOCK_ROWS = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
+BLOCK_NUMBERS = 1 << 22  # in them, where one sample of a distribution of ours is large
 
 
 def monte_carlo_kl(p, q, n, rng):
@@ -39,8 +43,9 @@ def monte_carlo_kl(p, q, n, rng):
 
     Notes
     -----
-    The mean over the draws z_i, i = 1..n. Samples are drawn and dropped in blocks of 8192. The standard error is finite
-    only if log p - log q has a variance under p, and means little where a rare region of p dominates the sum.
+    The mean over the draws z_i, i = 1..n. Samples are drawn and dropped in blocks of at most 8192. The standard
+    error is finite only if log p - log q has a variance under p, and means little where a rare region of p dominates
+    the sum.
 
     Examples
     --------
@@ -50,8 +55,8 @@ def monte_carlo_kl(p, q, n, rng):
     >>> abs(estimate - cavity.kl(p, q)) < 4 * standard_error < 0.02
     True
     """
-    draw, log_p, log_q = _sampler(p, "p"), _density(p, "p"), _density(q, "q")
-    return _average(draw, (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
+    log_p, log_q = _density(p, "p"), _density(q, "q")
+    return _average(p, "p", (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
 
 
 def monte_carlo_elbo(log_joint, q, n, rng):
@@ -85,7 +90,7 @@ def monte_carlo_elbo(log_joint, q, n, rng):
 
     Notes
     -----
-    log p(y) = ELBO + KL(q || p(z | y)), see (10.2) to (10.4) of [B]_. Samples are drawn in blocks of 8192.
+    log p(y) = ELBO + KL(q || p(z | y)), see (10.2) to (10.4) of [B]_. Samples are drawn in blocks of at most 8192.
 
     References
     ----------
@@ -104,7 +109,7 @@ def monte_carlo_elbo(log_joint, q, n, rng):
     """
     if not callable(log_joint):
         raise TypeError(f"log_joint must be a callable, got {log_joint!r}")
-    return _average(_sampler(q, "q"), (("log_joint", log_joint, 1.0), ("q", _density(q, "q"), -1.0)), n, rng)
+    return _average(q, "q", (("log_joint", log_joint, 1.0), ("q", _density(q, "q"), -1.0)), n, rng)
 
 
 # SciPy's densities over simplices and matrices take the points along the last axis
@@ -145,12 +150,26 @@ def _density(law, name):
     raise TypeError(f"{name} must be a distribution or a callable log density, got {type(law).__name__}")
 
 
-def _average(draw, terms, n, rng):
-    """Mean and standard error of a signed sum of log densities, over blocks merged in their order."""
+def _size(law):
+    """Return how many numbers a sample holds, as far as it is known."""
+    if isinstance(law, dict):
+        return sum(map(_size, law.values()))
+    return prod(law.event_shape) if isinstance(law, Distribution) else 1
+
+
+def _blocks(n, size):
+    """Return (start, rows) of blocks of n samples; never a single one, for which SciPy drops the axis."""
+    most = max(2, min(BLOCK_ROWS, BLOCK_NUMBERS // max(size, 1)))
+    starts = [*range(0, n - 1, most), n]
+    return [(start, stop - start) for start, stop in pairwise(starts)]
+
+
+def _average(law, name, terms, n, rng):
+    """Mean and standard error over samples of a signed sum of log densities, in blocks merged in their order."""
+    draw = _sampler(law, name)
     n, rng = _arrays.integer(n, "n", low=2), _arrays.generator(rng)
     mean, squares = 0.0, 0.0
-    for start in range(0, n, BLOCK_ROWS):
-        rows = min(BLOCK_ROWS, n - start)
+    for start, rows in _blocks(n, _size(law)):
         samples = draw(rows, rng)
         values = sum(sign * _logs(name, density(samples), start, rows) for name, density, sign in terms)
         block_mean = float(np.mean(values))

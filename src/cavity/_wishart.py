@@ -152,12 +152,15 @@ class Wishart(Distribution):
         return np.where(inside, value, -np.inf)
 
     def _sample(self, n, rng):
-        """Bartlett: T B B' T' with B lower triangular, chi variables on its diagonal, and T T' the scale."""
+        root = self._sample_roots(n, rng)
+        return root @ np.swapaxes(root, -1, -2)
+
+    def _sample_roots(self, n, rng):
+        """Bartlett: T B with B lower triangular, chi variables on its diagonal, and T T' the scale."""
         lower = np.tril(rng.standard_normal((n, self.dim, self.dim)), -1)
         diagonal = np.sqrt(2.0 * rng.standard_gamma(self._shapes()[0], (n, self.dim)))
         lower[:, range(self.dim), range(self.dim)] = diagonal
-        root = self._root @ lower
-        return root @ np.swapaxes(root, -1, -2)
+        return self._root @ lower
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -298,8 +301,9 @@ class NormalWishart(Distribution):
         return np.where(np.isneginf(value), -np.inf, value + conditional)
 
     def _sample(self, n, rng):
-        L = self.precision.sample(n, rng)
-        upper = np.linalg.cholesky(L[:, ::-1, ::-1])[:, ::-1, ::-1]  # L = upper upper'
+        root = self.precision._sample_roots(n, rng)
         z = rng.standard_normal((n, self.dim, 1))
-        step = np.linalg.solve(np.swapaxes(upper, -1, -2), z)[..., 0] / np.sqrt(self.mean_precision)
+        transposed = np.swapaxes(root, -1, -2)
+        step = np.linalg.solve(transposed, z)[..., 0] / np.sqrt(self.mean_precision)
+        L = root @ transposed
         return np.concatenate([(self.mean + step)[:, None, :], L], axis=1)

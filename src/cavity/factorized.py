@@ -133,7 +133,7 @@ class FactorizedGaussian:
 
     @cached_property
     def marginals(self):
-        """`Marginals`, the factors that minimise KL(p || q) instead: the true marginals of p [B]_, eq. (10.17).
+        """`Marginals`, the factors that minimise KL(p || q) instead: the true marginals of p (eq. 10.17 of the book).
 
         Computed when first asked for, in D^3 operations on a copy of the matrix.
         """
@@ -201,6 +201,10 @@ class FactorizedGaussian:
         ``e' Lambda e/2`` of deviations e is what KL(q || p) exceeds its minimum by; a sweep computes it from the same
         products as the new means, and reads half of the matrix. It never rises, since a block moved by d lowers it by
         exactly ``d' Lambda_BB d/2``.
+
+        References
+        ----------
+        .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
 
         Examples
         --------

@@ -48,19 +48,28 @@ class History:
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.
 
-        These are the absolute eigenvalues of M's Jacobian restricted to the differences of the points (Ritz values).
+        These are the absolute eigenvalues of M's Jacobian restricted to the differences of the points (Ritz values), and
+        the ratio of the last two steps if they came in a row: it sees slow directions next to which those are long.
         """
         if len(self._pairs) < 2:
             return np.nan
         x, s, gx, gs = self._differences()
         lengths, directions = np.linalg.eigh(_symmetric(x, s))
         used = lengths > max(SMALLEST_SHARE * lengths[-1], 1e4 * self.noise())
+        rate = self._ratio()
         if not used.any():
-            return np.nan
+            return rate
         basis = directions[:, used] / np.sqrt(lengths[used])
         # <x_i, J x_j>, the mean of both ways to measure it
         moved = 0.5 * (x @ gs.T + s @ gx.T)
-        return float(np.abs(np.linalg.eigvals(basis.T @ moved @ basis)).max())
+        return float(np.fmax(np.abs(np.linalg.eigvals(basis.T @ moved @ basis)).max(), rate))
+
+    def _ratio(self):
+        """Return the ratio of the lengths of the last two steps, nan if they did not come in a row or are rounding."""
+        if self._in_a_row < 2 or self.change() <= 1e4 * self.noise():
+            return np.nan
+        x, s, gx, gs = self._pairs[-2]
+        return np.sqrt(self.change() / (0.5 * float((gx - x) @ (gs - s))))
 
     def anderson(self):
         """Return Anderson's [A]_ proposal: the image at which the residuals, taken as linear, are shortest; or None."""

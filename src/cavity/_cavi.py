@@ -92,10 +92,10 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4)
         Of the warning about a falling ELBO.
     """
     climb = _Climb(model, state)
-    status = MAX_ITER
+    status, close = MAX_ITER, False
     while True:
-        gap = climb.predicted_gap()
-        if gap <= tol * model.n_samples or climb.at_rest():
+        before, close = close, climb.predicted_gap() <= tol * model.n_samples
+        if (before and close) or climb.at_rest():
             status = CONVERGED
             break
         if callback is not None and callback(climb.n_iter, climb.elbo):
@@ -103,7 +103,8 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4)
             break
         if climb.n_iter >= max_iter:
             break
-        proposal = climb.proposal(accelerate) if accelerate else None
+        # one large step hides slow directions: that little is left has to be seen in the plain sweep after it as well
+        proposal = climb.proposal(accelerate) if accelerate and not close else None
         if proposal is not None and climb.visit(proposal, proposed=True):
             continue
         if climb.n_iter < max_iter:

@@ -1,5 +1,7 @@
 """The portable arithmetic as array functions: what the tests measure, in every variant."""
 
+from cavity._core.lanes cimport cv8_load, cv8_root_exp, cv8_root_exp_any, cv8_store
+
 
 def exp(const double[::1] x,             # in  (N,)
         double[::1] out):                # out (N,), may be x
@@ -17,6 +19,19 @@ def log(const double[::1] x,             # in  (N,)
     with nogil:
         for i in range(x.shape[0]):
             out[i] = cv_log(x[i])
+
+
+def root_exp(const double[::1] x,        # in  (N,): N a multiple of 8, x <= 0
+             bint bounded,
+             double[::1] out):           # out (N,), may be x
+    """out = 2^(x/16), by the function for -16352 <= x if bounded."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(x.shape[0] // 8):
+            if bounded:
+                cv8_store(&out[8 * i], cv8_root_exp(cv8_load(&x[8 * i])))
+            else:
+                cv8_store(&out[8 * i], cv8_root_exp_any(cv8_load(&x[8 * i])))
 
 
 def sum(const double[::1] x):            # in  (N,)

@@ -60,6 +60,42 @@ def test_log_is_accurate(variant):
     assert error_in_ulp(mp.log, x, apply(variant, "log", x)) < 1.1
 
 
+def root_exp(variant, x, bounded):
+    """2^(x/16) in the given variant; x is padded to whole groups of eight."""
+    padded = np.zeros(-(-len(x) // 8) * 8)
+    padded[: len(x)] = x
+    _core.load("simd", variant).root_exp(padded, bounded, padded)
+    return padded[: len(x)]
+
+
+def root_exp_arguments():
+    """Every sixteenth with the rounding decisions beside it, small numbers, and the whole range."""
+    decisions = np.concatenate([-np.arange(600) + 0.5 + side for side in (-1e-9, 0.0, 1e-9)])
+    small, wide = -(10.0 ** RNG.uniform(-300, 0, 300)), -RNG.uniform(0, 16352, 2000)
+    x = np.concatenate([decisions, -np.arange(600.0), small, wide])
+    return np.append(x[x <= 0], [0.0, -0.0, -16352.0])
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_root_exp_is_accurate(variant, bounded):
+    """Below 2^-1016 a product of the last step is subnormal."""
+    x = root_exp_arguments()
+    for part, bound in ((x[x > -16256], 1.15), (x[x <= -16256], 1.4)):
+        assert error_in_ulp(lambda t: mp.mpf(2) ** (t / 16), part, root_exp(variant, part, bounded)) < bound
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_root_exp_ends_at_zero(variant):
+    """Below 2^-1022 it never rises, is little more than 2^-1023 off, and ends."""
+    x = np.linspace(-16352, -16400, 4001)
+    y = root_exp(variant, x, False)
+    assert np.all(np.diff(y) <= 0)
+    assert np.max(np.abs(np.ldexp(y, 1023) - np.exp2(x / 16 + 1023))) < 1.03
+    np.testing.assert_array_equal(y[x <= -16368], 0)
+    np.testing.assert_array_equal(root_exp(variant, [-np.inf, -1e308, 0.0, np.nan], False), [0, 0, 1, np.nan])
+
+
 @pytest.mark.parametrize("variant", _core.variants("simd"))
 def test_special_values(variant):
     np.testing.assert_array_equal(
@@ -79,6 +115,13 @@ def test_variants_return_the_same_bits(variant):
             base, other = apply(_core.BASELINE, function, x[:n]), apply(variant, function, x[:n])
             np.testing.assert_array_equal(base.view(np.int64)[~np.isnan(base)], other.view(np.int64)[~np.isnan(base)])
             np.testing.assert_array_equal(np.isnan(base), np.isnan(other))
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd")[1:])
+def test_variants_return_the_same_bits_of_root_exp(variant):
+    for x, bounded in ((root_exp_arguments(), True), (-RNG.uniform(0, 16500, 4000), False)):
+        base, other = root_exp(_core.BASELINE, x, bounded), root_exp(variant, x, bounded)
+        np.testing.assert_array_equal(base.view(np.int64), other.view(np.int64))
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 64, 1001])

@@ -1,10 +1,11 @@
-"""Print the polynomial coefficients of cython_core/include/cavity_math.h.
+"""Print the polynomial coefficients of cavity_math.h and cavity_lanes.h in cython_core/include, and the latter's table.
 
 Each polynomial interpolates its function at Chebyshev nodes in 40-digit arithmetic, which is within a small factor of
 the minimax polynomial; the relative error of the function it serves is printed beside it.
 """
 
 import mpmath as mp
+import numpy as np
 
 mp.mp.dps = 40
 
@@ -30,6 +31,14 @@ def exp_coefficients():
     return q, max(abs((1 + r + r * r * horner(q, r)) / mp.exp(r) - 1) for r in grid)
 
 
+def root_exp_coefficients():
+    """Q of 2^(r/16) = 1 + r Q(r) on |r| <= 1/2."""
+    bound = mp.mpf("0.50005")
+    q = fit(lambda r: mp.expm1(r * mp.log(2) / 16) / r, -bound, bound, 6)
+    grid = [-bound + 2 * bound * k / 400 for k in range(401) if k != 200]
+    return q, max(abs((1 + r * horner(q, r)) / mp.mpf(2) ** (r / 16) - 1) for r in grid)
+
+
 def log_coefficients(s_max, n_terms):
     """R(z)/z of log((1 + s)/(1 - s)) = 2 s + s R(z), z = s^2, on |s| <= s_max."""
 
@@ -47,6 +56,7 @@ if __name__ == "__main__":
     root2 = mp.sqrt(2)
     for name, (coefficients, error) in {
         "cv_exp": exp_coefficients(),
+        "cv8_root_exp": root_exp_coefficients(),
         "cv_log_normal": log_coefficients((root2 - 1) / (root2 + 1), 7),
         # the exponent split by bit patterns leaves |log2 of the ratio| <= 1/2 + 0.0861
         "cv_log_ratio": log_coefficients((mp.mpf(2) ** mp.mpf("0.5861") - 1) / (mp.mpf(2) ** mp.mpf("0.5861") + 1), 7),
@@ -54,3 +64,6 @@ if __name__ == "__main__":
         print(f"{name}: relative error {mp.nstr(error, 3)}")
         for power, value in enumerate(coefficients):
             print(f"    x^{power}: {float(value)!r}")
+    print("cv_roots: bits of 2^(j/16)")
+    for j in range(16):
+        print(f"    {np.float64(mp.mpf(2) ** (mp.mpf(j) / 16)).view(np.uint64):#x}")

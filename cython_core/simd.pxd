@@ -7,6 +7,7 @@ cdef extern from "cavity_math.h" nogil:
     double cv_log_1p(double u) noexcept
     double cv_log_normal(double x) noexcept
     double cv_log_ratio(double a, double b) noexcept
+    double cv_combine(const double *lanes) noexcept
     double cv_sum(const double *x, Py_ssize_t n) noexcept
     double cv_sum_squares(const double *x, Py_ssize_t n) noexcept
     void cv_copy(double *to, const double *source, Py_ssize_t n) noexcept

@@ -33,6 +33,7 @@ OTHERS = {
     "floats": "Python floats",
     "parts": "the sum of its parts",
     "sgd": "SGDClassifier.partial_fit",
+    "in_place": "in place, N by K",
     "exponentials": "np.exp alone",
     "matvec": "matrix-vector product",
 }

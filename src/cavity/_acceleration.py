@@ -48,8 +48,8 @@ class History:
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.
 
-        These are the absolute eigenvalues of M's Jacobian restricted to the differences of the points (Ritz values), and
-        the ratio of the last two steps if they came in a row: it sees slow directions next to which those are long.
+        These are the absolute eigenvalues of M's Jacobian restricted to the differences of the points (Ritz values),
+        and the ratio of the last two steps if they came in a row: it sees slow directions next to which those are long.
         """
         if len(self._pairs) < 2:
             return np.nan

@@ -5,7 +5,8 @@ A model brings states (all factors of q, immutable) and
 - ``n_samples``: the ELBO is judged per sample;
 - ``sweep(state) -> (new_state, elbo)``: every factor set to its optimum once, and the ELBO of the state *given*;
 - ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
-- ``at(natural, state)``: the state with these natural parameters, all else as in `state`, or None outside the domain.
+- ``at(natural, state)``: the state with these natural parameters, all else as in `state`; where they lie outside the
+  domain, one on the way there, or None.
 
 For minibatches also ``estimate(state, batch) -> state``, the optimal factors if all data were like the batch, and
 ``blend(state, estimate, step) -> state``, the state with the natural parameters (1 - step) old + step estimated.
@@ -105,18 +106,18 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4)
             break
         # one large step hides slow directions: that little is left has to be seen in the plain sweep after it as well
         proposal = climb.proposal(accelerate) if accelerate and not close else None
-        if proposal is not None and climb.visit(proposal, proposed=True):
+        if proposal is not None:
+            climb.visit(proposal, proposed=True)
             continue
-        if climb.n_iter < max_iter:
-            before = climb.elbo
-            climb.visit(climb.image)
-            if climb.elbo < before - FALL * max(1.0, abs(before)):
-                warn(
-                    f"a sweep lowered the ELBO from {before!r} to {climb.elbo!r}: an update is not the optimum of its "
-                    "factor, or the ELBO is not that of the updates",
-                    NumericalWarning,
-                    stacklevel=stacklevel,
-                )
+        last = climb.elbo
+        climb.visit(climb.image)
+        if climb.elbo < last - FALL * max(1.0, abs(last)):
+            warn(
+                f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
+                "factor, or the ELBO is not that of the updates",
+                NumericalWarning,
+                stacklevel=stacklevel,
+            )
     return Fit(
         climb.state,
         climb.image,
@@ -149,11 +150,14 @@ class _Climb:
 
     def predicted_gap(self):
         """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""
-        return self._changes[-1] / (1.0 - self.contraction) if self.contraction < 1.0 else np.inf
+        rate = self.contraction
+        if np.isnan(rate) and self.at_rest():
+            rate = 0.0  # nothing is left to measure it by
+        return self._changes[-1] / (1.0 - rate) if rate < 1.0 else np.inf
 
     def at_rest(self):
-        """Whether the sweep changed no more than rounding does."""
-        return self._changes[-1] <= self.history.noise()
+        """Whether the sweep changed no more than rounding does, and errors were not seen to grow (a saddle point)."""
+        return self._changes[-1] <= self.history.noise() and not self.contraction >= 1.0
 
     def proposal(self, accelerate):
         """Return the state that the history suggests, or None.
@@ -165,12 +169,12 @@ class _Climb:
         return None if natural is None else self._model.at(natural, self.image)
 
     def visit(self, state, proposed=False):
-        """Sweep from a state and go there; a proposal below the current ELBO is not gone to. Returns whether it was."""
-        image, elbo = self._model.sweep(state)
+        """Sweep from a state and go there; a proposal below the current ELBO is not gone to."""
         self.n_iter += 1
-        if not np.isfinite(elbo):
+        image, elbo = self._try(state) if proposed else self._model.sweep(state)
+        if not (proposed or np.isfinite(elbo)):
             raise ArithmeticError(f"the ELBO of pass {self.n_iter} is {elbo}")
-        accepted = not proposed or elbo >= self.elbo
+        accepted = not proposed or self.elbo <= elbo < np.inf
         if accepted:
             point = self._model.coordinates(state)
             self.state, self.image, self.elbo = state, image, float(elbo)
@@ -184,7 +188,14 @@ class _Climb:
         self._elbos.append(self.elbo)
         self._changes.append(self.history.change())
         self._rates.append(self.history.contraction() if accepted else np.nan)
-        return accepted
+
+    def _try(self, proposal):
+        """Sweep from a proposal, which may be too far off for the arithmetic; its ELBO is then nan."""
+        try:
+            with np.errstate(all="ignore"):
+                return self._model.sweep(proposal)
+        except (ArithmeticError, ValueError):
+            return None, np.nan
 
     def trace(self):
         return {

@@ -39,6 +39,9 @@ FIELDS = {  # of those that do not come back in every bit from what they are bui
     MultivariateGaussian: ("mean", "tau", "covariance", "precision", "_factor", "_given"),
 }
 
+NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
+SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
+
 
 def to_arrays(name, distribution):
     """Return what a distribution is built from as arrays called name.attribute."""
@@ -63,11 +66,34 @@ def coordinates(factors):
     )
 
 
-def rebuilt(factors, natural):
-    """Return factors like the given ones with other natural parameters, or None if one lies outside its domain."""
+def towards(factors, natural):
+    """Return factors with other natural parameters or, if some leave their domain, a shorter way towards them; or None.
+
+    If even short ways leave the domain, some element of a Gamma is about to: then each of them is held back alone.
+    """
+    start, _ = coordinates(factors)
+    held = start + np.concatenate([_held_back(f, part) for f, part in _parts(factors, natural - start)])
+    ways = [natural, *(start + share * (natural - start) for share in SHARES), held]
+    return next((found for found in (_rebuilt(factors, way) for way in ways) if found is not None), None)
+
+
+def _parts(factors, vector):
+    """Pair factors with their parts of a vector; None has none."""
     ends = np.cumsum([0 if factor is None else factor.natural.size for factor in factors])
-    parts = zip(factors, np.split(natural, ends[:-1]), strict=True)
+    return zip(factors, np.split(vector, ends[:-1]), strict=True)
+
+
+def _rebuilt(factors, natural):
     try:
-        return tuple(None if factor is None else factor.with_natural(part) for factor, part in parts)
+        return tuple(f if f is None else f.with_natural(part) for f, part in _parts(factors, natural))
     except (ValueError, OverflowError):
         return None
+
+
+def _held_back(factor, change):
+    """Return a change of natural parameters that leaves every shape and rate of a Gamma at least the share NEARER."""
+    if not isinstance(factor, Gamma):
+        return change
+    room = (1.0 - NEARER) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
+    half = room.size // 2
+    return np.concatenate([np.maximum(change[:half], -room[:half]), np.minimum(change[half:], room[half:])])

@@ -16,7 +16,7 @@ from ._executors import single_blas
 from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, row_vector
-from .distributions import Gamma, coordinates, rebuilt
+from .distributions import Gamma, coordinates, towards
 from .divergence import kl
 from .results import VariationalPosterior, table
 
@@ -211,7 +211,7 @@ class _Sweeps:
         return coordinates(state)
 
     def at(self, natural, state):
-        return rebuilt(state, natural)
+        return towards(state, natural)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

@@ -17,7 +17,7 @@ from ._executors import single_blas
 from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, observations
-from .distributions import MultivariateGaussian, coordinates, rebuilt
+from .distributions import MultivariateGaussian, coordinates, towards
 from .likelihoods import Logit
 from .results import VariationalPosterior, table
 
@@ -179,7 +179,7 @@ class _Sweeps:
         return coordinates(state)
 
     def at(self, natural, state):
-        return rebuilt(state, natural)
+        return towards(state, natural)
 
 
 def curvature(xi):

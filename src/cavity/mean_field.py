@@ -314,7 +314,7 @@ class _Sweeps:
 
     @staticmethod
     def at(natural, q):
-        found = distributions.rebuilt(q.values(), natural)
+        found = distributions.towards(q.values(), natural)
         return None if found is None else dict(zip(q, found, strict=True))
 
 

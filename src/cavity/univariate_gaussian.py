@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from . import _arrays, _cavi
 from ._loop import warn_unconverged
-from .distributions import Gamma, coordinates, rebuilt
+from .distributions import Gamma, coordinates, towards
 from .divergence import kl
 from .gaussian import Gaussian
 from .results import VariationalPosterior, table
@@ -156,7 +156,7 @@ class _Sweeps:
         return coordinates([precision])
 
     def at(self, natural, precision):
-        found = rebuilt([precision], natural)
+        found = towards([precision], natural)
         return found and found[0]
 
     def log_evidence(self):

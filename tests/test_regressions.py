@@ -1,5 +1,7 @@
 """Instances of the mean-field engine against the book, exact evidence and their laws."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -305,6 +307,74 @@ def test_samples_have_the_moments():
 def test_bad_input_is_named(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: cavity.UnivariateGaussian().fit([1e160, 2e160]), "x: the squares leave the range"),
+        (lambda: cavity.LinearRegression().fit([[1e100], [2e100]], [1e-100, 0]), "X, y: squares of the columns"),
+        (lambda: cavity.LinearRegression().fit([[1e-100], [2e-100]], [1e100, 0]), "X, y: squares of the columns"),
+        (lambda: cavity.LinearRegression(ard=True).fit([[1e160], [2e160]], [1, 0]), "X, y: squares of the columns"),
+        (lambda: cavity.LogisticRegression().fit([[1e160], [2e160]], [1, 0]), "X: squares of the columns"),
+    ],
+)
+def test_data_whose_squares_leave_the_range_are_named(make, message):
+    with pytest.raises(OverflowError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e100, 1e140])
+def test_linear_extreme_scales_of_y(scale):
+    """With priors in the units of y the fit is the same in any units."""
+    X, y = problem(13)
+
+    def fit(scale):
+        model = cavity.LinearRegression(ard=True, prior_shape=0.1, prior_rate=0.1 * scale**2, noise_rate=scale**2)
+        return model.fit(X, scale * y, tol=1e-13)
+
+    np.testing.assert_allclose(fit(scale).mean / scale, fit(1.0).mean, rtol=1e-5)
+    np.testing.assert_allclose(fit(scale).relevance, fit(1.0).relevance, rtol=1e-5)
+
+
+@pytest.mark.parametrize("ard", [False, True])
+def test_linear_fits_without_much_to_find(ard):
+    """Exact fits, constants, zeros, one row, more columns than rows: they end, and the gap is finite and small."""
+    X, y = problem(14, n=50, d=5)
+    rng = np.random.default_rng(14)
+    wide = rng.normal(size=(5, 100))
+    data = [(X, 0 * y), (X, 0 * y + 3), (X, X @ np.ones(5)), (X[:, [0, 0, 1]], y), (X[:1], y[:1]), (wide, wide[:, 0])]
+    for columns, target in data:
+        post = cavity.LinearRegression(ard=ard).fit(columns, target)
+        assert post.converged
+        assert post.predicted_gap <= 1e-10 * len(target)
+        assert np.all(np.isfinite(post.mean))
+
+
+def test_any_kind_of_array_gives_the_same_bits():
+    X, y = problem(15)
+    X, y = X.astype(np.float32), np.round(y).astype(np.int16)
+    frozen = np.asfortranarray(X)
+    frozen.flags.writeable = False
+    for model, target in ((cavity.LinearRegression(), y), (cavity.LogisticRegression(), y > 0)):
+        one, other = model.fit(X.astype(float), target), model.fit(frozen, target)
+        np.testing.assert_array_equal(one.mean, other.mean)
+        assert one.elbo == other.elbo
+
+
+def test_fits_at_the_same_time_and_interrupted_ones():
+    X, y = problem(16, n=200, d=6)
+    alone = cavity.LinearRegression(ard=True).fit(X, y)
+    with ThreadPoolExecutor(2) as pool:
+        for post in pool.map(lambda _: cavity.LinearRegression(ard=True).fit(X, y), range(6)):
+            np.testing.assert_array_equal(post.mean, alone.mean)
+
+    def interrupt(n_iter, elbo):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cavity.LinearRegression(ard=True).fit(X, y, callback=interrupt)
+    assert cavity.LinearRegression(ard=True).fit(X, y).elbo == alone.elbo
 
 
 def test_gamma_prior_of_one_alpha_is_shared():

@@ -18,6 +18,7 @@ from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, row_vector
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
+from .errors import within_range
 from .results import VariationalPosterior, table
 
 ROWS = 4096  # taken into the triangle at a time, or four times the columns
@@ -114,6 +115,8 @@ class LinearRegression:
         ------
         ValueError, TypeError
             For bad data or options, before any work.
+        OverflowError
+            If the data are so large or small that sums of squares leave the range of float64.
 
         Warns
         -----
@@ -170,7 +173,11 @@ class _Sweeps:
         """Return where every column alone would explain y, and the noise as well."""
         columns = np.einsum("ij,ij->j", self._factor, self._factor)
         power = float(self._target @ self._target) or float(self.n_samples)
-        alpha = self._prior.around(np.where(columns > 0, columns, 1.0) / power)
+        used = np.where(columns > 0, columns, 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            ratios = np.concatenate([used / power, power / used])
+        within_range(ratios, "X, y: squares of the columns, of y or their ratios")
+        alpha = self._prior.around(used / power)
         noise = Gamma(1.0, power / self.n_samples) if self._model.noise_variance is None else None
         return alpha, noise
 

@@ -18,6 +18,7 @@ from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, observations
 from .distributions import MultivariateGaussian, coordinates, towards
+from .errors import within_range
 from .likelihoods import Logit
 from .results import VariationalPosterior, table
 
@@ -105,6 +106,8 @@ class LogisticRegression:
         ------
         ValueError, TypeError
             For bad data or options, before any work.
+        OverflowError
+            If the squares of X leave the range of float64.
 
         Warns
         -----
@@ -152,7 +155,9 @@ class _Sweeps:
 
     def start(self):
         """Return the prior, or where it is not known one in which every column reaches a unit of log odds."""
-        squares = merge(np.sum(rows(self._X, part) ** 2, axis=0) for part in self._blocks()) / self.n_samples
+        with np.errstate(over="ignore"):
+            squares = merge(np.sum(rows(self._X, part) ** 2, axis=0) for part in self._blocks()) / self.n_samples
+        within_range(squares, "X: squares of the columns")
         alpha = self._prior.around(np.where(squares > 0, squares, 1.0))
         precision = np.diag(self._prior.mean(alpha))
         return MultivariateGaussian(np.zeros(len(precision)), precision=precision), alpha

@@ -15,6 +15,7 @@ from . import _arrays, _cavi
 from ._loop import warn_unconverged
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
+from .errors import within_range
 from .gaussian import Gaussian
 from .results import VariationalPosterior, table
 
@@ -95,6 +96,8 @@ class UnivariateGaussian:
         ------
         ValueError, TypeError
             For bad data or options, before any work.
+        OverflowError
+            If the data are so large or small that sums of squares leave the range of float64.
 
         Warns
         -----
@@ -129,8 +132,10 @@ class _Sweeps:
         centre = np.mean(x)
         # the mean as a step from the sample's centre, and the squares around the best mean
         self._best = centre + (model.prior_mean - centre) * (model.prior_count / self._count)
-        self._squares = float(np.sum((x - centre) ** 2))
-        self._squares += model.prior_count * len(x) / self._count * (centre - model.prior_mean) ** 2
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.sum((x - centre) ** 2)
+            squares += model.prior_count * len(x) / self._count * (centre - model.prior_mean) ** 2
+        self._squares = float(within_range(squares, "x: the squares"))
         self._prior = Gamma(model.prior_shape, model.prior_rate)
 
     def start(self):

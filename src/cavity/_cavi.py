@@ -72,7 +72,7 @@ def check_schedule(delay, forgetting):
     }
 
 
-def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=4):
+def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=3):
     """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample.
 
     Parameters
@@ -223,6 +223,11 @@ def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
         if callback is not None and callback(len(steps), step):
             break
     return state, np.array(steps)
+
+
+def passes(n_steps, n_samples, batch_size):
+    """Return how many passes, begun ones included, the steps are if the last minibatch of a pass may be smaller."""
+    return -(-n_steps // -(-n_samples // batch_size))
 
 
 def outcome_of_steps(elbo, steps, n_passes):

@@ -250,10 +250,10 @@ def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, 
     epochs = _arrays.integer(n_epochs, "n_epochs", low=1)
     schedule = _cavi.check_schedule(delay, forgetting)
     generator = None if rng is None else _arrays.generator(rng)
-    batches = (model.minibatch(rows) for rows in _minibatches(n, min(size, n), epochs, generator))
+    batches = (_minibatch(model, rows) for rows in _minibatches(n, size, epochs, generator))
     sweeps = _Sweeps(model)
     state, steps = _cavi.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
-    done = _cavi.outcome_of_steps(sweeps.elbo(state), steps, -(-len(steps) * size // n))
+    done = _cavi.outcome_of_steps(sweeps.elbo(state), steps, _cavi.passes(len(steps), n, size))
     return MeanFieldPosterior(factors=state, **done)
 
 
@@ -262,6 +262,13 @@ def _minibatches(n, size, n_epochs, generator):
         order = np.arange(n) if generator is None else generator.permutation(n)
         for start in range(0, n, size):
             yield order[start : start + size]
+
+
+def _minibatch(model, rows):
+    batch = model.minibatch(rows)
+    if not isinstance(batch, Model):
+        raise TypeError(f"minibatch(rows) must return a cavity.mean_field.Model, got {type(batch).__name__}")
+    return batch
 
 
 def _check(model, initial):
@@ -273,6 +280,8 @@ def _check(model, initial):
     if not isinstance(state, dict) or not state:
         raise TypeError(f"the initial factors must be a dict of distributions by name, got {state!r}")
     for name, factor in state.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the names of factors must be strings, got {name!r}")
         if not isinstance(factor, tuple(distributions.ARGUMENTS)):
             raise TypeError(f"factor {name!r} must be a distribution of cavity.distributions, got {factor!r}")
     return dict(state)

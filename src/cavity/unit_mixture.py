@@ -274,7 +274,7 @@ class UnitMixture:
             batches = (batch for _ in range(epochs) for batch in _minibatches(source, size))
             state, steps = _cavi.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
             image, elbo = sweeps.sweep(state)
-        done = _cavi.outcome_of_steps(elbo, steps, -(-len(steps) * size // n))
+        done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
         return self._posterior(state, image.counts, n, done)
 
     def _fit_stream(self, y, n_samples, epochs, given, schedule, callback):

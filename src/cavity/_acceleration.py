@@ -43,7 +43,7 @@ class History:
     def noise(self):
         """Return the change that rounding alone can make."""
         _, _, gx, gs = self._pairs[-1]
-        return 0.5 * ROUNDING**2 * float(np.abs(gx) @ np.abs(gs))
+        return 0.5 * float((ROUNDING * np.abs(gx)) @ (ROUNDING * np.abs(gs)))
 
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.

@@ -163,7 +163,8 @@ class _Climb:
         """Return the state that the history suggests, or None.
 
         Where errors grow, the fixed point that Anderson and SQUAREM look for is a saddle of the ELBO: once it has been
-        refused there, proposals go on in the direction of the sweep, twice as far each time, until this is refused.
+        refused there, proposals go on in the direction of the sweep, twice as far each time, as long as this is
+        accepted and errors grow.
         """
         natural = self.history.stretched(self._reach) if self._away else getattr(self.history, accelerate)()
         return None if natural is None else self._model.at(natural, self.image)
@@ -181,13 +182,14 @@ class _Climb:
             self.history.add(point, self._model.coordinates(image), in_a_row=not proposed)
         else:
             self.history.restart()
-        if self._away and accepted:
-            self._reach *= 2.0
-        elif not accepted:
-            self._away, self._reach = not self._away and self.contraction >= 1.0, SHORTEST_REACH
         self._elbos.append(self.elbo)
         self._changes.append(self.history.change())
         self._rates.append(self.history.contraction() if accepted else np.nan)
+        if self._away and accepted and self._rates[-1] >= 1.0:
+            self._reach *= 2.0
+        else:
+            refused = not (self._away or accepted)
+            self._away, self._reach = refused and self.contraction >= 1.0, SHORTEST_REACH
 
     def _try(self, proposal):
         """Sweep from a proposal, which may be too far off for the arithmetic; its ELBO is then nan."""

@@ -282,7 +282,7 @@ def _check(model, initial):
     for name, factor in state.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of factors must be strings, got {name!r}")
-        if not isinstance(factor, tuple(distributions.ARGUMENTS)):
+        if not isinstance(factor, (*distributions.ARGUMENTS, *distributions.FIELDS)):
             raise TypeError(f"factor {name!r} must be a distribution of cavity.distributions, got {factor!r}")
     return dict(state)
 

@@ -156,8 +156,8 @@ class UnitMixture:
 
         Notes
         -----
-        One pass does, for all points, q(z_n) and the sums that the means (eq. 34 of [B]_), the ELBO and the learnt
-        settings need; no array of N x K is formed. The ELBO is that of the q(z) which is best for q(theta)::
+        One pass does, for all points, q(z_n) and the sums that the means (eq. 34 of Blei et al. 2017), the ELBO and the
+        learnt settings need; no array of N x K is formed. The ELBO is that of the q(z) which is best for q(theta)::
 
             sum_n log sum_k exp(E[log w_k N(y_n; theta_k, noise_variance)]) - sum_k KL(q(theta_k) || p(theta_k))
 

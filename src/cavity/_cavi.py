@@ -72,7 +72,7 @@ def check_schedule(delay, forgetting):
     }
 
 
-def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=3):
+def fit(model, state, *, accelerate, max_iter, tol, callback=None):
     """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample.
 
     Parameters
@@ -89,8 +89,6 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=3)
         Predicted gap in nats per sample at which to stop.
     callback : callable, optional
         Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
-    stacklevel : int
-        Of the warning about a falling ELBO.
     """
     climb = _Climb(model, state)
     status, close = MAX_ITER, False
@@ -116,7 +114,7 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None, stacklevel=3)
                 f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
                 "factor, or the ELBO is not that of the updates",
                 NumericalWarning,
-                stacklevel=stacklevel,
+                stacklevel=3,  # the line that called the model's fit
             )
     return Fit(
         climb.state,

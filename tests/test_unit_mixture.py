@@ -247,6 +247,25 @@ def test_extreme_scales():
     assert np.isfinite(far.elbo)
 
 
+def test_a_prior_far_surer_than_the_data_keeps_its_digits():
+    y = np.array([1.0, 2.0, 3.0])
+    post = cavity.UnitMixture(2, prior_variance=1e-12).fit(y)
+    np.testing.assert_allclose(post.mean, 1e-12 * post.counts * 2.0, rtol=1e-9)
+    assert post.elbo == pytest.approx(np.sum(-0.5 * y**2) - 1.5 * np.log(2 * np.pi), abs=1e-10)
+
+
+def test_points_beyond_float64_are_refused_and_far_ones_are_not():
+    post = cavity.UnitMixture(2).fit([-3.0, -2.9, 3.0, 3.1])
+    np.testing.assert_array_equal(post.responsibilities([-1e6, 1e6]), [[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(OverflowError, match=r"y\[1\] = 1e\+300 is so far from every component"):
+        post.responsibilities([0.0, 1e300])
+
+
+def test_a_stream_longer_than_said_is_said():
+    with pytest.warns(cavity.NumericalWarning, match="the stream held 6 points"):
+        cavity.UnitMixture(2).fit_stochastic(iter([[1.0, 2.0, 3.0]] * 2), n_samples=2)
+
+
 def test_starts_are_compared_by_their_elbo():
     y = draws(13, 400, [-12, -10, 0, 9, 14])
     one = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11])
@@ -332,6 +351,10 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         (lambda: cavity.UnitMixture(2).fit([[1.0, 2.0]]), "y must have 1 dimension"),
         (lambda: cavity.UnitMixture(2).fit(iter([1.0, 2.0])), "one-shot iterator"),
         (lambda: cavity.UnitMixture(2).fit([1e200, 2.0]), "rescale the data"),
+        (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], initial_means=[1e200, 0.0]), "rescale the data"),
+        (lambda: cavity.UnitMixture(2, noise_variance=1e-299).fit([1.0, 9.0]), "noise_variance must be above"),
+        (lambda: cavity.UnitMixture(2, noise_variance=1e-308), "noise_variance must be in"),
+        (lambda: cavity.UnitMixture(2, prior_mean=1e10, prior_variance=1e-290).fit([1.0]), "prior_variance must be"),
         (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], initial_means=[1.0]), "initial_means must be"),
         (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], n_init=2), "needs rng"),
         (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], accelerate="fast"), "accelerate must be one of"),

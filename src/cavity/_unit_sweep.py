@@ -87,7 +87,11 @@ class Sweeps:
         precision = 1.0 / state.prior_variance + counts / state.noise_variance
         pull = (state.prior_mean - state.mean) / state.prior_variance + moved / state.noise_variance
         shift = pull / precision
-        new = replace(state, mean=state.mean + shift, precision=precision, counts=counts)
+        # the new mean as a step from the prior's where that is the surer one: the step is then the shorter
+        step = (moved + counts * (state.mean - state.prior_mean)) / state.noise_variance / precision
+        from_prior = 1.0 / state.prior_variance > counts / state.noise_variance
+        mean = np.where(from_prior, state.prior_mean + step, state.mean + shift)
+        new = replace(state, mean=mean, precision=precision, counts=counts)
         changes = {}
         if "prior_variance" in self._learn:
             spread = np.mean((new.mean - state.prior_mean) ** 2 + 1.0 / precision)
@@ -167,11 +171,17 @@ class Sweeps:
 def statistics(y, mean, c, h, squares):
     """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of a block, in one array."""
     out, totals = np.empty((len(mean), 2)), np.zeros(2)
-    _kernel.statistics(y, mean, c, h, squares, out, totals)
+    far = _kernel.statistics(y, mean, c, h, squares, out, totals)
+    if far >= 0:
+        raise OverflowError(f"the value {y[far]:g} is so far from every component that its density leaves float64")
     return np.concatenate([out.T.ravel(), totals])
 
 
-def responsibilities(y, state, result, log_density):
-    """Write the responsibilities (N, K) of points, and the log of the sum that normalises them."""
+def responsibilities(y, state):
+    """Return the responsibilities (N, K) of points."""
     c, h = state.constants()
-    _kernel.responsibilities(y, state.mean, c, h, result, log_density)
+    result, log_density = np.empty((len(y), len(state.mean))), np.empty(len(y))
+    far = _kernel.responsibilities(y, state.mean, c, h, result, log_density)
+    if far >= 0:
+        raise OverflowError(f"y[{far}] = {y[far]:g} is so far from every component that its density leaves float64")
+    return result

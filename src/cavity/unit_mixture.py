@@ -8,6 +8,7 @@ References
    Learning Research 14, 2013.
 """
 
+import warnings
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -18,9 +19,12 @@ from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
 from ._unit_sweep import LEARNABLE, Extent, State, Sweeps
+from .errors import NumericalWarning
 from .results import VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
+SMALLEST = 1e-300  # reciprocals of variances below it overflow
+MOST_SQUARED = 1e300  # squared distance in units of a variance
 TRIAL = 20  # passes over the sample that decide where to start
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
 
@@ -88,9 +92,9 @@ class UnitMixture:
             if given.ndim == 1 and given.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
             keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
-        if np.any(np.asarray(self.prior_variance) <= 0):
-            raise ValueError(f"prior_variance must be positive, got {self.prior_variance}")
-        keep("noise_variance", _arrays.number(self.noise_variance, "noise_variance", low=0))
+        if np.any(np.asarray(self.prior_variance) <= SMALLEST):
+            raise ValueError(f"prior_variance must be positive, above {SMALLEST:g}, got {self.prior_variance}")
+        keep("noise_variance", _arrays.number(self.noise_variance, "noise_variance", low=SMALLEST))
         if self.weights is not None:
             keep("weights", _check_weights(self.weights, k))
         learn = (self.learn,) if isinstance(self.learn, str) else tuple(self.learn)
@@ -182,7 +186,7 @@ class UnitMixture:
         given = None if initial_means is None else self._given_means(initial_means)
         source = _blocks.open_source(y, "y")
         with Threads(n_threads) as threads:
-            extent = _check_data(source, threads)
+            extent = self._check_data(source, threads, given)
             sample = source.sample()
             best = None
             for means in self._starts(given, sample, n_init, generator):
@@ -244,6 +248,11 @@ class UnitMixture:
         ValueError, TypeError
             For bad data or options; of an iterator, when the bad minibatch comes.
 
+        Warns
+        -----
+        NumericalWarning
+            If an iterator holds more than `n_samples` points.
+
         References
         ----------
         .. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of
@@ -268,7 +277,7 @@ class UnitMixture:
         source = _blocks.open_source(y, "y")
         n = source.n_rows
         with Threads(n_threads) as threads:
-            extent = _check_data(source, threads)
+            extent = self._check_data(source, threads, given)
             means = self._deterministic(source.sample()) if given is None else given
             sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
             batches = (batch for _ in range(epochs) for batch in _minibatches(source, size))
@@ -284,16 +293,55 @@ class UnitMixture:
         if epochs != 1:
             raise ValueError(f"y is a one-shot iterator and can be seen once, got n_epochs={epochs}")
         n = _arrays.integer(n_samples, "n_samples", low=1)
-        batches = (_minibatch(batch, i) for i, batch in enumerate(y))
+        batches = (self._minibatch(batch, i, given) for i, batch in enumerate(y))
         first = next(batches, None)
         if first is None:
             raise ValueError("y is an iterator that yields nothing")
         means = self._deterministic(first) if given is None else given
-        sweeps = Sweeps(n, self.learn)
-        state, steps = _cavi.fit_stochastic(
-            sweeps, self._start(means, n), chain([first], batches), **schedule, callback=callback
-        )
+        seen = []
+
+        def counted(batch):
+            seen.append(len(batch))
+            return batch
+
+        sweeps, batches = Sweeps(n, self.learn), map(counted, chain([first], batches))
+        state, steps = _cavi.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
+        if sum(seen) > n:
+            warnings.warn(
+                f"n_samples is {n}, but the stream held {sum(seen)} points: q(theta) is as sure as {n} points make it",
+                NumericalWarning,
+                stacklevel=3,
+            )
         return self._posterior(state, state.counts, n, _cavi.outcome_of_steps(np.nan, steps, 1))
+
+    def _minibatch(self, batch, i, given):
+        """Return the i-th minibatch of a stream, checked."""
+        array = _arrays.data_array(batch, f"minibatch {i} of y", ndim=(1,)).astype(np.float64)
+        self._check_reach(np.min(array), np.max(array), given)
+        return array
+
+    def _check_data(self, source, threads, given):
+        """Read the data once, and refuse what is not finite or too far away; return where they lie."""
+        extent = Extent(*source.summary(threads))
+        self._check_reach(extent.low, extent.high, given)
+        return extent
+
+    def _check_reach(self, low, high, given):
+        """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
+        means = np.append(self.prior_mean, [] if given is None else given)
+        if max(-low, high, np.max(np.abs(means))) > LARGEST:
+            raise ValueError(
+                f"y, prior_mean and initial_means must be within {LARGEST:g} of zero, got y from {low:g} to {high:g} "
+                f"and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
+            )
+        distance = max(high, np.max(means)) - min(low, np.min(means))
+        for name in ("noise_variance", "prior_variance"):
+            variance = np.min(getattr(self, name))
+            if distance**2 / MOST_SQUARED > variance:
+                raise ValueError(
+                    f"{name} must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
+                    f"got {variance:g}"
+                )
 
     def _given_means(self, means):
         return _arrays.vector(means, "initial_means", self.n_components).copy()
@@ -357,16 +405,6 @@ def _check_weights(weights, k):
     return tuple((array / np.sum(array)).tolist())
 
 
-def _check_data(source, threads):
-    """Read the data once, and refuse what is not finite or whose squares overflow; return where they lie."""
-    extent = Extent(*source.summary(threads))
-    if max(-extent.low, extent.high) > LARGEST:
-        raise ValueError(
-            f"y must be within {LARGEST:g} of zero, got values from {extent.low:g} to {extent.high:g}; rescale the data"
-        )
-    return extent
-
-
 def _apart(means, noise_variance):
     """Return sorted means, equal ones set apart a little: components with equal means would stay equal for ever."""
     distinct, first, copies = np.unique(means, return_index=True, return_counts=True)
@@ -384,14 +422,6 @@ def _minibatches(source, size):
         kept = block[whole:]
     if len(kept):
         yield kept
-
-
-def _minibatch(batch, i):
-    """Return the i-th minibatch of a stream, checked."""
-    array = _arrays.data_array(batch, f"minibatch {i} of y", ndim=(1,)).astype(np.float64)
-    if np.max(np.abs(array)) > LARGEST:
-        raise ValueError(f"minibatch {i} of y must be within {LARGEST:g} of zero; rescale the data")
-    return array
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -459,6 +489,8 @@ class UnitMixturePosterior(VariationalPosterior):
         ------
         ValueError, TypeError
             If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
 
         Examples
         --------
@@ -467,10 +499,7 @@ class UnitMixturePosterior(VariationalPosterior):
         >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
         [[1.0, 0.0], [0.156, 0.844]]
         """
-        points = self._points(y)
-        result, density = np.empty((len(points), len(self.mean))), np.empty(len(points))
-        _unit_sweep.responsibilities(points, self._state(), result, density)
-        return result
+        return _unit_sweep.responsibilities(self._points(y), self._state())
 
     def predict(self, y):
         """Return the most probable component of each point.

@@ -313,6 +313,17 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass():
     assert np.isnan(streamed.elbo)
 
 
+@pytest.mark.parametrize("batch_size", [1, 4, 20])
+def test_stochastic_settings_are_unbiased_for_small_batches(batch_size):
+    y = draws(18, 20_000, [0, 4, 8])
+    model = cavity.UnitMixture(3, prior_mean=4.0, learn=ALL)
+    exact, post = model.fit(y), model.fit_stochastic(y, batch_size=batch_size, n_epochs=2)
+    assert post.noise_variance == pytest.approx(exact.noise_variance, rel=0.05)
+    assert post.prior_variance == pytest.approx(exact.prior_variance, rel=0.05)
+    np.testing.assert_allclose(post.weights, exact.weights, atol=0.02)
+    assert post.elbo == pytest.approx(exact.elbo, rel=1e-3)
+
+
 def test_stochastic_average_is_exact_where_nothing_is_latent():
     y = draws(17, 1000, [2.0])
     exact = cavity.UnitMixture(1).fit(y)

@@ -80,10 +80,17 @@ class Sweeps:
         found = _blocks.reduce_blocks(self._source, block, self._threads)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
 
-    def renewed(self, state, found, scale=1.0):
-        """Return the state that maximises the ELBO given statistics of the responsibilities, times `scale`."""
-        k = len(state.mean)
-        counts, moved = scale * found[:k], scale * found[k : 2 * k]
+    def renewed(self, state, found):
+        """Return the state that maximises the ELBO given statistics of the responsibilities."""
+        new, moved = self._means(state, found[: 2 * len(state.mean)])
+        changes = self._settings(new, new.mean - state.mean, moved, found[-1])
+        if "noise_variance" in changes:
+            self._check_noise(changes["noise_variance"])
+        return replace(new, **changes)
+
+    def _means(self, state, found):
+        """Return the state with the best q(theta) given N_k and D_k, and these D_k."""
+        counts, moved = np.split(found, 2)
         precision = 1.0 / state.prior_variance + counts / state.noise_variance
         pull = (state.prior_mean - state.mean) / state.prior_variance + moved / state.noise_variance
         shift = pull / precision
@@ -91,32 +98,38 @@ class Sweeps:
         step = (moved + counts * (state.mean - state.prior_mean)) / state.noise_variance / precision
         from_prior = 1.0 / state.prior_variance > counts / state.noise_variance
         mean = np.where(from_prior, state.prior_mean + step, state.mean + shift)
-        new = replace(state, mean=mean, precision=precision, counts=counts)
-        changes = {}
+        return replace(state, mean=mean, precision=precision, counts=counts), moved
+
+    def _settings(self, state, shift, moved, squares):
+        """Return the settings to learn that are best given q(theta), `shift` away from where D_k and Q are measured."""
+        changes, counts = {}, state.counts
         if "prior_variance" in self._learn:
-            spread = np.mean((new.mean - state.prior_mean) ** 2 + 1.0 / precision)
-            changes["prior_variance"] = np.full(k, spread)
+            spread = np.mean((state.mean - state.prior_mean) ** 2 + 1.0 / state.precision)
+            changes["prior_variance"] = np.full(len(counts), spread)
         if "weights" in self._learn:
             changes["weights"] = counts / np.sum(counts)
         if "noise_variance" in self._learn:
-            squares = scale * found[-1] + np.sum(shift * (counts * shift - 2 * moved) + counts / precision)
-            changes["noise_variance"] = self._noise(float(squares / np.sum(counts)))
-        return replace(new, **changes)
+            squares = squares + np.sum(shift * (counts * shift - 2 * moved) + counts / state.precision)
+            changes["noise_variance"] = float(squares / np.sum(counts))
+        return changes
 
-    def _noise(self, variance):
-        """Return a learnt noise variance, unless it has gone to zero."""
+    def _check_noise(self, variance):
+        """Raise ArithmeticError if a learnt noise variance has gone to zero."""
         if not variance > self._finest:
             raise ArithmeticError(
                 f"the learnt noise_variance has fallen to {variance:g}: the data have no more different values than "
                 "there are components; give noise_variance, or fit fewer components"
             )
-        return variance
 
     def estimate(self, state, y):
-        """Return the state that all data would lead to if they were like the batch `y`."""
+        """Return the state that all data would lead to if they were like the batch `y`.
+
+        Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
+        """
         c, h = state.constants()
-        found = statistics(y, state.mean, c, h, "noise_variance" in self._learn)
-        return self.renewed(state, found, self.n_samples / len(y))
+        found = self.n_samples / len(y) * statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+        new, moved = self._means(state, found[: 2 * len(state.mean)])
+        return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
 
     def blend(self, state, estimate, step):
         """Return the state part of the way to an estimate: averages of statistics, so that they stay unbiased."""
@@ -128,6 +141,8 @@ class Sweeps:
         # the natural parameters of q(theta), measured from the old mean
         shift = step * estimate.precision * (estimate.mean - state.mean) / precision
         settings = {name: between(name) for name in (*LEARNABLE, "counts")}
+        if "noise_variance" in self._learn:
+            self._check_noise(settings["noise_variance"])
         return replace(estimate, mean=state.mean + shift, precision=precision, **settings)
 
     def coordinates(self, state):

@@ -266,6 +266,24 @@ def test_a_stream_longer_than_said_is_said():
         cavity.UnitMixture(2).fit_stochastic(iter([[1.0, 2.0, 3.0]] * 2), n_samples=2)
 
 
+def test_weights_that_were_learnt_to_be_zero_can_be_updated_and_saved(tmp_path):
+    post = cavity.UnitMixture(2, learn="weights").fit(draws(19, 100, [0]), initial_means=[0, 1e6])
+    assert post.weights.tolist() == [1.0, 0.0]
+    both = post.update(draws(20, 100, [0]))
+    assert both.counts.tolist() == [100.0, 0.0]
+    both.save(tmp_path / "post.npz")
+    assert cavity.load(tmp_path / "post.npz").model == both.model
+
+
+def test_weights_of_any_size_are_normalised_once():
+    assert cavity.UnitMixture(2, weights=[1e308, 1e308]).weights == (0.5, 0.5)
+    assert cavity.UnitMixture(2, weights=[5e-324, 5e-324]).weights == (0.5, 0.5)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        model = cavity.UnitMixture(7, weights=rng.gamma(0.3, size=7))
+        assert cavity.UnitMixture(7, weights=model.weights) == model
+
+
 def test_starts_are_compared_by_their_elbo():
     y = draws(13, 400, [-12, -10, 0, 9, 14])
     one = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11])
@@ -355,6 +373,7 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         (lambda: cavity.UnitMixture(2, prior_variance=0.0), "prior_variance must be positive"),
         (lambda: cavity.UnitMixture(2, noise_variance=-1.0), "noise_variance must be in"),
         (lambda: cavity.UnitMixture(2, weights=[0.5, 0.5, 0.0]), "weights must be 2 positive numbers"),
+        (lambda: cavity.UnitMixture(2, weights=[1, 5e-324]), "weights must be at least"),
         (lambda: cavity.UnitMixture(2, learn="sigma"), "learn must be one of"),
         (lambda: cavity.UnitMixture(2, prior_variance=[1, 2], learn="prior_variance"), "one variance for all"),
         (lambda: cavity.UnitMixture(2).fit([1.0, np.nan]), r"y must be finite, got y\[1\] = nan"),

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
-from ._unit_sweep import LEARNABLE, Extent, State, Sweeps
+from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
 from .errors import NumericalWarning
 from .results import VariationalPosterior, table
 
@@ -401,8 +401,15 @@ class UnitMixture:
 def _check_weights(weights, k):
     array = _arrays.finite_array(weights, "weights", ndim=(1,))
     if array.shape != (k,) or np.any(array <= 0):
-        raise ValueError(f"weights must be {k} positive numbers, one per component, got {weights!r}")
-    return tuple((array / np.sum(array)).tolist())
+        raise ValueError(f"weights must be {k} positive numbers, one per component, got {array}")
+    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * ROUNDING:
+        shares = array  # normalised before: a saved model comes back with the same bits
+    else:
+        array = np.ldexp(array, -np.frexp(np.max(array))[1])  # exact; their sum cannot overflow
+        shares = array / np.sum(array)
+    if np.min(shares) < SMALLEST_WEIGHT / (2 * k):
+        raise ValueError(f"weights must be at least {SMALLEST_WEIGHT:g} of the largest, got {weights!r}")
+    return tuple(shares.tolist())
 
 
 def _apart(means, noise_variance):
@@ -585,7 +592,7 @@ class UnitMixturePosterior(VariationalPosterior):
             prior_variance=self.variance,
             prior_mean=self.mean,
             noise_variance=self.noise_variance,
-            weights=self.weights,
+            weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
         return model.fit(y, **{"initial_means": self.mean, **options})
 

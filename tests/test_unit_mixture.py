@@ -284,6 +284,17 @@ def test_weights_of_any_size_are_normalised_once():
         assert cavity.UnitMixture(7, weights=model.weights) == model
 
 
+def test_equal_initial_means_are_set_apart():
+    y = draws(21, 200, [-4, 4])
+    post = cavity.UnitMixture(2).fit(y, initial_means=[1.0, 1.0])
+    assert post.mean == pytest.approx([-4, 4], abs=0.4)
+
+
+def test_learn_has_one_order():
+    assert cavity.UnitMixture(2, learn=ALL[::-1]) == cavity.UnitMixture(2, learn=ALL)
+    assert cavity.UnitMixture(2, learn=["weights", "weights"]).learn == ("weights",)
+
+
 def test_starts_are_compared_by_their_elbo():
     y = draws(13, 400, [-12, -10, 0, 9, 14])
     one = cavity.UnitMixture(5).fit(y, initial_means=[-11, 0, 0.1, 0.2, 11])
@@ -375,6 +386,9 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         (lambda: cavity.UnitMixture(2, weights=[0.5, 0.5, 0.0]), "weights must be 2 positive numbers"),
         (lambda: cavity.UnitMixture(2, weights=[1, 5e-324]), "weights must be at least"),
         (lambda: cavity.UnitMixture(2, learn="sigma"), "learn must be one of"),
+        (lambda: cavity.UnitMixture(2, learn=None), "learn must be a tuple of names"),
+        (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], initial_means=3.0), "2 number"),
+        (lambda: cavity.UnitMixture(2).fit_stochastic([1.0, 2.0], n_samples=3), "n_samples is for an iterator"),
         (lambda: cavity.UnitMixture(2, prior_variance=[1, 2], learn="prior_variance"), "one variance for all"),
         (lambda: cavity.UnitMixture(2).fit([1.0, np.nan]), r"y must be finite, got y\[1\] = nan"),
         (lambda: cavity.UnitMixture(2).fit([]), "y must not be empty"),

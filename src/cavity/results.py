@@ -98,10 +98,11 @@ class VariationalPosterior(Posterior):
 
     def outcome_rows(self):
         """Return the last lines of a repr."""
-        return [
-            ("elbo", f"{self.elbo:.6f}"),
-            ("converged", f"{self.converged} ({self.n_iter} passes, predicted gap {self.predicted_gap:.2g} nats)"),
-        ]
+        known = [] if self.converged else [self.status]
+        known.append(f"{self.n_iter} passes")
+        if np.isfinite(self.predicted_gap):
+            known.append(f"predicted gap {self.predicted_gap:.2g} nats")
+        return [("elbo", f"{self.elbo:.6f}"), ("converged", f"{self.converged} ({', '.join(known)})")]
 
 
 def table(title, rows):

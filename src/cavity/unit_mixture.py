@@ -97,9 +97,8 @@ class UnitMixture:
         keep("noise_variance", _arrays.number(self.noise_variance, "noise_variance", low=SMALLEST))
         if self.weights is not None:
             keep("weights", _check_weights(self.weights, k))
-        learn = (self.learn,) if isinstance(self.learn, str) else tuple(self.learn)
-        keep("learn", tuple(_arrays.choice(name, "learn", LEARNABLE) for name in learn))
-        if "prior_variance" in learn and isinstance(self.prior_variance, tuple):
+        keep("learn", _check_learn(self.learn))
+        if "prior_variance" in self.learn and isinstance(self.prior_variance, tuple):
             raise ValueError("learn='prior_variance' estimates one variance for all components; give one to start from")
 
     def fit(
@@ -124,7 +123,7 @@ class UnitMixture:
             are read as one. Files are read block by block in every pass: memory does not grow with N.
         initial_means : array_like (K,), optional
             Where the component means start; if None, at the (k - 1/2)/K quantiles or at equal distances, whichever has
-            the larger ELBO after 20 passes over up to 16384 rows.
+            the larger ELBO after 20 passes over up to 16384 rows. Equal ones are set apart a little.
         n_init : int, default 1
             Number of starts, of which the one with the largest ELBO counts; those after the first start from K rows
             drawn by `rng`.
@@ -225,7 +224,7 @@ class UnitMixture:
         n_epochs : int, default 1
             How often every row is seen.
         n_samples : int, optional
-            N, for an iterator.
+            N, for an iterator: the posterior is as sure as so many points make it.
         delay : float, default 1.0
             At least 0; larger values make the first steps smaller.
         forgetting : float in (0.5, 1], default 0.7
@@ -276,6 +275,8 @@ class UnitMixture:
             return self._fit_stream(y, n_samples, epochs, given, schedule, callback)
         source = _blocks.open_source(y, "y")
         n = source.n_rows
+        if n_samples is not None and n_samples != n:
+            raise ValueError(f"n_samples is for an iterator and must be left out for y of {n} rows, got {n_samples!r}")
         with Threads(n_threads) as threads:
             extent = self._check_data(source, threads, given)
             means = self._deterministic(source.sample()) if given is None else given
@@ -344,7 +345,12 @@ class UnitMixture:
                 )
 
     def _given_means(self, means):
-        return _arrays.vector(means, "initial_means", self.n_components).copy()
+        given = np.atleast_1d(_arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+        if given.shape != (self.n_components,):
+            raise ValueError(
+                f"initial_means must be {self.n_components} number(s), one for each component, got shape {given.shape}"
+            )
+        return _apart(given, self.noise_variance)
 
     def _starts(self, given, sample, n_init, generator):
         """Yield the initial means of every start."""
@@ -412,11 +418,23 @@ def _check_weights(weights, k):
     return tuple(shares.tolist())
 
 
+def _check_learn(learn):
+    """Return the names of the settings to learn, each once and in one order, so that equal models compare equal."""
+    names = (learn,) if isinstance(learn, str) else learn
+    if not isinstance(names, tuple | list | set | frozenset):
+        raise TypeError(f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE))}, got {learn!r}")
+    chosen = {_arrays.choice(name, "learn", LEARNABLE) for name in names}
+    return tuple(name for name in LEARNABLE if name in chosen)
+
+
 def _apart(means, noise_variance):
-    """Return sorted means, equal ones set apart a little: components with equal means would stay equal for ever."""
-    distinct, first, copies = np.unique(means, return_index=True, return_counts=True)
+    """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
+    order = np.argsort(means, kind="stable")
+    _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
     place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
-    return np.repeat(distinct, copies) + TIE * np.sqrt(noise_variance) * place
+    result = np.array(means, dtype=np.float64)
+    result[order] += TIE * np.sqrt(noise_variance) * place
+    return result
 
 
 def _minibatches(source, size):

@@ -12,7 +12,7 @@ def test_galaxies(capsys, tmp_path):
     assert main(["fit", "unit-mixture", "galaxies", "--output", str(target), "--plot", str(picture)]) == 0
     printed = capsys.readouterr().out
     assert "82 points" in printed
-    assert "<- the largest ELBO" in printed
+    assert "<- chosen" in printed
     assert "converged" in printed
     posterior = cavity.load(target)
     assert f"ELBO             {posterior.elbo:.6f} nats" in printed
@@ -46,7 +46,7 @@ def test_file_of_ones_own(capsys, tmp_path):
     [
         (["nothing.npy"], "nothing.npy: no such file"),
         (["galaxies", "--components", "0"], "n_components must be at least 1"),
-        (["galaxies", "--starts", "2"], "needs rng"),
+        (["galaxies", "--starts", "2"], "--starts 2 needs --seed"),
         (["galaxies", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
     ],
 )
@@ -63,3 +63,35 @@ def test_nan_in_a_file_is_named(capsys, tmp_path):
     np.save(tmp_path / "y.npy", y)
     assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 2
     assert "row 17 of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("values", [np.repeat([1, 2, 3], 40), np.repeat([0, 1, 2, 3, 4], [5, 9, 30, 9, 5])])
+def test_numbers_of_components_whose_noise_vanishes_are_left_out(values, capsys, tmp_path):
+    np.save(tmp_path / "y.npy", values)
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 0
+    printed = capsys.readouterr().out
+    assert "10   the noise variance falls to zero" in printed
+    assert "<- chosen" in printed
+
+
+def test_one_group_is_one_component(capsys, tmp_path):
+    for values in (np.arange(10), np.random.default_rng(0).normal(size=100)):
+        np.save(tmp_path / "y.npy", values)
+        assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 0
+        printed = capsys.readouterr().out
+        assert "(all components at one place)" in printed
+        assert next(line for line in printed.splitlines() if "<-" in line).split()[0] == "1"
+
+
+def test_data_without_spread_are_said(capsys, tmp_path):
+    np.save(tmp_path / "y.npy", np.full(50, 3.0))
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 2
+    assert "noise_variance has fallen to" in capsys.readouterr().err
+
+
+def test_means_far_from_zero_show_their_digits(capsys, tmp_path):
+    y = 1e8 + 1e-3 * np.random.default_rng(0).normal([[0.0], [6.0]], 1.0, (2, 150)).ravel()
+    np.save(tmp_path / "y.npy", y)
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy"), "--components", "2"]) == 0
+    means = [float(line.split("+-")[0]) for line in capsys.readouterr().out.splitlines() if "+-" in line]
+    assert means == pytest.approx([1e8, 1e8 + 6e-3], abs=5e-4, rel=0)

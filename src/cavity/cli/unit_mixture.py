@@ -13,6 +13,7 @@ from . import tables
 
 MOST = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
+SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
 
 
 def add(models):
@@ -43,23 +44,22 @@ def run(options):
     """Fit, print, save, plot."""
     y, title, label, unit = read(options)
     shared.check_output(options)
-    source = _blocks.open_source(y, title)
+    if options.starts > 1 and options.seed is None:
+        raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
+    source = _blocks.open_source(y, "the data")
     with Threads(options.threads) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
-    tried = range(1, MOST + 1) if options.components is None else [options.components]
     started = time.perf_counter()
-    posteriors = [model_of(k, mean, sample, options).fit(y, **fit_options(options)) for k in tried]
+    best, tried = search(y, mean, sample, options)
     seconds = time.perf_counter() - started
-    highest = max(posterior.elbo for posterior in posteriors)
-    best = next(posterior for posterior in posteriors if posterior.elbo >= highest - SAME)
 
     def draw(path):
         from ..plot import unit_mixture_figure
 
         unit_mixture_figure(path, best, sample, title, f"{label} [{unit}]" if unit else label)
 
-    return shared.deliver(options, best, report(title, posteriors, best, unit, seconds), draw)
+    return shared.deliver(options, best, report(title, tried, best, unit, seconds), draw)
 
 
 def read(options):
@@ -72,6 +72,37 @@ def read(options):
     if table.values.shape[1] > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(table.columns)}")
     return table.values[:, 0], table.about.get("title", table.name), table.columns[0], table.about.get("unit", "")
+
+
+def search(y, mean, sample, options):
+    """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
+
+    def fitted(k, max_iter):
+        return model_of(k, mean, sample, options).fit(y, **fit_options(options) | {"max_iter": max_iter})
+
+    if options.components is not None:
+        best = fitted(options.components, options.max_iter)
+        return best, {options.components: best}
+    tried = {}
+    for k in range(1, MOST + 1):
+        try:
+            tried[k] = fitted(k, min(SEARCH, options.max_iter))
+        except ArithmeticError as error:
+            tried[k], reason = None, error
+    ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not merged(posterior)}
+    if not ranked:
+        raise reason
+    highest = max(posterior.elbo for posterior in ranked.values())
+    chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - SAME)
+    if not tried[chosen].converged and options.max_iter > SEARCH:
+        tried[chosen] = fitted(chosen, options.max_iter)
+    return tried[chosen], tried
+
+
+def merged(posterior):
+    """Whether a learnt prior variance has fallen so far that all components are one, better fitted as one."""
+    learnt = "prior_variance" in posterior.model.learn
+    return learnt and posterior.prior_variance < posterior.noise_variance / posterior.n_samples
 
 
 def model_of(k, mean, sample, options):
@@ -104,26 +135,41 @@ def fit_options(options):
     }
 
 
-def report(title, posteriors, best, unit, seconds):
+def report(title, tried, best, unit, seconds):
     """Yield the lines of the printed result."""
     yield f"{title}: {best.n_samples} points"
-    if len(posteriors) > 1:
+    if len(tried) > 1:
         yield "number of components"
-        for posterior in posteriors:
-            mark = "  <- the largest ELBO" if posterior is best else ""
-            state = "" if posterior.converged else f"  ({posterior.status})"
-            yield f"  {len(posterior.mean):<4} ELBO {posterior.elbo:.4f}{state}{mark}"
+        for k, posterior in tried.items():
+            yield f"  {k:<4} {verdict(posterior, best)}"
     yield "model"
     for name in ("noise_variance", "prior_variance"):
         kind = "learnt" if name in best.model.learn else "given"
         yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
-    yield f"  {'prior_mean':<16} {best.model.prior_mean:.6g}"
+    yield f"  {'prior_mean':<16} {digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
     yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
-        yield f"  {best.mean[k]:12.6g} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+        yield f"  {digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
     yield "fit"
     done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
-    passes = sum(posterior.n_iter for posterior in posteriors)
+    passes = sum(posterior.n_iter for posterior in tried.values() if posterior is not None)
     yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
     yield f"  mean field       {done}, {best.n_iter} passes ({passes} in all), {1e3 * seconds:.3g} ms"
+
+
+def verdict(posterior, best):
+    """Return what came of a number of components."""
+    if posterior is None:
+        return "the noise variance falls to zero: as many components as different values"
+    state = "" if posterior.converged else f"  ({posterior.status})"
+    mark = "  <- chosen" if posterior is best else ""
+    if len(posterior.mean) > 1 and merged(posterior):
+        mark += "  (all components at one place)"
+    return f"ELBO {posterior.elbo:.4f}{state}{mark}"
+
+
+def digits(value, sd):
+    """Return a number with as many digits as its uncertainty leaves, at least 6."""
+    known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
+    return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"

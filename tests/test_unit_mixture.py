@@ -224,7 +224,7 @@ def test_duplicated_data_and_ties():
     assert sorted(apart.mean.round(1)) == [0.0, 8.9]
 
 
-@pytest.mark.parametrize("y", [[3.0] * 6, [1.0, 1.0, 5.0, 5.0], [1e8, 1e8, 1e8 + 16, 1e8 + 16]])
+@pytest.mark.parametrize("y", [[0.0] * 6, [3.0] * 6, [1.0, 1.0, 5.0, 5.0], [1e8, 1e8, 1e8 + 16, 1e8 + 16]])
 def test_noise_that_vanishes_is_said(y):
     model = cavity.UnitMixture(len(set(y)), prior_mean=y[0], learn="noise_variance")
     with pytest.raises(ArithmeticError, match="noise_variance has fallen to"):
@@ -385,6 +385,7 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
         (lambda: cavity.UnitMixture(2, noise_variance=-1.0), "noise_variance must be in"),
         (lambda: cavity.UnitMixture(2, weights=[0.5, 0.5, 0.0]), "weights must be 2 positive numbers"),
         (lambda: cavity.UnitMixture(2, weights=[1, 5e-324]), "weights must be at least"),
+        (lambda: cavity.UnitMixture(2, learn="noise_variance").fit([0.0, 1e-200]), "y must have a range above"),
         (lambda: cavity.UnitMixture(2, learn="sigma"), "learn must be one of"),
         (lambda: cavity.UnitMixture(2, learn=None), "learn must be a tuple of names"),
         (lambda: cavity.UnitMixture(2).fit([1.0, 2.0], initial_means=3.0), "2 number"),

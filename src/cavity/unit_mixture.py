@@ -23,6 +23,7 @@ from .errors import NumericalWarning
 from .results import VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
+CLOSEST = 1e-140  # squares of differences below it underflow
 SMALLEST = 1e-300  # reciprocals of variances below it overflow
 MOST_SQUARED = 1e300  # squared distance in units of a variance
 TRIAL = 20  # passes over the sample that decide where to start
@@ -325,6 +326,11 @@ class UnitMixture:
         """Read the data once, and refuse what is not finite or too far away; return where they lie."""
         extent = Extent(*source.summary(threads))
         self._check_reach(extent.low, extent.high, given)
+        if "noise_variance" in self.learn and 0 < extent.high - extent.low < CLOSEST:
+            raise ValueError(
+                f"y must have a range above {CLOSEST:g} to learn noise_variance from, got values from {extent.low:g} to "
+                f"{extent.high:g}; rescale the data"
+            )
         return extent
 
     def _check_reach(self, low, high, given):

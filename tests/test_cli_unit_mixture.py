@@ -95,3 +95,26 @@ def test_means_far_from_zero_show_their_digits(capsys, tmp_path):
     assert main(["fit", "unit-mixture", str(tmp_path / "y.npy"), "--components", "2"]) == 0
     means = [float(line.split("+-")[0]) for line in capsys.readouterr().out.splitlines() if "+-" in line]
     assert means == pytest.approx([1e8, 1e8 + 6e-3], abs=5e-4, rel=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "arguments"),
+    [
+        (np.full(50, 3.0), ["--components", "1", "--noise-variance", "1"]),
+        ([2.5], ["--components", "3", "--noise-variance", "1"]),
+        (np.random.default_rng(0).standard_cauchy(500), ["--components", "40"]),
+        (np.arange(200.0), ["--components", "120", "--noise-variance", "1e-4"]),
+    ],
+)
+def test_pictures_of_odd_fits(values, arguments, tmp_path):
+    np.save(tmp_path / "y.npy", values)
+    picture = tmp_path / "fit.png"
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.npy"), "--plot", str(picture), *arguments]) == 0
+    image = pytest.importorskip("matplotlib.image").imread(picture)
+    assert image.std() > 0.05
+
+
+def test_missing_values_are_named_with_what_to_do(capsys, tmp_path):
+    (tmp_path / "y.csv").write_text("delay,flight\n1.5,1\n,2\n3,3\n")
+    assert main(["fit", "unit-mixture", str(tmp_path / "y.csv"), "--column", "delay"]) == 2
+    assert "line 3: column 'delay' is '', not a finite number; fill it in or drop the row" in capsys.readouterr().err

@@ -15,6 +15,7 @@ except ImportError as error:
 SIGNAL, CLUTTER = "#1b6ca8", "#c8553d"
 SHOWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
+PEAKS = 100  # most components drawn with points of their own, most passes drawn as dots
 
 
 def clutter_figure(path, posterior, values, probability, title, columns, unit=None):
@@ -106,7 +107,7 @@ def unit_mixture_figure(path, posterior, sample, title, label):
     figure = Figure(figsize=(11.0, 6.0), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[3, 2])
     upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    grid = _grid(sample)
+    grid = _mixture_grid(sample, posterior)
     order = np.argsort(posterior.mean)
     colors = colormaps["viridis"](np.linspace(0.0, 0.9, len(order)))
     _components(upper, posterior, sample, grid, order, colors)
@@ -124,13 +125,27 @@ def _grid(sample):
     return np.linspace(sample.min() - margin, sample.max() + margin, 801)
 
 
+def _mixture_grid(sample, posterior):
+    """Points across the data and a little beyond, closer where components are narrow."""
+    sd = np.sqrt(posterior.noise_variance + posterior.variance)
+    margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
+    ends = sample.min() - margin, sample.max() + margin
+    centers = np.argsort(-posterior.counts)[:PEAKS]
+    near = posterior.mean[centers, None] + sd[centers, None] * np.linspace(-4.0, 4.0, 41)
+    return np.unique(np.concatenate([np.linspace(*ends, 801), near[(near > ends[0]) & (near < ends[1])]]))
+
+
 def _components(axes, posterior, sample, grid, order, colors):
-    axes.hist(sample, bins=min(80, max(20, len(sample) // 4)), density=True, color="gray", alpha=0.35, label="data")
+    most = min(max(80, 6 * len(order)), 6 * PEAKS)
+    bins, ends = min(most, max(20, len(sample) // 4)), (grid[0], grid[-1])
+    axes.hist(sample, bins=bins, range=ends, density=True, color="gray", alpha=0.35, label="data")
     axes.plot(grid, np.exp(posterior.log_density(grid)), color="black", lw=1.4, label="predictive density")
     spread = posterior.noise_variance + posterior.variance
     for k, color in zip(order, colors, strict=True):
         density = np.exp(-0.5 * (grid - posterior.mean[k]) ** 2 / spread[k]) / np.sqrt(2 * np.pi * spread[k])
         axes.plot(grid, posterior.weights[k] * density, color=color, lw=1.2)
+        if posterior.counts[k] < 0.5:  # the mean of a component without data is where the prior says, anywhere
+            continue
         sd = 2 * np.sqrt(posterior.variance[k])
         axes.axvspan(posterior.mean[k] - sd, posterior.mean[k] + sd, color=color, alpha=0.25, lw=0)
     axes.set_ylabel("density (bands: component means ± 2 sd)")
@@ -142,11 +157,17 @@ def _ascent(axes, posterior):
     elbo = posterior.trace["elbo"]
     behind = elbo[-1] - elbo
     shown = behind > 0
-    axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], "o-", ms=4, lw=1, color=SIGNAL)
+    if shown.any():
+        style = "o-" if len(elbo) <= PEAKS else "-"
+        axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], style, ms=4, lw=1, color=SIGNAL)
+    else:
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "the first pass ended there", ha="center", transform=axes.transAxes)
     axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, max(2, len(elbo)) + 0.5))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     done = "converged" if posterior.converged else posterior.status
-    axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {posterior.n_iter} passes", fontsize=10)
+    passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
+    axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {passes}", fontsize=10)
 
 
 def _save(figure, path):

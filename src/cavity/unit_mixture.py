@@ -328,8 +328,8 @@ class UnitMixture:
         self._check_reach(extent.low, extent.high, given)
         if "noise_variance" in self.learn and 0 < extent.high - extent.low < CLOSEST:
             raise ValueError(
-                f"y must have a range above {CLOSEST:g} to learn noise_variance from, got values from {extent.low:g} to "
-                f"{extent.high:g}; rescale the data"
+                f"y must have a range above {CLOSEST:g} to learn noise_variance from, got values from {extent.low:g} "
+                f"to {extent.high:g}; rescale the data"
             )
         return extent
 

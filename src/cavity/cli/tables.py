@@ -206,8 +206,9 @@ def _read_csv(path, columns):
         for j, column in enumerate(index):
             value = _number(row[column])
             if value is None or not np.isfinite(value):
+                hint = "; fill it in or drop the row" if row[column].strip().lower() in MISSING else ""
                 raise ValueError(
-                    f"{path}, line {line}: column {names[column]!r} is {row[column]!r}, not a finite number"
+                    f"{path}, line {line}: column {names[column]!r} is {row[column]!r}, not a finite number{hint}"
                 )
             values[i, j] = value
     return Table(path.name, values, [names[i] for i in index])

@@ -548,7 +548,7 @@ BAD = [
     (lambda: cavity.monte_carlo_kl(p, q, 2.0, 0), TypeError, "n must be an integer"),
     (lambda: cavity.monte_carlo_kl(p, q, 2, None), TypeError, "rng must be a seed"),
     (lambda: cavity.monte_carlo_kl(p.log_density, q, 2, 0), TypeError, "p must be a distribution, a dict of them or a"),
-    (lambda: cavity.monte_carlo_kl(p, 3.0, 2, 0), TypeError, "q must be a distribution or a callable log density"),
+    (lambda: cavity.monte_carlo_kl(p, 3.0, 2, 0), TypeError, "q must be a distribution, a dict of them"),
     (lambda: cavity.monte_carlo_kl({"a": 1}, q, 2, 0), TypeError, "p['a'] must be a distribution"),
     (lambda: cavity.monte_carlo_elbo(3.0, q, 2, 0), TypeError, "log_joint must be a callable, got 3.0"),
     (lambda: cavity.monte_carlo_elbo(lambda z: 0.0, q, 9, 0), ValueError, "one value per sample, shape (9,), got ()"),
@@ -605,3 +605,16 @@ def test_large_samples_are_taken_few_at_a_time():
     many = cavity.Gaussian.from_moments(np.zeros(200_000), 1.0)  # 8192 samples would take 13 GB
     estimate, _ = cavity.monte_carlo_kl(many, many, 50, 0)
     assert estimate == 0.0
+
+
+def test_monte_carlo_kl_wants_the_same_variables():
+    normal = cavity.Gaussian.from_moments(0.0, 1.0)
+    with pytest.raises(TypeError, match="p and q must both be dicts or neither, got dict and Gaussian"):
+        cavity.monte_carlo_kl({"a": normal}, normal, 10, rng=0)
+    with pytest.raises(ValueError, match=r"same variables, got \['a'\] and \['b'\]"):
+        cavity.monte_carlo_kl({"a": normal}, {"b": normal}, 10, rng=0)
+    with pytest.raises(TypeError, match=r"a pair \(sample, log_density\) or a log density, got tuple"):
+        cavity.monte_carlo_kl((1, 2), normal, 10, rng=0)
+    assert cavity.monte_carlo_kl({"a": normal}, lambda z: -0.5 * z["a"] ** 2 - 0.5 * np.log(2 * np.pi), 10, rng=0)[
+        0
+    ] == pytest.approx(0.0)

@@ -56,6 +56,7 @@ def monte_carlo_kl(p, q, n, rng):
     True
     """
     log_p, log_q = _density(p, "p"), _density(q, "q")
+    _check_names(p, q)
     return _average(p, "p", (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
 
 
@@ -147,7 +148,18 @@ def _density(law, name):
             return log_density
     if callable(law):
         return law
-    raise TypeError(f"{name} must be a distribution or a callable log density, got {type(law).__name__}")
+    raise TypeError(
+        f"{name} must be a distribution, a dict of them, a pair (sample, log_density) or a log density, "
+        f"got {type(law).__name__}"
+    )
+
+
+def _check_names(p, q):
+    """Raise unless p and q are about the same variables; a log density alone may be about any."""
+    if isinstance(p, dict) != isinstance(q, dict) and (isinstance(q, dict) or not callable(q)):
+        raise TypeError(f"p and q must both be dicts or neither, got {type(p).__name__} and {type(q).__name__}")
+    if isinstance(p, dict) and isinstance(q, dict) and p.keys() != q.keys():
+        raise ValueError(f"p and q must have the same variables, got {list(p)} and {list(q)}")
 
 
 def _size(law):

@@ -167,7 +167,7 @@ class Categorical(Distribution):
         total = array.sum(axis=-1, keepdims=True)
         if np.any(np.abs(total - 1.0) > SUM_TOLERANCE):
             worst = total.flat[np.argmax(np.abs(total - 1.0))]
-            raise ValueError(f"probabilities must have sums of 1 over the last axis, got a sum of {worst!r}")
+            raise ValueError(f"probabilities must have sums of 1 over the last axis, got a sum of {worst}")
         array = array / total
         with np.errstate(divide="ignore"):
             self._set(array, np.log(array))

@@ -259,6 +259,8 @@ def test_points_beyond_float64_are_refused_and_far_ones_are_not():
     np.testing.assert_array_equal(post.responsibilities([-1e6, 1e6]), [[1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(OverflowError, match=r"y\[1\] = 1e\+300 is so far from every component"):
         post.responsibilities([0.0, 1e300])
+    with pytest.raises(OverflowError, match="log_density: values leave the range of float64"):
+        post.log_density([0.0, 1e300])
 
 
 def test_a_stream_longer_than_said_is_said():

@@ -19,7 +19,7 @@ from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
-from .errors import NumericalWarning
+from .errors import NumericalWarning, within_range
 from .results import VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
@@ -559,14 +559,22 @@ class UnitMixturePosterior(VariationalPosterior):
         -------
         ndarray (N,)
             log sum_k w_k N(y_n; mean_k, noise_variance + variance_k).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
         """
         points = self._points(y)
         spread = self.noise_variance + self.variance
         result = np.empty(len(points))
         for start, stop in _blocks.starts(len(points)):
-            terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
+            with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
+                terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
             result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
-        return result
+        return within_range(result, "log_density: values")
 
     def sample(self, n, rng):
         """Draw new observations from the posterior predictive distribution.

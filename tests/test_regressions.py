@@ -189,7 +189,8 @@ def labels(seed, n=30, d=3):
 def test_logistic_sweeps_are_those_of_polya_gamma_variables():
     X, y = labels(7)
     variance = np.array([1.0, 4.0, 0.5])
-    m, S = np.zeros(3), np.diag(variance)
+    S = np.linalg.inv(0.25 * X.T @ X + np.diag(1 / variance))  # every omega_n at its prior mean
+    m = S @ X.T @ y / 2
     for sweep in range(1, 8):
         with pytest.warns(cavity.ConvergenceWarning):
             post = cavity.LogisticRegression(prior_variance=variance).fit(X, y, accelerate=False, max_iter=sweep, tol=0)
@@ -382,3 +383,12 @@ def test_gamma_prior_of_one_alpha_is_shared():
     post = cavity.LinearRegression().fit(X, y)
     assert isinstance(post.alpha, Gamma)
     assert np.ndim(post.alpha.shape) == 0
+
+
+@pytest.mark.parametrize(("n", "d", "ard"), [(100, 20, True), (5, 100, False), (1, 1, False), (30, 30, True)])
+def test_logistic_with_surplus_columns_converges(n, d, ard):
+    X, y = labels(n, n, d)
+    post = cavity.LogisticRegression(prior_variance=None, ard=ard).fit(X, y)
+    assert post.converged
+    again = cavity.LogisticRegression(prior_variance=None, ard=ard).fit(X, y, tol=1e-13, max_iter=5000)
+    assert again.elbo - post.elbo < 3e-10 * n + 1e-12 * abs(post.elbo)

@@ -129,12 +129,12 @@ class LogisticRegression:
         with single_blas():
             sweeps = _Sweeps(self, X, y)
             done = _cavi.fit(sweeps, sweeps.start(), **options, callback=callback)
+            weights = sweeps.weights(done.state)
         warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
-        weights, alpha = done.state
         return LogisticRegressionPosterior(
             model=self,
             mean=weights.mean,
-            alpha=alpha,
+            alpha=done.state[1],
             n_samples=len(X),
             _root=weights._factor,
             **VariationalPosterior.outcome(done),
@@ -142,7 +142,10 @@ class LogisticRegression:
 
 
 class _Sweeps:
-    """The engine's view: states are (q(w), q(alpha) or None); the xi_n follow from q(w)."""
+    """The engine's view: states are (sum_n 2 lambda(xi_n) x_n x_n', q(alpha) or None); q(w) follows from them.
+
+    So what is extrapolated for the xi_n and for alpha always goes with one q(w).
+    """
 
     def __init__(self, model, X, y):
         self._X, self._y = X, y
@@ -154,37 +157,56 @@ class _Sweeps:
         return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS))
 
     def start(self):
-        """Return the prior, or where it is not known one in which every column reaches a unit of log odds."""
-        with np.errstate(over="ignore"):
-            squares = merge(np.sum(rows(self._X, part) ** 2, axis=0) for part in self._blocks()) / self.n_samples
-        within_range(squares, "X: squares of the columns")
-        alpha = self._prior.around(np.where(squares > 0, squares, 1.0))
-        precision = np.diag(self._prior.mean(alpha))
-        return MultivariateGaussian(np.zeros(len(precision)), precision=precision), alpha
+        """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            products = merge(rows(self._X, part).T @ rows(self._X, part) for part in self._blocks())
+        within_range(products, "X: squares of the columns")
+        squares = np.diag(products) / self.n_samples
+        return 0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0))
+
+    def weights(self, state):
+        """Return q(w) for the state."""
+        data, alpha = state
+        return MultivariateGaussian.from_natural(self._tau, data + np.diag(self._prior.mean(alpha)))
 
     def sweep(self, state):
-        weights, alpha = state
-        root = weights._factor
+        weights = self.weights(state)
 
         def block(part):
             x = rows(self._X, part)
-            f, spread = x @ weights.mean, x @ root
+            f, spread = x @ weights.mean, x @ weights._factor
             xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
             bound = np.sum(0.5 * (self._y[part] * f - xi) - np.log1p(np.exp(-xi)))
             return bound, (x * curvature(xi)[:, None]).T @ x
 
-        bound, precision = merge(block(part) for part in self._blocks())
+        bound, data = merge(block(part) for part in self._blocks())
         second = weights.mean**2 + np.diag(weights.covariance)
-        elbo = float(bound) + self._prior.elbo(alpha, second) + weights.entropy()
-        precision[np.diag_indices_from(precision)] += self._prior.mean(alpha)
-        new = MultivariateGaussian.from_natural(self._tau, 0.5 * (precision + precision.T))
-        return (new, self._prior.update(new.mean**2 + np.diag(new.covariance))), elbo
+        elbo = float(bound) + self._prior.elbo(state[1], second) + weights.entropy()
+        return (0.5 * (data + data.T), self._prior.update(second)), elbo
 
     def coordinates(self, state):
-        return coordinates(state)
+        """Return those of q(w), in two parts because alpha goes with the second, and of q(alpha)."""
+        data, alpha = state
+        second = self.weights(state).statistics[len(data) :]
+        natural, statistics = coordinates([alpha])
+        parts = data.ravel(), self._prior.mean(alpha)
+        return (
+            np.concatenate([*parts, natural]),
+            np.concatenate([second, second[:: len(data) + 1], statistics]),
+        )
 
     def at(self, natural, state):
-        return towards(state, natural)
+        data, alpha = state
+        size = data.size
+        found = towards([alpha], natural[size + len(data) :])
+        if found is None:
+            return None
+        proposal = natural[:size].reshape(data.shape), found[0]
+        try:
+            self.weights(proposal)
+        except (ValueError, OverflowError):  # beyond the domain
+            return None
+        return proposal
 
 
 def curvature(xi):

@@ -29,6 +29,8 @@ from .errors import NumericalWarning
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
 SHORTEST_REACH = 2.0  # sweeps' lengths of the first step away from a saddle
+FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
+CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that little is left, below FAST and above
 ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
@@ -91,10 +93,10 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
         Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
     """
     climb = _Climb(model, state)
-    status, close = MAX_ITER, False
+    status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
     while True:
-        before, close = close, climb.predicted_gap() <= tol * model.n_samples
-        if (before and close) or climb.at_rest():
+        close = close + 1 if climb.predicted_gap() <= tol * model.n_samples else 0
+        if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
             status = CONVERGED
             break
         if callback is not None and callback(climb.n_iter, climb.elbo):
@@ -102,7 +104,7 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
             break
         if climb.n_iter >= max_iter:
             break
-        # one large step hides slow directions: that little is left has to be seen in the plain sweep after it as well
+        # one large step hides slow directions: that little is left has to be seen in the plain sweeps after it as well
         proposal = climb.proposal(accelerate) if accelerate and not close else None
         if proposal is not None:
             climb.visit(proposal, proposed=True)

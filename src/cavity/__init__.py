@@ -33,7 +33,7 @@ _PUBLIC = {
     "multiply": "products",
 }
 
-_MODULES = ("distributions", "likelihoods", "mean_field")
+_MODULES = ("data", "distributions", "likelihoods", "mean_field")
 
 __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

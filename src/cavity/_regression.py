@@ -1,6 +1,6 @@
 """What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from ._blocks import rows, starts
 from ._rows import design_matrix
 from .distributions import Gamma
 from .divergence import kl
-from .results import VariationalPosterior
+from .results import VariationalPosterior, table
 
 PREDICT_ROWS = 4096
 
@@ -84,7 +84,7 @@ def check_prior(model, keep):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class WeightsPosterior(VariationalPosterior):
-    """Base of posteriors with a Gaussian q(w) = N(mean, root root')."""
+    """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model` and its `_model_type`."""
 
     mean: np.ndarray
     alpha: Gamma | None
@@ -137,22 +137,29 @@ class WeightsPosterior(VariationalPosterior):
             variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
         return mean, variance
 
-    def _weights_to_arrays(self):
-        """Return what `save` needs of these fields."""
+    def __repr__(self):
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
+        title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
+        return table(title, [*lines, *self.outcome_rows()])
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
         arrays, settings = self.outcome_to_arrays()
         arrays |= {"mean": self.mean, "root": self._root}
         if self.alpha is not None:
             arrays |= {"alpha_shape": np.asarray(self.alpha.shape), "alpha_rate": np.asarray(self.alpha.rate)}
-        return arrays, settings | {"n_samples": self.n_samples}
+        return arrays, settings | {"n_samples": self.n_samples, "model": asdict(self.model)}
 
     @classmethod
-    def _weights_from_arrays(cls, arrays, settings):
-        """Return the keyword arguments that `_weights_to_arrays` took apart."""
+    def _from_arrays(cls, arrays, settings, **others):
         alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
-        return {
-            "mean": arrays["mean"],
-            "alpha": alpha,
-            "n_samples": settings["n_samples"],
-            "_root": arrays["root"],
+        return cls(
+            model=cls._model_type(**settings["model"]),
+            mean=arrays["mean"],
+            alpha=alpha,
+            n_samples=settings["n_samples"],
+            _root=arrays["root"],
+            **others,
             **cls.outcome_from_arrays(arrays, settings),
-        }
+        )

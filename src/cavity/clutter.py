@@ -488,21 +488,7 @@ class ClutterPosterior(Posterior):
         return arrays, {"model": settings, "method": self.method, "n_samples": self.n_samples}
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Return the posterior that `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The named arrays.
-        settings : dict
-            The JSON-able settings.
-
-        Returns
-        -------
-        ClutterPosterior
-            Equal to the original in every bit.
-        """
+    def _from_arrays(cls, arrays, settings):
 
         def plain(array):
             return array if array.ndim else array.item()

@@ -483,20 +483,6 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         return arrays, settings
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        FactorizedGaussianPosterior
-            The posterior.
-        """
+    def _from_arrays(cls, arrays, settings):
         model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
         return cls(model=model, mean=arrays["mean"], **cls.outcome_from_arrays(arrays, settings))

@@ -771,21 +771,7 @@ class GLMPosterior(Posterior):
         return arrays, settings
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        GLMPosterior
-            The posterior that was saved.
-        """
+    def _from_arrays(cls, arrays, settings):
         settings = dict(settings)
         name, parameters = settings.pop("likelihood")
         model = GLM(

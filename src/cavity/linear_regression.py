@@ -5,7 +5,7 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 10.3 and 7.2.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -19,7 +19,7 @@ from ._rows import design_matrix, row_vector
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
 from .errors import within_range
-from .results import VariationalPosterior, table
+from .results import VariationalPosterior
 
 ROWS = 4096  # taken into the triangle at a time, or four times the columns
 LOG_2PI = float(np.log(2 * np.pi))
@@ -259,6 +259,7 @@ class LinearRegressionPosterior(WeightsPosterior):
     noise_precision: Gamma | None
 
     kind = "linear_regression"
+    _model_type = LinearRegression
 
     def predict(self, X):
         """Predict new observations.
@@ -277,35 +278,14 @@ class LinearRegressionPosterior(WeightsPosterior):
         noise = self.model.noise_variance if self.noise_precision is None else 1.0 / self.noise_precision.mean
         return mean, variance + noise
 
-    def __repr__(self):
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
-        title = f"LinearRegressionPosterior: {self.n_samples} rows, {len(self.mean)} column(s)"
-        return table(title, [*rows, *self.outcome_rows()])
-
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        arrays, settings = self._weights_to_arrays()
+        arrays, settings = super(LinearRegressionPosterior, self).to_arrays()  # slots=True made another class of it
         if self.noise_precision is not None:
             settings["noise_precision"] = [self.noise_precision.shape, self.noise_precision.rate]
-        return arrays, settings | {"model": asdict(self.model)}
+        return arrays, settings
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        LinearRegressionPosterior
-            The posterior.
-        """
+    def _from_arrays(cls, arrays, settings):
         noise = Gamma(*settings["noise_precision"]) if "noise_precision" in settings else None
-        model = LinearRegression(**settings["model"])
-        return cls(model=model, noise_precision=noise, **cls._weights_from_arrays(arrays, settings))
+        return super(LinearRegressionPosterior, cls)._from_arrays(arrays, settings, noise_precision=noise)

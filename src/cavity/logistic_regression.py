@@ -7,7 +7,7 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.6.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ._rows import design_matrix, observations
 from .distributions import MultivariateGaussian, coordinates, towards
 from .errors import within_range
 from .likelihoods import Logit
-from .results import VariationalPosterior, table
+from .results import VariationalPosterior
 
 ROWS = 4096  # of a block
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
@@ -251,6 +251,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model: LogisticRegression
 
     kind = "logistic_regression"
+    _model_type = LogisticRegression
 
     def predict_proba(self, X):
         """Class probabilities, integrated over q(w).
@@ -268,32 +269,3 @@ class LogisticRegressionPosterior(WeightsPosterior):
         mean, variance = self._linear(X)
         columns = [_likelihood.log_tilted(np.full(len(mean), label), mean, variance)[0] for label in (-1.0, 1.0)]
         return np.exp(np.column_stack(columns))
-
-    def __repr__(self):
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
-        title = f"LogisticRegressionPosterior: {self.n_samples} rows, {len(self.mean)} column(s)"
-        return table(title, [*rows, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self._weights_to_arrays()
-        return arrays, settings | {"model": asdict(self.model)}
-
-    @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        LogisticRegressionPosterior
-            The posterior.
-        """
-        return cls(model=LogisticRegression(**settings["model"]), **cls._weights_from_arrays(arrays, settings))

@@ -371,21 +371,7 @@ class MeanFieldPosterior(VariationalPosterior):
         return arrays, settings | {"factors": {name: type(factor).__name__ for name, factor in self.factors.items()}}
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        MeanFieldPosterior
-            The posterior.
-        """
+    def _from_arrays(cls, arrays, settings):
         factors = {
             name: distributions.from_arrays(f"factor_{name}", family, arrays)
             for name, family in settings["factors"].items()

@@ -11,7 +11,7 @@ class Posterior:
     """Base of the frozen posterior dataclasses.
 
     A subclass sets `kind` and gives `to_arrays()` -> (dict of arrays, JSON-able settings) and the inverse class method
-    `from_arrays(arrays, settings)`.
+    `_from_arrays(arrays, settings)`.
     """
 
     __slots__ = ()
@@ -27,6 +27,24 @@ class Posterior:
         """
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
+
+    @classmethod
+    def from_arrays(cls, arrays, settings):
+        """Rebuild what `to_arrays` took apart.
+
+        Parameters
+        ----------
+        arrays : dict of ndarray
+            The named arrays.
+        settings : dict
+            The JSON-able settings.
+
+        Returns
+        -------
+        Posterior
+            Of this class, equal to the original.
+        """
+        return cls._from_arrays(arrays, settings)
 
     def _freeze(self):
         """Clear the writeable flag of every array field (for __post_init__)."""

@@ -659,21 +659,7 @@ class UnitMixturePosterior(VariationalPosterior):
         return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        UnitMixturePosterior
-            The posterior.
-        """
+    def _from_arrays(cls, arrays, settings):
         prior = arrays["prior_variance"]
         return cls(
             model=UnitMixture(**settings["model"]),

@@ -233,21 +233,7 @@ class UnivariateGaussianPosterior(VariationalPosterior):
         return arrays, settings
 
     @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        UnivariateGaussianPosterior
-            The posterior.
-        """
+    def _from_arrays(cls, arrays, settings):
         return cls(
             model=UnivariateGaussian(**settings["model"]),
             mean=Gaussian(*settings["mean"]),

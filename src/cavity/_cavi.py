@@ -140,6 +140,7 @@ class _Climb:
         self._elbos, self._changes, self._rates = [], [], []
         self._away, self._reach = False, SHORTEST_REACH
         self.elbo = -np.inf
+        self._onward = None  # coordinates of the image, where plain sweeps go next
         self.visit(state)
 
     @property
@@ -177,9 +178,10 @@ class _Climb:
             raise ArithmeticError(f"the ELBO of pass {self.n_iter} is {elbo}")
         accepted = not proposed or self.elbo <= elbo < np.inf
         if accepted:
-            point = self._model.coordinates(state)
+            point = self._model.coordinates(state) if self._onward is None or proposed else self._onward
+            self._onward = self._model.coordinates(image)
             self.state, self.image, self.elbo = state, image, float(elbo)
-            self.history.add(point, self._model.coordinates(image), in_a_row=not proposed)
+            self.history.add(point, self._onward, in_a_row=not proposed)
         else:
             self.history.restart()
         self._elbos.append(self.elbo)

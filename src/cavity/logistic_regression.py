@@ -17,7 +17,7 @@ from ._executors import single_blas
 from ._loop import warn_unconverged
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, observations
-from .distributions import MultivariateGaussian, coordinates, towards
+from .distributions import Gamma, MultivariateGaussian, coordinates, towards
 from .errors import within_range
 from .likelihoods import Logit
 from .results import VariationalPosterior
@@ -129,23 +129,31 @@ class LogisticRegression:
         with single_blas():
             sweeps = _Sweeps(self, X, y)
             done = _cavi.fit(sweeps, sweeps.start(), **options, callback=callback)
-            weights = sweeps.weights(done.state)
         warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
         return LogisticRegressionPosterior(
             model=self,
-            mean=weights.mean,
-            alpha=done.state[1],
+            mean=done.state.weights.mean,
+            alpha=done.state.alpha,
             n_samples=len(X),
-            _root=weights._factor,
+            _root=done.state.weights._factor,
             **VariationalPosterior.outcome(done),
         )
 
 
-class _Sweeps:
-    """The engine's view: states are (sum_n 2 lambda(xi_n) x_n x_n', q(alpha) or None); q(w) follows from them.
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """sum_n 2 lambda(xi_n) x_n x_n' and q(alpha), None if that is known; q(w), `weights`, follows from the two.
 
     So what is extrapolated for the xi_n and for alpha always goes with one q(w).
     """
+
+    data: np.ndarray
+    alpha: Gamma | None
+    weights: MultivariateGaussian
+
+
+class _Sweeps:
+    """The engine's view, over `_State`s."""
 
     def __init__(self, model, X, y):
         self._X, self._y = X, y
@@ -162,15 +170,14 @@ class _Sweeps:
             products = merge(rows(self._X, part).T @ rows(self._X, part) for part in self._blocks())
         within_range(products, "X: squares of the columns")
         squares = np.diag(products) / self.n_samples
-        return 0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0))
+        return self._state(0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0)))
 
-    def weights(self, state):
-        """Return q(w) for the state."""
-        data, alpha = state
-        return MultivariateGaussian.from_natural(self._tau, data + np.diag(self._prior.mean(alpha)))
+    def _state(self, data, alpha):
+        precision = data + np.diag(self._prior.mean(alpha))
+        return _State(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
 
     def sweep(self, state):
-        weights = self.weights(state)
+        weights = state.weights
 
         def block(part):
             x = rows(self._X, part)
@@ -181,32 +188,28 @@ class _Sweeps:
 
         bound, data = merge(block(part) for part in self._blocks())
         second = weights.mean**2 + np.diag(weights.covariance)
-        elbo = float(bound) + self._prior.elbo(state[1], second) + weights.entropy()
-        return (0.5 * (data + data.T), self._prior.update(second)), elbo
+        elbo = float(bound) + self._prior.elbo(state.alpha, second) + weights.entropy()
+        return self._state(0.5 * (data + data.T), self._prior.update(second)), elbo
 
     def coordinates(self, state):
         """Return those of q(w), in two parts because alpha goes with the second, and of q(alpha)."""
-        data, alpha = state
-        second = self.weights(state).statistics[len(data) :]
-        natural, statistics = coordinates([alpha])
-        parts = data.ravel(), self._prior.mean(alpha)
+        size = len(state.data)
+        second = state.weights.statistics[size:]
+        natural, statistics = coordinates([state.alpha])
         return (
-            np.concatenate([*parts, natural]),
-            np.concatenate([second, second[:: len(data) + 1], statistics]),
+            np.concatenate([state.data.ravel(), self._prior.mean(state.alpha), natural]),
+            np.concatenate([second, second[:: size + 1], statistics]),
         )
 
     def at(self, natural, state):
-        data, alpha = state
-        size = data.size
-        found = towards([alpha], natural[size + len(data) :])
+        size = state.data.size
+        found = towards([state.alpha], natural[size + len(state.data) :])
         if found is None:
             return None
-        proposal = natural[:size].reshape(data.shape), found[0]
         try:
-            self.weights(proposal)
+            return self._state(natural[:size].reshape(state.data.shape), found[0])
         except (ValueError, OverflowError):  # beyond the domain
             return None
-        return proposal
 
 
 def curvature(xi):

@@ -130,3 +130,20 @@ def _shifted(b, a, difference):
     B, A = b + LARGE, a + LARGE
     total += B * excess(A, B, -difference / B) + 0.5 * excess(B, A, difference / A) + _expanded(B, A, difference)
     return total - b * excess(a, b, -difference / b) - 0.5 * excess(b, a, difference / a)
+
+
+def shape_divergence(a, b, difference=None):
+    """KL between Gamma variables of one mean and shapes a, b; the last argument is b - a where known better."""
+    u = None if difference is None else difference / a
+    return 0.5 * excess(b, a, u) + binet_divergence(b, a, difference)
+
+
+def wishart_shape_divergence(nu_p, nu_q, dim):
+    """KL between Wishart variables of one mean and dim x dim, from their degrees of freedom, (...)."""
+    # the gamma factors have shapes nu/2 - step; with x = nu_p/2, y = nu_q/2 their means add
+    # (y - s) excess(x - s, y - s) - y excess(x, y) = s excess(y - s, x - s) - y excess((y - s)/y, (x - s)/x)
+    nu_p, nu_q, steps = np.asarray(nu_p)[..., None], np.asarray(nu_q)[..., None], 0.5 * np.arange(dim)
+    a, b, difference = 0.5 * nu_p - steps, 0.5 * nu_q - steps, 0.5 * (nu_q - nu_p)
+    u = difference / a
+    shifted = steps * excess(b, a, u) - 0.5 * nu_q * excess(b / (0.5 * nu_q), a / (0.5 * nu_p), 2.0 * steps * u / nu_q)
+    return np.sum(shape_divergence(a, b, difference) + shifted, axis=-1)

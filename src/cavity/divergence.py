@@ -2,7 +2,16 @@
 
 import numpy as np
 
-from ._special import binet_divergence, excess, gap, log_ratio, quiet, quotient_difference
+from ._special import (
+    binet_divergence,
+    excess,
+    gap,
+    log_ratio,
+    quiet,
+    quotient_difference,
+    shape_divergence,
+    wishart_shape_divergence,
+)
 from ._triangular import solve_lower, whiten
 from .distributions import (
     Categorical,
@@ -148,13 +157,7 @@ def _matrix_excess(relative, factor_b, factor_a):
 def _gamma(p, q):
     _check_batches(p.event_shape, q.event_shape)
     means = excess(p.mean, q.mean, quotient_difference(p.shape, p.rate, q.shape, q.rate))
-    return q.shape * means + _shape_divergence(p.shape, q.shape)
-
-
-def _shape_divergence(a, b, difference=None):
-    """KL between Gamma variables of one mean and shapes a, b; the last argument is b - a where known better."""
-    u = None if difference is None else difference / a
-    return 0.5 * excess(b, a, u) + binet_divergence(b, a, difference)
+    return q.shape * means + shape_divergence(p.shape, q.shape)
 
 
 def _wishart(p, q):
@@ -164,13 +167,7 @@ def _wishart(p, q):
     relative = whiten(p._factor, q.inverse_scale - p.inverse_scale) * (n_p / n_q)
     relative[np.diag_indices(p.dim)] += (n_p - n_q) / n_q
     means = _matrix_excess(relative, q._factor / np.sqrt(n_q), p._factor / np.sqrt(n_p))
-    (a, steps), (b, _) = p._shapes(), q._shapes()
-    # the gamma factors have shapes nu/2 - step; with x = nu_p/2, y = nu_q/2 their means add
-    # (y - s) excess(x - s, y - s) - y excess(x, y) = s excess(y - s, x - s) - y excess((y - s)/y, (x - s)/x)
-    difference = 0.5 * (n_q - n_p)
-    u = difference / a
-    shifted = steps * excess(b, a, u) - 0.5 * n_q * excess(b / (0.5 * n_q), a / (0.5 * n_p), 2.0 * steps * u / n_q)
-    return 0.5 * n_q * means + np.sum(_shape_divergence(a, b, difference) + shifted)
+    return 0.5 * n_q * means + wishart_shape_divergence(n_p, n_q, p.dim)
 
 
 def _normal_wishart(p, q):
@@ -184,7 +181,7 @@ def _normal_wishart(p, q):
 def _dirichlet(p, q):
     """With means m, k and totals A, B of concentrations a, b: B KL(k || m), and what shapes add at equal means.
 
-    The latter is sum S(a_j, b_j) - S(A, B), S as in `_shape_divergence`. In it excess(B, A) is taken from the others:
+    The latter is sum S(a_j, b_j) - S(A, B), S as in `shape_divergence`. In it excess(B, A) is taken from the others:
     sum excess(b_j, a_j) - excess(B, A) = sum (1 - m_j) excess(b_j, a_j) + sum m_j excess(k_j, m_j).
     """
     a, b = p.concentration, q.concentration

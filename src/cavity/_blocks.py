@@ -187,8 +187,9 @@ def _reduce_rows(ufunc, block):
 
 
 def _join(left, right):
-    """Merge the minima, maxima and two kinds of sums of two runs of rows."""
-    return np.minimum(left[0], right[0]), np.maximum(left[1], right[1]), left[2] + right[2], left[3] + right[3]
+    """Merge the minima, maxima and sums of two runs of rows."""
+    sums = (a + b for a, b in zip(left[2:], right[2:], strict=True))
+    return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
 class ArrayRows:
@@ -269,8 +270,10 @@ class Source:
         block.flags.writeable = False
         return block
 
-    def summary(self, threads):
+    def summary(self, threads, missing=False):
         """Check all numbers, and return their (minimum, maximum, mean): floats, or (D,) arrays for the columns.
+
+        With `missing`, nan stands for a number that was not seen; how many were seen comes fourth, (D,).
 
         Raises
         ------
@@ -280,16 +283,24 @@ class Source:
 
         def task(index):
             block = self.read(index)
-            low, high = _reduce_rows(np.minimum, block), _reduce_rows(np.maximum, block)
-            if not (np.isfinite(low).all() and np.isfinite(high).all()):
-                self._raise_nonfinite(index)
-            return low, high, *_sums(block, np.maximum(-low, high) > HUGE)
+            low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
+            gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
+            if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
+                self._raise_bad(index, np.isinf if missing else lambda rows: ~np.isfinite(rows))
+            seen = np.full(len(low), float(len(block)))
+            if gaps:
+                seen -= np.sum(np.isnan(block), axis=0)
+                block = np.nan_to_num(block)  # there are no infinities
+            return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
 
-        low, high, total, huge = merge(threads.imap(task, zip(range(self.block_count))), _join)
+        low, high, total, huge, seen = merge(threads.imap(task, zip(range(self.block_count))), _join)
+        counts = np.maximum(seen, 1.0)
         with np.errstate(over="ignore"):
-            mean = total / self.n_rows + np.ldexp(huge / self.n_rows, SHRINK)
+            mean = total / counts + np.ldexp(huge / counts, SHRINK)
         mean = np.clip(mean, low, high)  # where a mean is, but for rounding
-        return (low, high, mean) if len(self.shape) > 1 else (float(low[0]), float(high[0]), float(mean[0]))
+        if len(self.shape) > 1:
+            return (low, high, mean, seen) if missing else (low, high, mean)
+        return float(low[0]), float(high[0]), float(mean[0])
 
     def sample(self, size=SAMPLE):
         """Return at most `size` rows at equal distances, the first among them, as an array of its own."""
@@ -302,9 +313,9 @@ class Source:
                 parts.append(self.read(index)[first::step].copy())
         return np.concatenate(parts)
 
-    def _raise_nonfinite(self, index):
+    def _raise_bad(self, index, is_bad):
         block, start = self.read(index), self.span(index)[0]
-        row, *column = at = _arrays.first_nonfinite(block)
+        row, *column = at = tuple(map(int, np.argwhere(is_bad(block))[0]))
         part, first = self._part(start + row)
         raise ValueError(f"{self.name} must be finite, got {part.found(block[at], start + row - first, *column)}")
 

@@ -8,9 +8,7 @@ References
    Learning Research 14, 2013.
 """
 
-import warnings
 from dataclasses import asdict, dataclass
-from itertools import chain
 
 import numpy as np
 from scipy.special import logsumexp
@@ -18,8 +16,9 @@ from scipy.special import logsumexp
 from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
+from ._streams import OneShot, minibatches
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
-from .errors import NumericalWarning, within_range
+from .errors import within_range
 from .results import VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
@@ -282,7 +281,7 @@ class UnitMixture:
             extent = self._check_data(source, threads, given)
             means = self._deterministic(source.sample()) if given is None else given
             sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
-            batches = (batch for _ in range(epochs) for batch in _minibatches(source, size))
+            batches = (batch for _ in range(epochs) for batch in minibatches(source, size))
             state, steps = _cavi.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
             image, elbo = sweeps.sweep(state)
         done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
@@ -290,35 +289,17 @@ class UnitMixture:
 
     def _fit_stream(self, y, n_samples, epochs, given, schedule, callback):
         """Take the minibatches of a one-shot iterator as they come."""
-        if n_samples is None:
-            raise ValueError("y is a one-shot iterator: give n_samples, the number of points it will yield")
-        if epochs != 1:
-            raise ValueError(f"y is a one-shot iterator and can be seen once, got n_epochs={epochs}")
-        n = _arrays.integer(n_samples, "n_samples", low=1)
-        batches = (self._minibatch(batch, i, given) for i, batch in enumerate(y))
-        first = next(batches, None)
-        if first is None:
-            raise ValueError("y is an iterator that yields nothing")
-        means = self._deterministic(first) if given is None else given
-        seen = []
-
-        def counted(batch):
-            seen.append(len(batch))
-            return batch
-
-        sweeps, batches = Sweeps(n, self.learn), map(counted, chain([first], batches))
-        state, steps = _cavi.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
-        if sum(seen) > n:
-            warnings.warn(
-                f"n_samples is {n}, but the stream held {sum(seen)} points: q(theta) is as sure as {n} points make it",
-                NumericalWarning,
-                stacklevel=3,
-            )
+        stream = OneShot(y, "y", n_samples, epochs, lambda batch, name: self._minibatch(batch, name, given))
+        n = stream.n_samples
+        means = self._deterministic(stream.first) if given is None else given
+        start = self._start(means, n)
+        state, steps = _cavi.fit_stochastic(Sweeps(n, self.learn), start, stream, **schedule, callback=callback)
+        stream.warn_surplus(stacklevel=3)
         return self._posterior(state, state.counts, n, _cavi.outcome_of_steps(np.nan, steps, 1))
 
-    def _minibatch(self, batch, i, given):
-        """Return the i-th minibatch of a stream, checked."""
-        array = _arrays.data_array(batch, f"minibatch {i} of y", ndim=(1,)).astype(np.float64)
+    def _minibatch(self, batch, name, given):
+        """Return a minibatch of a stream, checked."""
+        array = _arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
         self._check_reach(np.min(array), np.max(array), given)
         return array
 
@@ -441,18 +422,6 @@ def _apart(means, noise_variance):
     result = np.array(means, dtype=np.float64)
     result[order] += TIE * np.sqrt(noise_variance) * place
     return result
-
-
-def _minibatches(source, size):
-    """Yield the rows of a source in runs of `size`, whatever its blocks are."""
-    kept = np.empty(0)
-    for i in range(source.block_count):
-        block = np.concatenate([kept, source.read(i)])
-        whole = len(block) // size * size
-        yield from block[:whole].reshape(-1, size)
-        kept = block[whole:]
-    if len(kept):
-        yield kept
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

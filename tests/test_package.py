@@ -46,7 +46,7 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
-    {"_power", "_stochastic", "_diagonal", "_regression", "_unit_sweep"},
+    {"_power", "_stochastic", "_diagonal", "_regression", "_unit_sweep", "_mixture_start"},
     {"_clutter_fit", "_ep", "_cavi", "data"},
     {"_dense", "_sites", "_target"},
     {"likelihoods"},

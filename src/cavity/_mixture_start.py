@@ -1,0 +1,233 @@
+"""Where a Gaussian mixture starts: labels of points, from their distances alone.
+
+Everything is deterministic unless a Generator is given. Rows are put in order along the first principal axis first, so
+that the labels follow the rows when these are permuted, and clusters are numbered by where they begin on that axis.
+
+References
+----------
+.. [AV] David Arthur and Sergei Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007, sections 2.2
+   and 7 (the greedy variant). "kmeans" takes quantiles of the distribution that "random" draws from.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import linalg, sparse
+
+DETERMINISTIC = ("kmeans", "split", "principal")
+METHODS = (*DETERMINISTIC, "random")
+ROWS = 2048  # whose distances to all centres are held at a time
+TRIED = 16  # candidates for each centre
+ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED of itself
+FEW_ROUNDS = 5  # after cuts, which are good centres already
+SETTLED = 1e-4
+SAME = 1e-13  # of their squared distances from the mean: what rounding leaves of the squared distance of equal points
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Points around their mean, in the order of their places on the first principal axis."""
+
+    points: np.ndarray  # (n, D)
+    weight: np.ndarray  # (n,), the largest is 1
+    squares: np.ndarray  # (n,) squared distances from the mean
+    place: np.ndarray  # (n,) ascending
+    order: np.ndarray  # (n,) the rows they were
+
+
+def initial_labels(points, weight, n_components, method, rng=None, *, missing=False):
+    """Return labels to start a mixture of `n_components` from.
+
+    Parameters
+    ----------
+    points : ndarray (n, D)
+        float64, finite, in coordinates in which distances mean something: of roughly unit spread in every column.
+    weight : ndarray (n,) or None
+        Weights of the points, at least 0 and not all 0. Points of weight zero get a label and have no influence.
+    n_components : int
+        K.
+    method : {"kmeans", "split", "principal", "random"}
+        "kmeans": Lloyd's algorithm from centres that are chosen one by one, each the candidate that lowers the total
+        squared distance most. "random": the same, with candidates drawn by `rng`. "split": until there are K, that
+        cluster is cut in two, across its first principal axis, where this lowers the squared distances along the axis
+        most; a few rounds of Lloyd's algorithm follow. "principal": K equal shares of the weight along the first
+        principal axis.
+    rng : numpy.random.Generator, optional
+        For "random".
+    missing : bool, default False
+        Whether points may hold nan, for which the mean of the column's other entries stands in.
+
+    Returns
+    -------
+    ndarray of int (n,)
+        Labels 0, 1, ... of which K are used, or fewer where the points do not make so many clusters.
+    """
+    return _labels(_cloud(points, weight, missing), n_components, method, rng)
+
+
+def candidates(points, weight, n_components, rng=None, count=1, *, missing=False):
+    """Yield the labels of every deterministic method and, given `rng`, of `count` random starts; no partition twice.
+
+    The arguments are those of `initial_labels`.
+    """
+    cloud = _cloud(points, weight, missing)
+    seen = []
+    for method in (*DETERMINISTIC, *["random"] * (0 if rng is None else count)):
+        labels = _labels(cloud, n_components, method, rng)
+        if not any(np.array_equal(labels, other) for other in seen):  # equal partitions have equal numbers
+            seen.append(labels)
+            yield labels
+
+
+def _labels(cloud, k, method, rng):
+    """Return the labels of a method in the order of the rows as they were given."""
+    if method == "principal":
+        labels = _shares(cloud, k)
+    elif method == "split":
+        labels = _lloyd(cloud, _cuts(cloud, k), FEW_ROUNDS)
+    else:
+        labels = _lloyd(cloud, _seeds(cloud, k, rng if method == "random" else None), ROUNDS)
+    _, first, number = np.unique(labels, return_index=True, return_inverse=True)
+    result = np.empty(len(labels), dtype=np.intp)
+    result[cloud.order] = np.argsort(np.argsort(first))[number]
+    return result
+
+
+def _cloud(points, weight, missing):
+    """Return the points as a Cloud."""
+    weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
+    if missing:
+        points = _filled(points, weight)
+    points = points - _mean(points, weight)
+    place = _along(points, _axis(points, weight))
+    order = np.argsort(place, kind="stable")
+    points = points[order]
+    return Cloud(points, weight[order], np.einsum("nd,nd->n", points, points), place[order], order)
+
+
+def _filled(points, weight):
+    """Return points with nan replaced by the weighted mean of the column, by 0 where nothing of it was seen."""
+    seen = np.isfinite(points)
+    known = np.where(seen, points, 0.0)
+    total = weight @ seen
+    mean = np.divide(weight @ known, total, out=np.zeros(len(total)), where=total > 0)
+    return np.where(seen, points, mean)
+
+
+def _mean(points, weight):
+    return weight @ points / np.sum(weight)
+
+
+def _axis(centred, weight):
+    """Return the first principal axis of points around their mean, its largest entry positive."""
+    d = centred.shape[1]
+    scatter = (centred * weight[:, None]).T @ centred
+    axis = linalg.eigh(scatter, subset_by_index=(d - 1, d - 1), check_finite=False)[1][:, 0]
+    return axis * np.sign(axis[np.argmax(np.abs(axis))])
+
+
+def _along(points, axis):
+    """Return coordinates along an axis, the same bits for equal points, which a matrix product does not promise."""
+    return np.sum(points * axis, axis=1)
+
+
+def _shares(cloud, k):
+    """Return labels that cut the first principal axis into K equal shares of the weight; equal places stay together."""
+    _, group = np.unique(cloud.place, return_inverse=True)
+    mass = np.bincount(group, cloud.weight)
+    middle = np.cumsum(mass) - 0.5 * mass
+    share = np.floor(k * (middle / np.sum(mass))).astype(np.intp)
+    return np.minimum(share, k - 1)[group]  # points without weight may lie beyond the last share
+
+
+def _seeds(cloud, k, rng):
+    """Return up to K points as centres, each the one of TRIED that lowers the total squared distance most.
+
+    They are quantiles of the distribution of [AV]_, or drawn from it: proportional to weight times squared distance
+    to the nearest centre so far (to the mean, for the first one).
+    """
+    nearest, centres = cloud.squares, []
+    while len(centres) < k:
+        mass = np.cumsum(cloud.weight * nearest)
+        if not mass[-1] > 0.0:
+            break  # every point is a centre
+        at = (np.arange(TRIED) + 0.5) / TRIED if rng is None else rng.random(TRIED)
+        tried = np.searchsorted(mass, at * mass[-1], side="right")
+        if rng is None:
+            tried = np.append(tried, np.argmax(nearest * cloud.weight))
+        distance = _squared_distances(cloud, cloud.points[tried])
+        if centres:
+            np.minimum(distance, nearest, out=distance)
+        best = np.argmin(distance @ cloud.weight)
+        nearest = distance[best]
+        centres.append(cloud.points[tried[best]])
+    return np.array(centres) if centres else np.zeros((1, cloud.points.shape[1]))
+
+
+def _squared_distances(cloud, centres):
+    """Return |x_n - c_j|^2 (J, n); what is below rounding is zero."""
+    squares = np.einsum("jd,jd->j", centres, centres)
+    scale = squares[:, None] + cloud.squares
+    distance = scale - 2.0 * (centres @ cloud.points.T)
+    distance[distance <= SAME * scale] = 0.0
+    return distance
+
+
+def _cuts(cloud, k):
+    """Return the means of up to K clusters, made by cutting in two, again and again, where `_cut` gains most."""
+    parts = [_cut(cloud, np.arange(len(cloud.points)))]
+    while len(parts) < k:
+        gain, members, above = max(parts, key=lambda part: part[0])
+        if not gain > 0.0:
+            break  # every cluster is one point
+        parts = [part for part in parts if part[1] is not members]
+        parts += [_cut(cloud, members[~above]), _cut(cloud, members[above])]
+    return np.array([_mean(cloud.points[members], cloud.weight[members]) for _, members, _ in parts])
+
+
+def _cut(cloud, members):
+    """Return what the best cut across the first principal axis gains, the members, and which of them are above.
+
+    The gain is how much the squared distances along the axis are lowered: S^2 (1/W + 1/V) for weights W below and V
+    above and a weighted sum S of the centred places below.
+    """
+    weight = cloud.weight[members]
+    centred = cloud.points[members] - _mean(cloud.points[members], weight)
+    place = _along(centred, _axis(centred, weight))
+    order = np.argsort(place, kind="stable")
+    below, above = np.cumsum(weight[order])[:-1], np.cumsum(weight[order][::-1])[-2::-1]
+    moment = np.cumsum((weight * place)[order])[:-1]
+    possible = (np.diff(place[order]) > 0) & (below > 0) & (above > 0)
+    if not possible.any():
+        return 0.0, members, None
+    gain = np.zeros(len(below))
+    np.divide(moment**2 * (below + above), below * above, out=gain, where=possible)
+    last = order[np.argmax(gain)]
+    return float(np.max(gain)), members, place > place[last]
+
+
+def _lloyd(cloud, centres, rounds):
+    """Return labels after at most `rounds` of: every point to its nearest centre, every centre to its points' mean."""
+    labels, total = _nearest(cloud, centres)
+    for _ in range(rounds):
+        k, n = len(centres), len(labels)
+        member = sparse.csc_array((cloud.weight, labels, np.arange(n + 1)), shape=(k, n))
+        mass = np.bincount(labels, cloud.weight, minlength=k)[:, None]
+        centres = np.divide(member @ cloud.points, mass, out=centres.copy(), where=mass > 0)  # empty ones stay
+        before, (labels, total) = total, _nearest(cloud, centres)
+        if not total < (1.0 - SETTLED) * before:
+            break
+    return labels
+
+
+def _nearest(cloud, centres):
+    """Return the number of the nearest centre of every point, and the weighted total of the squared distances."""
+    n = len(cloud.points)
+    labels, least = np.empty(n, dtype=np.intp), np.empty(n)
+    half = 0.5 * np.einsum("kd,kd->k", centres, centres)
+    for start in range(0, n, ROWS):
+        rows = slice(start, start + ROWS)
+        height = half - cloud.points[rows] @ centres.T
+        labels[rows] = np.argmin(height, axis=1)
+        least[rows] = np.take_along_axis(height, labels[rows, None], axis=1)[:, 0]
+    return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))

@@ -26,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity
 import cavity.sklearn
-from cavity.sklearn import LogitClassifier, ProbitClassifier
+from cavity.sklearn import LogitClassifier, ProbitClassifier, linear
 
 BOTH = pytest.mark.parametrize("kind", [ProbitClassifier, LogitClassifier])
 
@@ -296,7 +296,7 @@ def test_sparse_equals_dense(kind, approximation):
 
 
 def test_auto_chooses_by_columns_and_storage():
-    dense, few = cavity.sklearn.FULL_COLUMNS, cavity.sklearn.FULL_COLUMNS_SPARSE
+    dense, few = linear.FULL_COLUMNS, linear.FULL_COLUMNS_SPARSE
     X, y = draw(n=6, d=dense + 1)
 
     def chosen(X):
@@ -341,7 +341,7 @@ def test_prediction_in_blocks(monkeypatch):
     X, y = draw(n_classes=3)
     classifier = LogitClassifier().fit(X, y)
     whole = classifier.predict_log_proba(X)
-    monkeypatch.setattr(cavity.sklearn, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(linear, "BLOCK_ROWS", 7)
     np.testing.assert_allclose(classifier.predict_log_proba(X), whole, rtol=1e-12)
 
 
@@ -517,7 +517,7 @@ def test_without_scikit_learn_the_error_says_what_to_install():
 
 
 def test_documentation():
-    results = doctest.testmod(cavity.sklearn)
+    results = doctest.testmod(linear)
     assert results.attempted > 0
     assert results.failed == 0
     members = ("", ".fit", ".partial_fit", ".predict", ".predict_proba", ".predict_log_proba", ".decision_function")

@@ -1,4 +1,4 @@
-"""Linear classifiers with the interface of scikit-learn, which is imported here and nowhere else (the sklearn extra).
+"""Linear classifiers with the interface of scikit-learn.
 
 References
 ----------
@@ -9,23 +9,17 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-
-from . import _arrays
-from .errors import ConvergenceWarning, NumericalWarning, missing_extra
-from .glm import GLM
-from .likelihoods import Logit, Probit
-
-try:
-    import sklearn  # noqa: F401
-except ImportError as error:
-    raise missing_extra("scikit-learn", "sklearn") from error
-
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import _arrays
+from ..errors import ConvergenceWarning, NumericalWarning
+from ..glm import GLM
+from ..likelihoods import Logit, Probit
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 

@@ -56,7 +56,7 @@ def test_newcomb_data_are_stiglers():
     assert np.median(values) == 27
     assert sorted(values)[:3] == [-44, -2, 16]
     assert about["reference"] == 33.02
-    with pytest.raises(ValueError, match="no data set 'michelson'; there is galaxies, newcomb"):
+    with pytest.raises(ValueError, match="no data set 'michelson'; there is faithful, galaxies, newcomb"):
         data.load("michelson")
 
 
@@ -135,7 +135,7 @@ def test_degenerate_data(run, tmp_path, values):
 
 
 BAD_TABLES = {
-    "missing": (None, "no such file, and no such data set (there is galaxies, newcomb, pima)"),
+    "missing": (None, "no such file, and no such data set (there is faithful, galaxies, newcomb, pima)"),
     "empty": ("", "the file holds no rows"),
     "header only": ("a\n", "the file holds a header and no rows"),
     "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),

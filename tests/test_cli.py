@@ -198,7 +198,9 @@ def test_bad_options(run, options, message):
 
 def test_a_missing_extra_is_named(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "cavity.plot", raising=False)
+    for name in [name for name in sys.modules if name.startswith("cavity.plot")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(cavity, "plot", raising=False)
     status, _, err = run("fit", "clutter", "newcomb", "--plot", "a.png")
     assert status == 2
     assert "pip install 'cavity[plot]'" in err

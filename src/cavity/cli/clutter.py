@@ -79,10 +79,10 @@ def run(options):
     seconds = time.perf_counter() - started
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
-    def draw(path):
+    def draw():
         from ..plot import clutter_figure
 
-        clutter_figure(path, posterior, table.values, probability, table.name, table.columns, table.about.get("unit"))
+        return clutter_figure(posterior, table.values, probability, table.name, table.columns, table.about.get("unit"))
 
     return shared.deliver(options, posterior, report(table, settings, posterior, probability, seconds), draw)
 

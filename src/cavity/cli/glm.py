@@ -121,12 +121,12 @@ def run(options):
     seconds = time.perf_counter() - started
     title = table.about.get("title", table.source)
 
-    def draw(path):
+    def draw():
         from ..plot import glm_figure
 
         predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
         names = title, problem.target, problem.classes
-        glm_figure(path, posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept)
+        return glm_figure(posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept)
 
     return shared.deliver(options, posterior, report(title, problem, posterior, options, seconds), draw)
 

@@ -27,20 +27,24 @@ def output(command, drawn):
 
 
 def check_output(options):
-    """Fail now, before any work, if a file cannot be written or the plot extra is missing."""
+    """Fail now, before any work, if a file or its format cannot be written or the plot extra is missing."""
     tables.check_paths(options)
     if options.plot is not None:
-        from .. import plot  # noqa: F401  raises ImportError if matplotlib is missing
+        from .. import plot  # ImportError if matplotlib is missing
+
+        plot.format_of(options.plot)
 
 
 def deliver(options, posterior, lines, draw):
-    """Save, draw by `draw(path)` and print what was asked for; return the exit status."""
+    """Save the posterior, draw the figure that `draw()` makes, and print what was asked for; return the exit status."""
     lines = list(lines)
     if options.output is not None:
         posterior.save(options.output)
         lines.append(f"  saved            {options.output}")
     if options.plot is not None:
-        draw(options.plot)
+        from .. import plot
+
+        plot.save(draw(), options.plot)
         lines.append(f"  plot             {options.plot}")
     print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1

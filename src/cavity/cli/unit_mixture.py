@@ -54,10 +54,10 @@ def run(options):
     best, tried = search(y, mean, sample, options)
     seconds = time.perf_counter() - started
 
-    def draw(path):
+    def draw():
         from ..plot import unit_mixture_figure
 
-        unit_mixture_figure(path, best, sample, title, f"{label} [{unit}]" if unit else label)
+        return unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
 
     return shared.deliver(options, best, report(title, tried, best, unit, seconds), draw)
 

@@ -1,0 +1,8 @@
+"""Pictures of results. Needs the plot extra (matplotlib), which is imported in `common` and nowhere else."""
+
+from .clutter import clutter_figure
+from .common import format_of, save
+from .glm import glm_figure
+from .line import unit_mixture_figure
+
+__all__ = ["clutter_figure", "format_of", "glm_figure", "save", "unit_mixture_figure"]

@@ -1,0 +1,90 @@
+"""Pictures of clutter fits."""
+
+import numpy as np
+
+from .common import CLUTTER, SIGNAL, Figure, grid
+
+
+def clutter_figure(posterior, values, probability, title, columns, unit=None):
+    """Draw data, posterior and clutter probabilities of a clutter fit to a file.
+
+    Parameters
+    ----------
+    posterior : ClutterPosterior
+        A fit of one problem.
+    values : ndarray (N, d)
+        The data; of more than two dimensions the first two are drawn.
+    probability : ndarray (N,)
+        Clutter probability of each point.
+    title : str
+        What the data are.
+    columns : list of str
+        Names of the columns.
+    unit : str, optional
+        Unit of the data, for the axis.
+
+    Returns
+    -------
+    Figure
+        To be saved with `save`.
+    """
+    figure = Figure(figsize=(7.5, 6.0 if values.shape[1] == 1 else 6.5), layout="constrained")
+    draw = _one_dimension if values.shape[1] == 1 else _plane
+    draw(figure, posterior, values, probability, [f"{c} [{unit}]" if unit else c for c in columns])
+    figure.suptitle(f"{title}: mean and sd of the signal, and what looks like clutter")
+    return figure
+
+
+def _one_dimension(figure, posterior, values, probability, labels):
+    x = values[:, 0]
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    places = grid(x)
+    clutter = probability > 0.5
+    bins = np.linspace(x.min(), x.max(), min(60, max(10, len(x) // 2))) if np.ptp(x) > 0 else 10
+    upper.hist(
+        [x[~clutter], x[clutter]],
+        bins=bins,
+        stacked=True,
+        density=True,
+        color=[SIGNAL, CLUTTER],
+        alpha=0.5,
+        label=["signal", "clutter (probability > 1/2)"],
+    )
+    upper.plot(places, np.exp(posterior.log_density(places)), color="black", lw=1.2, label="predictive density")
+    sd = float(np.sqrt(posterior.variance))
+    upper.axvline(posterior.mean, color=SIGNAL, lw=1)
+    upper.axvspan(
+        posterior.mean - 2 * sd,
+        posterior.mean + 2 * sd,
+        color=SIGNAL,
+        alpha=0.25,
+        lw=0,
+        label=f"mean {posterior.mean:.4g} ± 2 sd ({sd:.2g})",
+    )
+    upper.set_ylabel("density")
+    upper.legend(loc="best", fontsize=8)
+    lower.scatter(x, probability, s=14, c=np.where(clutter, CLUTTER, SIGNAL), alpha=0.8, linewidths=0)
+    lower.axhline(0.5, color="gray", lw=0.8, ls=":")
+    lower.set(ylim=(-0.04, 1.04), ylabel="clutter probability", xlabel=labels[0])
+
+
+def _plane(figure, posterior, values, probability, labels):
+    axes = figure.subplots()
+    points = axes.scatter(
+        values[:, 0], values[:, 1], s=14, c=probability, cmap="coolwarm", vmin=0, vmax=1, linewidths=0
+    )
+    angle = np.linspace(0, 2 * np.pi, 200)
+    radius = 2 * np.sqrt(posterior.variance)
+    axes.plot(
+        posterior.mean[0] + radius * np.cos(angle),
+        posterior.mean[1] + radius * np.sin(angle),
+        color="black",
+        lw=1.2,
+        label="mean ± 2 sd",
+    )
+    axes.plot(*posterior.mean[:2], "k+")
+    axes.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
+    if len(labels) > 2:
+        axes.set_title(f"the first two of {len(labels)} columns; all were fitted", fontsize=9)
+    axes.legend(loc="best", fontsize=8)
+    figure.colorbar(points, ax=axes, label="clutter probability")

@@ -1,0 +1,59 @@
+"""What the pictures share: matplotlib, colours, the rise of the ELBO, saving."""
+
+import numpy as np
+
+from ..errors import missing_extra
+from ..persistence import whole_file
+
+try:
+    from matplotlib import colormaps
+    from matplotlib.backend_bases import FigureCanvasBase
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+except ImportError as error:
+    raise missing_extra("matplotlib", "plot") from error
+
+__all__ = ["Figure", "MaxNLocator", "colormaps"]  # imported here and nowhere else
+
+SIGNAL, CLUTTER = "#1b6ca8", "#c8553d"
+PEAKS = 100  # most components drawn with points of their own, most passes drawn as dots
+
+
+def format_of(path):
+    """Return the format that the suffix of a path stands for; ValueError if matplotlib cannot write it."""
+    suffix = str(path).rpartition(".")[2].lower()
+    supported = FigureCanvasBase.get_supported_filetypes()
+    if suffix not in supported:
+        raise ValueError(f"{path}: cannot draw a {suffix!r} file; use one of {', '.join(sorted(supported))}")
+    return suffix
+
+
+def save(figure, path):
+    """Write a figure to a file, whole or not at all, in the format of its suffix."""
+    suffix = format_of(path)
+    with whole_file(path) as file:
+        figure.savefig(file, format=suffix, dpi=150)
+
+
+def grid(sample):
+    """Points across the data and a little beyond."""
+    margin = 0.05 * (np.ptp(sample) or 1.0)
+    return np.linspace(sample.min() - margin, sample.max() + margin, 801)
+
+
+def ascent(axes, posterior):
+    """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
+    elbo = posterior.trace["elbo"]
+    behind = elbo[-1] - elbo
+    shown = behind > 0
+    if shown.any():
+        style = "o-" if len(elbo) <= PEAKS else "-"
+        axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], style, ms=4, lw=1, color=SIGNAL)
+    else:
+        axes.set_yticks([])
+        axes.text(0.5, 0.5, "the first pass ended there", ha="center", transform=axes.transAxes)
+    axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, max(2, len(elbo)) + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    done = "converged" if posterior.converged else posterior.status
+    passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
+    axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {passes}", fontsize=10)

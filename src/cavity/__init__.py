@@ -13,6 +13,8 @@ _PUBLIC = {
     "GLM": "glm",
     "GLMPosterior": "glm",
     "Gaussian": "gaussian",
+    "GaussianMixture": "mixture",
+    "GaussianMixturePosterior": "_mixture_posterior",
     "LinearRegression": "linear_regression",
     "LinearRegressionPosterior": "linear_regression",
     "LogisticRegression": "logistic_regression",

@@ -17,6 +17,7 @@ HEADER = "header"
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "factorized": ("factorized", "FactorizedGaussianPosterior"),
+    "gaussian_mixture": ("_mixture_posterior", "GaussianMixturePosterior"),
     "glm": ("glm", "GLMPosterior"),
     "linear_regression": ("linear_regression", "LinearRegressionPosterior"),
     "logistic_regression": ("logistic_regression", "LogisticRegressionPosterior"),

@@ -1,0 +1,174 @@
+"""The data of a Gaussian mixture: rows and their weights, block by block, and what is known of all of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import _blocks
+from ._executors import single_blas
+from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, check_reached, unpacked
+
+LARGEST = 1e150  # squares of data beyond it overflow
+CLOSEST = 1e-140  # squares of differences below it underflow
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Checked rows in a frame; `weights` is None or a source with the same blocks."""
+
+    source: _blocks.Source
+    weights: _blocks.Source | None
+    frame: Frame
+    missing: bool  # whether nan stands for values that were not seen
+    reach: float  # largest distance of a row from the origin, in coordinates
+    n_samples: float  # the sum of the weights
+    log_scale: float  # what the units of the coordinates take from the log density of all rows
+
+    def block(self, index):
+        """Return the rows and the weights of a block."""
+        return self.source.read(index), NO_WEIGHT if self.weights is None else self.weights.read(index)
+
+    def statistics(self, expectation, threads, indices=None):
+        """Return the summed statistics (K, numbers) and log densities of the blocks, of all or of some."""
+
+        def task(index):
+            out, totals, bad = expectation.statistics(*self.block(index))
+            check_reached(bad, lambda row: self.source.where(self.source.span(index)[0] + row))
+            return out, totals
+
+        numbers = zip(range(self.source.block_count) if indices is None else indices)
+        if expectation.by_features:
+            with single_blas():
+                out, totals = _blocks.merge(threads.imap(task, numbers))
+        else:
+            out, totals = _blocks.merge(threads.imap(task, numbers))
+        return out, float(totals[0])
+
+    def sample(self):
+        """Return rows at equal distances with their weights, as data of their own; all if they are few."""
+        rows = self.source.sample()
+        if len(rows) == self.source.n_rows:
+            return self
+        source = _blocks.open_source(rows, self.source.name, ndim=(2,), block_rows=self.source.block_rows)
+        weights, total = None, float(len(rows))
+        if self.weights is not None:
+            drawn = self.weights.sample()
+            if not np.any(drawn > 0):  # so few rows count that none of them was met
+                return self
+            weights = _blocks.open_source(drawn, "sample_weight", block_rows=self.source.block_rows)
+            total = float(np.sum(drawn))
+        return Data(source, weights, self.frame, self.missing, self.reach, total, 0.0)
+
+    def points(self):
+        """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
+        blocks = [self.block(index) for index in range(self.source.block_count)]
+        rows = np.concatenate([self.frame.rows(rows) for rows, _ in blocks])
+        return rows, None if self.weights is None else np.concatenate([weight for _, weight in blocks])
+
+
+def open_data(
+    X, sample_weight, threads, *, block_rows, name="X", n_features=None, missing=False, shared=False, frame=None
+):
+    """Return X with everything checked.
+
+    Parameters
+    ----------
+    X : array_like (N, D), path, or list of paths
+        The rows. A vector (N,) is refused: whether it is a row or a column is for the user to say.
+    sample_weight : array_like (N,), path or None
+        Weights of the rows.
+    threads : Threads
+        Who reads.
+    block_rows : callable
+        block_rows(D) returns the number of rows in a block.
+    name : str
+        What the argument is called, for messages.
+    n_features : int, optional
+        D, where it is known already.
+    missing : bool
+        Whether nan is allowed.
+    shared : bool
+        Whether the frame must have one scale for all columns.
+    frame : Frame, optional
+        The frame to use instead of one around the data.
+    """
+    source = open_rows(X, n_features, block_rows, name)
+    weights, total = _open_weights(sample_weight, source, threads)
+    low, high, mean, seen = check_rows(source, threads, missing)
+    gaps = bool(np.any(seen < source.n_rows))
+    if not np.all(seen):
+        raise ValueError(f"{name} must have a value in every column, got only nan in column {int(np.argmin(seen))}")
+    _check_range(low, high, name)
+    frame = Frame.around(low, high, mean, shared) if frame is None else frame
+    reach = float(np.linalg.norm(np.maximum(np.abs(frame.rows(low)), np.abs(frame.rows(high)))))
+    data = Data(source, weights, frame, gaps, reach, total, 0.0)
+    per_column = total
+    if gaps:
+        found, _ = data.statistics(Expectation.flat(frame, False, True), threads)
+        per_column = unpacked(found, source.n_features, False)[-1][0]
+    log_scale = float(np.sum(per_column * np.log(frame.scale)))
+    return Data(source, weights, frame, gaps, reach, total, log_scale)
+
+
+def check_rows(source, threads, missing):
+    """Return the minimum, maximum and mean of the columns, and how many values of each were seen."""
+    try:
+        return (
+            source.summary(threads, missing=True)
+            if missing
+            else (*source.summary(threads), np.full(source.n_features, source.n_rows))
+        )
+    except ValueError as error:
+        if missing or "nan" not in str(error):
+            raise
+        raise ValueError(f"{error}; values may be missing with covariance='diag' or 'spherical' only") from None
+
+
+def open_rows(X, n_features, block_rows, name="X"):
+    """Return X as a source of rows (n, D)."""
+    source = _blocks.open_source(X, name, ndim=(2,))
+    if n_features is not None and source.n_features != n_features:
+        raise ValueError(f"{name} must have {n_features} columns, got shape {source.shape}")
+    source.block_rows = block_rows(source.n_features)
+    return source
+
+
+def _open_weights(sample_weight, source, threads):
+    """Return the weights as a source with the blocks of `source`, or None, and their sum."""
+    if sample_weight is None:
+        return None, float(source.n_rows)
+    weights = _blocks.open_source(sample_weight, "sample_weight", block_rows=source.block_rows)
+    if weights.n_rows != source.n_rows:
+        raise ValueError(
+            f"sample_weight must have one weight for each of the {source.n_rows} rows of X, got shape {weights.shape}"
+        )
+    low, high, mean = weights.summary(threads)
+    if low < 0 or high == 0:
+        raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
+    return weights, mean * source.n_rows
+
+
+def _check_range(low, high, name):
+    """Raise ValueError for data whose squares leave float64."""
+    if max(np.max(-low), np.max(high)) > LARGEST:
+        raise ValueError(
+            f"{name} must be within {LARGEST:g} of zero, got {np.min(low):g} to {np.max(high):g}; rescale it"
+        )
+    spread = high - low
+    if np.any((spread > 0) & (spread < CLOSEST)):
+        column = int(np.argmax((spread > 0) & (spread < CLOSEST)))
+        raise ValueError(
+            f"{name} must have ranges above {CLOSEST:g}, got {spread[column]:g} in column {column}; rescale it"
+        )
+
+
+def moments(data, threads, full):
+    """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
+    found, _ = data.statistics(Expectation.flat(data.frame, full, data.missing), threads)
+    _, first, second, seen = unpacked(found, data.source.n_features, full)
+    mean = (first / seen)[0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)
+    if not np.all(seen > 1.0):
+        square = np.full_like(square, np.nan)  # there is none
+    return data.frame.user_rows(mean), data.frame.user_squares(square[None])[0]

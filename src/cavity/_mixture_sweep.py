@@ -1,0 +1,312 @@
+"""The Gaussian mixture as the mean-field engine sees it: one pass over the blocks of the data per sweep.
+
+All is in coordinates z = (x - origin) scale, see `Frame`. q(z_n) is never stored: given the other factors it is the
+softmax of E log pi_k + E log N(z_n; mu_k, 1/L_k), and a sweep needs of it N_k and the first and second moments of the
+data about the component means. ELBO = sum_n w_n log sum_k exp(.) - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L)).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from . import _core
+from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
+
+_kernel = _core.best("gaussian_mixture")
+
+MOST_ROWS, LEAST_ROWS = 1 << 15, 1 << 10  # of a block
+BLOCK_WORK = 1 << 20  # products of responsibilities and features per block, about half a millisecond
+FEATURES_FROM = 16  # columns: matrix products of expanded squares beat our own loops over differences
+FEATURES_REACH = 1e8  # largest squared distance from the origin, in units of the variance, that is expanded
+NO_WEIGHT = np.empty(0)
+NO_GAIN = np.empty((0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Coordinates z = (x - origin) scale near 1; scales are powers of two, so that scaling rounds nothing."""
+
+    origin: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def around(cls, low, high, mean, shared):
+        """Return the frame of data between low and high; one scale for all columns if `shared`."""
+        spread = np.max(high - low, keepdims=True) * np.ones(len(low)) if shared else high - low
+        exponent = np.where(spread > 0, np.frexp(spread)[1], 0)
+        return cls(np.array(mean, dtype=float), np.ldexp(1.0, -exponent))
+
+    def rows(self, x):
+        """Return points (n, D) in coordinates."""
+        return (x - self.origin) * self.scale
+
+    def squares(self, scatter):
+        """Return a scatter matrix (..., D, D), variances (..., D) or one for all columns (..., 1) in coordinates."""
+        return scatter * self._units(scatter)
+
+    def user_squares(self, scatter):
+        """Return what `squares` took in."""
+        return scatter / self._units(scatter)
+
+    def _units(self, scatter):
+        dim = len(self.scale)
+        if scatter.shape[-2:] == (dim, dim) and scatter.ndim > 2:
+            return self.scale[:, None] * self.scale
+        return self.scale[: scatter.shape[-1]] ** 2
+
+    def user_rows(self, z):
+        """Return points (n, D) in the units of the data."""
+        return self.origin + z / self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All factors of q, in coordinates; `counts` are the N_k that led here."""
+
+    weights: WeightFactors
+    factors: WishartFactors | GammaFactors
+    counts: np.ndarray
+
+    def divergence(self, prior):
+        """KL of the weights, means and precisions from the prior."""
+        return self.weights.divergence(prior.weights) + self.factors.divergence(prior.factors)
+
+    def natural(self):
+        """Natural parameters, flat."""
+        return np.concatenate([self.weights.natural(), self.factors.natural()])
+
+    def statistics(self):
+        """Expected statistics in the order of `natural`."""
+        return np.concatenate([self.weights.statistics(), self.factors.statistics()])
+
+    def at(self, natural):
+        """Return the state with these natural parameters, or None outside the domain."""
+        size = self.weights.concentration.size
+        weights, factors = self.weights.at(natural[:size]), self.factors.at(natural[size:])
+        return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
+
+    @staticmethod
+    def combined(terms):
+        """Return the affine combination of [(share, state), ...], whose shares add up to 1."""
+        return State(
+            WeightFactors.combined([(share, s.weights) for share, s in terms]),
+            type(terms[0][1].factors).combined([(share, s.factors) for share, s in terms]),
+            sum(share * s.counts for share, s in terms),
+        )
+
+    def reframed(self, old, new):
+        """Return the same state in coordinates of another frame."""
+        if np.array_equal(old.origin, new.origin) and np.array_equal(old.scale, new.scale):
+            return self
+        shift = (new.origin - old.origin) * old.scale
+        return replace(self, factors=self.factors.reframed(shift, new.scale / old.scale))
+
+    def exchangeable(self):
+        """Whether all components have the same factors, as a prior may have."""
+        alike = all(np.all(part[:1] == part) for part in self.factors.by_component())
+        return alike and bool(np.all(self.weights.concentration[:1] == self.weights.concentration))
+
+    def matched(self, target, prior):
+        """Return the state with its components in the order in which they resemble those of `target` most."""
+        _, order = linear_sum_assignment(target.factors.contrasts(self.factors))
+        weights = prior.weights.renewed(prior.weights, self.weights.counts(prior.weights)[order])
+        return State(weights, self.factors.take(order), self.counts[order])
+
+    def renewed(self, prior, found):
+        """Return the optimal state given the statistics of responsibilities that `self` led to, (K, numbers)."""
+        dim, full = self.factors.mean.shape[1], isinstance(self.factors, WishartFactors)
+        counts, first, second, seen = unpacked(found, dim, full)
+        return State(
+            self.weights.renewed(prior.weights, counts),
+            self.factors.renewed(prior.factors, seen, first, second),
+            counts,
+        )
+
+
+def unpacked(found, dim, full):
+    """Take a kernel's output (K, numbers) apart.
+
+    Returns
+    -------
+    counts : ndarray (K,)
+        N_k.
+    first : ndarray (K, D)
+        Sums of differences from the component means.
+    second : ndarray (K, D, D) if `full`, else (K, D)
+        Sums of their products, or of their squares.
+    seen : ndarray (K, 1), or (K, D) where values may be missing
+        What N_k is in each column.
+    """
+    counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
+    if full:
+        square = np.empty((len(counts), dim, dim))
+        rows, columns = np.tril_indices(dim)
+        square[:, rows, columns] = second
+        square[:, columns, rows] = second
+        return counts, first, square, counts[:, None]
+    seen = second[:, dim:] if second.shape[1] > dim else counts[:, None]
+    return counts, first, second[:, :dim], seen
+
+
+def state_of_labels(prior, points, weight, labels):
+    """Return the optimal state if the component of each point were known.
+
+    Parameters
+    ----------
+    prior : State
+        The prior.
+    points : ndarray (n, D)
+        In coordinates; nan where a value was not seen.
+    weight : ndarray (n,) or None
+        Their weights.
+    labels : ndarray of int (n,)
+        Their components.
+    """
+    k, dim = prior.factors.mean.shape
+    full = isinstance(prior.factors, WishartFactors)
+    weight = np.ones(len(points)) if weight is None else weight
+    seen = ~np.isnan(points)
+    values = np.where(seen, points, 0.0)
+    member = np.zeros((k, len(points)))
+    member[labels, np.arange(len(points))] = weight
+    known = member @ seen
+    with np.errstate(invalid="ignore"):
+        mean = np.where(known > 0, member @ values / known, prior.factors.mean)
+    second = np.zeros((k, dim, dim) if full else (k, dim))
+    for j in range(k):
+        d = np.where(seen, points - mean[j], 0.0)[labels == j]
+        w = weight[labels == j, None]
+        second[j] = (w * d).T @ d if full else np.sum(w * d * d, axis=0)
+    counts = np.sum(member, axis=1)
+    per_column = prior.factors.beta.shape[1] > 1
+    about = replace(prior.factors, mean=mean)
+    factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
+    return State(prior.weights.renewed(prior.weights, counts), factors, counts)
+
+
+def block_rows(n_components, n_features, full):
+    """Return the number of rows in a block, by the work they are."""
+    features = 1 + n_features + (n_features * (n_features + 1) // 2 if full else n_features)
+    size = MOST_ROWS
+    while size > LEAST_ROWS and size * n_components * (features + 4) > BLOCK_WORK * 2:
+        size //= 2
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What the kernels need of a state to visit rows: log weights are height - |precision (z - mean)|^2/2.
+
+    `precision` holds triangular factors (K, D, D), or precisions (K, D); with missing values `gain` (K, D) is what
+    each value that was seen adds to the log weight.
+    """
+
+    frame: Frame
+    mean: np.ndarray
+    precision: np.ndarray
+    height: np.ndarray
+    gain: np.ndarray | None = None
+    by_features: bool = False
+
+    @classmethod
+    def of(cls, state, frame, *, missing=False, reach=np.inf):
+        """Return that of a state; `reach` is how far from the origin rows may be."""
+        factors, height = state.factors, state.weights.expected_logs()
+        mean = np.ascontiguousarray(factors.mean)
+        if isinstance(factors, WishartFactors):
+            constants, precision = factors.constants()
+            largest = np.max(np.sum(precision**2, axis=(1, 2)))
+            by_features = mean.shape[1] >= FEATURES_FROM and bool(reach**2 * largest < FEATURES_REACH)
+            return cls(frame, mean, precision, height + constants, by_features=by_features)
+        gain, precision = factors.constants()
+        if missing:
+            return cls(frame, mean, precision, height, gain)
+        return cls(frame, mean, precision, height + np.sum(gain, axis=1))
+
+    @classmethod
+    def flat(cls, frame, full, missing=False):
+        """Return that of one component, at the origin and of equal weight everywhere: it finds the moments."""
+        dim = len(frame.scale)
+        precision = np.zeros((1, dim, dim) if full else (1, dim))
+        gain = np.zeros((1, dim)) if missing else None
+        return cls(frame, np.zeros((1, dim)), precision, np.zeros(1), gain)
+
+    @property
+    def full(self):
+        """Whether precisions are matrices."""
+        return self.precision.ndim == 3
+
+    def statistics(self, rows, weight=NO_WEIGHT):
+        """Return the statistics (K, numbers) and the sum of the log densities (1,) of a block, and a bad row or -1."""
+        k, dim = self.mean.shape
+        width = 1 + dim + dim * (dim + 1) // 2 if self.full else 1 + (2 if self.gain is None else 3) * dim
+        out, totals = np.empty((k, width)), np.zeros(1)
+        place = rows, weight, self.frame.origin, self.frame.scale, self.mean, self.precision, self.height
+        if self.full:
+            bad = _kernel.full(*place, self.by_features, out, totals)
+        else:
+            bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals)
+        return out, totals, bad
+
+    def log_weights(self, rows):
+        """Return E log pi_k + E log N(x_n; mu_k, 1/L_k) (n, K) of rows in the units of the data."""
+        out = self.distances(rows)
+        np.multiply(out, -0.5, out=out)
+        out += self.height
+        if self.gain is not None:
+            out += (~np.isnan(rows)).astype(float) @ self.gain.T
+        return out
+
+    def distances(self, rows):
+        """Return the expected squared distances (n, K), without what the uncertainty of the means adds."""
+        out = np.empty((len(rows), len(self.mean)))
+        call = _kernel.distances if self.full else _kernel.distances_diagonal
+        call(rows, self.frame.origin, self.frame.scale, self.mean, self.precision, out)
+        return out
+
+
+class Sweeps:
+    """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
+
+    def __init__(self, prior, frame, n_samples, data=None, threads=None):
+        self._prior, self._frame = prior, frame
+        self.n_samples = n_samples  # the sum of their weights
+        self._data, self._threads = data, threads  # not needed for minibatches
+
+    def sweep(self, state):
+        """Return the state after one sweep, and the ELBO of the given one."""
+        found, total = self._data.statistics(self._expectation(state), self._threads)
+        elbo = total + self._data.log_scale - state.divergence(self._prior)
+        return state.renewed(self._prior, found), elbo
+
+    def _expectation(self, state):
+        return Expectation.of(state, self._frame, missing=self._data.missing, reach=self._data.reach)
+
+    def estimate(self, state, rows):
+        """Return the state that all data would lead to if they were like `rows`."""
+        expectation = Expectation.of(state, self._frame, missing=bool(np.isnan(rows).any()))
+        found, _, bad = expectation.statistics(rows)
+        check_reached(bad, lambda row: f"row {row} of the minibatch")
+        return state.renewed(self._prior, self.n_samples / len(rows) * found)
+
+    @staticmethod
+    def blend(state, estimate, step):
+        """Return the state part of the way to an estimate."""
+        return State.combined([(1.0 - step, state), (step, estimate)])
+
+    @staticmethod
+    def coordinates(state):
+        """Return natural parameters and expected statistics, flat."""
+        return state.natural(), state.statistics()
+
+    @staticmethod
+    def at(natural, state):
+        """Return the state with the given natural parameters, or None where one is out of its domain."""
+        return state.at(natural)
+
+
+def check_reached(bad, where):
+    """Raise OverflowError if a kernel has found a row without weight in any component."""
+    if bad >= 0:
+        raise OverflowError(f"{where(bad)} is so far from every component that its density leaves float64; rescale it")

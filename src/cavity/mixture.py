@@ -1,0 +1,563 @@
+"""Mixtures of Gaussians with full, tied, diagonal or spherical covariances, by mean field.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.
+.. [BJ] David Blei and Michael Jordan, "Variational inference for Dirichlet process mixtures", Bayesian Analysis 1,
+   2006.
+.. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
+   Learning Research 14, 2013.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import _arrays, _cavi, _mixture_data, _mixture_start
+from ._executors import Threads
+from ._loop import warn_unconverged
+from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
+from ._mixture_posterior import GaussianMixturePosterior
+from ._mixture_sweep import State, Sweeps, block_rows, state_of_labels
+from ._streams import OneShot, minibatches
+from .errors import NotPositiveDefiniteError
+from .results import VariationalPosterior
+
+COVARIANCES = ("full", "tied", "diag", "spherical")
+WEIGHTS = ("dirichlet", "stick_breaking")
+INITS = ("auto", "kmeans", "split", "principal")
+TRIAL = 20  # passes over the sample that decide where to start
+PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
+    "full": ("(D, D)", "(K, D, D)"),
+    "tied": ("(D, D)",),
+    "diag": ("(D,)", "(K, D)"),
+    "spherical": ("()", "(K,)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMixture:
+    """A mixture of K Gaussians with unknown means, precisions and weights [B]_.
+
+    The model is, for "full" covariances::
+
+        pi ~ Dirichlet(weight_concentration_prior)            or broken from a stick
+        L_k ~ Wishart(degrees_of_freedom_prior, covariance_prior)
+        mu_k | L_k ~ N(mean_prior, (mean_precision_prior L_k)^-1)
+        x_n ~ sum_k pi_k N(mu_k, L_k^-1)
+
+    with one L for all components if they are "tied"; "diag" has a precision for each column,
+    Gamma(degrees_of_freedom_prior/2, covariance_prior_d/2), and "spherical" one for all columns of a component,
+    Gamma(degrees_of_freedom_prior/2, covariance_prior/2). The approximation is q(pi) q(mu, L) prod_n q(z_n).
+
+    Parameters
+    ----------
+    n_components : int
+        K, the number of components; with a small weight_concentration_prior some stay empty.
+    covariance : {"full", "tied", "diag", "spherical"}, default "full"
+        What the precision matrices may be.
+    weights : {"dirichlet", "stick_breaking"}, default "dirichlet"
+        The prior of the weights: a Dirichlet distribution, or a Dirichlet process cut off at K [BJ]_:
+        pi_k = v_k prod_{j<k} (1 - v_j), v_k ~ Beta(1, weight_concentration_prior), v_K = 1.
+    weight_concentration_prior : float or array_like, optional
+        Positive; 1/K if None. (K,) for a Dirichlet that is not symmetric, (K - 1, 2) for parameters of each stick.
+    mean_prior : array_like (D,) or (K, D), optional
+        Prior mean of the component means; the mean of the data if None.
+    mean_precision_prior : float or array_like (K,), default 1.0
+        How many observations the prior means are worth.
+    degrees_of_freedom_prior : float or array_like (K,), optional
+        Above D - 1 for "full" and "tied", positive for the others; D if None.
+    covariance_prior : array_like, optional
+        The inverse scale of the precisions' prior, in squared units of the data, (D, D) for "full" and "tied", (D,)
+        for "diag", a number for "spherical", or one for each component. Precisions are expected to be
+        degrees_of_freedom_prior times its inverse. If None, the covariance of the data, their variances, or the mean
+        of these, over N - 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a setting outside its domain, naming it.
+
+    Notes
+    -----
+    The prior settings have the names of scikit-learn's `BayesianGaussianMixture`, whose "full" model this is, too. Its
+    "tied", "diag" and "spherical" are other approximations; see `cavity.sklearn.BayesianGaussianMixture`.
+
+    References
+    ----------
+    .. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.
+    .. [BJ] David Blei and Michael Jordan, "Variational inference for Dirichlet process mixtures", Bayesian Analysis 1,
+       2006.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> columns, about = cavity.data.table("faithful")
+    >>> X = np.column_stack([columns["eruptions"], columns["waiting"]])
+    >>> posterior = cavity.GaussianMixture(2).fit(X)
+    >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
+    ([[2.05, 54.69], [4.29, 79.95]], [0.358, 0.642], True)
+    """
+
+    n_components: int
+    covariance: str = "full"
+    weights: str = "dirichlet"
+    weight_concentration_prior: float | tuple | None = None
+    mean_prior: tuple | None = None
+    mean_precision_prior: float | tuple = 1.0
+    degrees_of_freedom_prior: float | tuple | None = None
+    covariance_prior: float | tuple | None = None
+
+    def __post_init__(self):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        keep("n_components", _arrays.integer(self.n_components, "n_components", low=1))
+        keep("covariance", _arrays.choice(self.covariance, "covariance", COVARIANCES))
+        keep("weights", _arrays.choice(self.weights, "weights", WEIGHTS))
+        k = self.n_components
+        sticks = self.weights == "stick_breaking"
+        wanted = ("a number", "(K - 1, 2)" if sticks else "(K,)")
+        self._keep("weight_concentration_prior", [(), (k - 1, 2) if sticks else (k,)], wanted)
+        self._keep("mean_prior", [(None,), (k, None)], ("(D,)", "(K, D)"), positive=False)
+        self._keep("mean_precision_prior", [(), (k,)], ("a number", "(K,)"))
+        shapes = [()] if self.covariance == "tied" else [(), (k,)]
+        self._keep("degrees_of_freedom_prior", shapes, ("a number", "(K,)")[: len(shapes)])
+        wanted = PRIOR_SHAPES[self.covariance]
+        sizes = {"D": None, "K": k}
+        shapes = [tuple(sizes[letter] for letter in shape if letter in sizes) for shape in wanted]
+        diagonal = self.covariance in ("diag", "spherical")
+        self._keep("covariance_prior", shapes, wanted, positive=diagonal)
+
+    def _keep(self, name, shapes, wanted, positive=True):
+        """Keep a prior setting as a number or nested tuples, which compare and hash; None in a shape fits all."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        array = _arrays.finite_array(value, name)
+
+        def fits(shape):
+            return array.ndim == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
+
+        if not any(fits(shape) for shape in shapes) or (0 in array.shape and array.shape != (0, 2)):
+            raise ValueError(
+                f"{name} must have shape {' or '.join(wanted)} with K = {self.n_components}, got shape {array.shape}"
+            )
+        if positive and np.any(array <= 0):
+            raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
+        object.__setattr__(self, name, float(array) if array.ndim == 0 else _nested(array.tolist()))
+
+    def fit(
+        self,
+        X,
+        *,
+        sample_weight=None,
+        initial_means=None,
+        init="auto",
+        n_init=1,
+        rng=None,
+        accelerate=True,
+        max_iter=1000,
+        tol=1e-10,
+        n_threads=1,
+        callback=None,
+    ):
+        """Approximate the posterior by coordinate ascent.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path, or list of paths
+            The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
+            are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
+            "spherical" covariances nan stands for a value that was not seen.
+        sample_weight : array_like (N,) or path, optional
+            How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
+        initial_means : array_like (K, D), optional
+            Where to start: rows begin with the component whose mean is nearest, in units of the columns' ranges.
+        init : {"auto", "kmeans", "split", "principal"}, default "auto"
+            How to start otherwise, from up to 16384 rows: "kmeans" from centres far apart, "split" along principal
+            axes, "principal" by quantiles along the first one; "auto" takes the one with the largest ELBO after 20
+            passes over these rows.
+        n_init : int, default 1
+            Number of starts, of which the one with the largest ELBO counts; those after the first are drawn by `rng`.
+        rng : seed or numpy.random.Generator, optional
+            Needed if n_init > 1.
+        accelerate : bool or {"anderson", "squarem"}, default True
+            How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
+        max_iter : int, default 1000
+            Most passes over the data (of each start).
+        tol : float, default 1e-10
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+
+        Returns
+        -------
+        GaussianMixturePosterior
+            The frozen posterior; its ELBO has all constants and compares across K, covariances and priors.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data (row and file are named), settings that do not fit them, or options, before the first sweep.
+        NotPositiveDefiniteError
+            If the covariance prior is not positive definite, as that of constant or dependent columns by default.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        One pass does, for all rows, q(z_n) [B]_ (10.46) and the sums that the other factors (10.58) to (10.63) and the
+        ELBO need; no array of N x K is formed. The ELBO is that of the q(z) which is best for the other factors::
+
+            sum_n log sum_k exp(E[log pi_k N(x_n; mu_k, L_k^-1)]) - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L))
+
+        The optimum is a local one, and its components can be permuted.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(3000, 2)) + rng.choice([-4.0, 1.0, 5.0], size=(3000, 1))
+        >>> posterior = cavity.GaussianMixture(3, covariance="spherical").fit(X, n_threads=2)
+        >>> sorted(posterior.mean.round(1).tolist())
+        [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
+        """
+        options = _cavi.check_options(accelerate, max_iter, tol)
+        n_init = _arrays.integer(n_init, "n_init", low=1)
+        generator = None if rng is None else _arrays.generator(rng)
+        if n_init > 1 and generator is None:
+            raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+        init = _arrays.choice(init, "init", INITS)
+        with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
+            data = self._open(X, sample_weight, threads)
+            given = self._given_means(initial_means, data)
+            model, prior = self._prior(data, threads)
+            starts = model._starts(data, prior, given, init, n_init, generator)
+            best = None
+            sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
+            for start in starts:
+                done = _cavi.fit(sweeps, start, **options, callback=callback)
+                best = done if best is None or done.elbo > best.elbo else best
+        warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
+        return model._posterior(best.state, best.image.counts, data, prior, VariationalPosterior.outcome(best))
+
+    def fit_stochastic(
+        self,
+        X,
+        *,
+        batch_size=4096,
+        n_epochs=1,
+        n_samples=None,
+        delay=1.0,
+        forgetting=0.7,
+        initial_means=None,
+        init="auto",
+        n_threads=1,
+        callback=None,
+    ):
+        """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
+
+        Step t moves the natural parameters by the share (t + delay)^-forgetting towards what all data would give if
+        they were like the minibatch.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path, list of paths, or iterator of arrays (n, D)
+            As for `fit`; a one-shot iterator, each array a minibatch, is taken too if `n_samples` is given.
+            Minibatches are runs of rows: shuffle data that are sorted.
+        batch_size : int, default 4096
+            Rows per minibatch (not for an iterator).
+        n_epochs : int, default 1
+            How often every row is seen.
+        n_samples : int, optional
+            N, for an iterator: the posterior is as sure as so many rows make it.
+        delay : float, default 1.0
+            At least 0; larger values make the first steps smaller.
+        forgetting : float in (0.5, 1], default 0.7
+            The exponent of the step sizes.
+        initial_means, init
+            As for `fit`, of an iterator from its first minibatch; so are the priors that depend on the data.
+        n_threads : int, default 1
+            Threads for the check of the data and the final ELBO.
+        callback : callable, optional
+            Called as callback(step number, step size) after each step; a true result stops the fit.
+
+        Returns
+        -------
+        GaussianMixturePosterior
+            The factors after the last step. There is no stopping rule: `converged` is False and `status` says "passes
+            done". `elbo` is that of all data, from one more pass; nan for an iterator, whose data are gone.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options; of an iterator, when the bad minibatch comes.
+
+        Warns
+        -----
+        NumericalWarning
+            If an iterator holds more than `n_samples` rows.
+
+        References
+        ----------
+        .. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of
+           Machine Learning Research 14, 2013.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(50_000, 2)) + rng.choice([-4.0, 1.0, 5.0], size=(50_000, 1))
+        >>> posterior = cavity.GaussianMixture(3).fit_stochastic(X, batch_size=500)
+        >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
+        ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
+        """
+        schedule = _cavi.check_schedule(delay, forgetting)
+        size = _arrays.integer(batch_size, "batch_size", low=1)
+        epochs = _arrays.integer(n_epochs, "n_epochs", low=1)
+        init = _arrays.choice(init, "init", INITS)
+        with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
+            stream = None
+            if hasattr(X, "__next__"):
+                stream = OneShot(X, "X", n_samples, epochs, self._checked_rows)
+            elif n_samples is not None:
+                raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
+            data = self._open(X if stream is None else stream.first, None, threads)
+            given = self._given_means(initial_means, data)
+            model, prior = self._prior(data, threads)
+            state = next(model._starts(data, prior, given, init, 1, None))
+            n = data.source.n_rows if stream is None else stream.n_samples
+            sweeps = Sweeps(prior, data.frame, n, data, threads)
+            batches = stream
+            if stream is None:
+                batches = (batch for _ in range(epochs) for batch in minibatches(data.source, size))
+            state, steps = _cavi.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
+            if stream is not None:
+                stream.warn_surplus(stacklevel=2)
+                done = _cavi.outcome_of_steps(np.nan, steps, 1)
+                return model._posterior(state, state.counts, replace(data, n_samples=float(n)), prior, done)
+            image, elbo = sweeps.sweep(state)
+        done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
+        return model._posterior(state, image.counts, data, prior, done)
+
+    def settle(self, X, *, sample_weight=None, n_threads=1):
+        """Return the model with the priors that depend on the data filled in, to use the same for several fits.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path, or list of paths
+            The data.
+        sample_weight : array_like (N,) or path, optional
+            Their weights.
+        n_threads : int, default 1
+            Threads.
+
+        Returns
+        -------
+        GaussianMixture
+            With mean_prior, degrees_of_freedom_prior and covariance_prior set; weight_concentration_prior, which
+            depends on K alone, is left as it is.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GaussianMixture(2).settle([[0.0, 1.0], [2.0, 1.0], [1.0, 4.0]])
+        >>> model.mean_prior, model.degrees_of_freedom_prior, model.covariance_prior
+        ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
+        """
+        with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
+            return self._settled(self._open(X, sample_weight, threads), threads)
+
+    def _open(self, X, sample_weight, threads, **known):
+        """Return the data, checked."""
+        full = self.covariance in ("full", "tied")
+
+        def rows(dim):
+            return block_rows(self.n_components, dim, full)
+
+        options = {"missing": not full, "shared": self.covariance == "spherical", **known}
+        return _mixture_data.open_data(X, sample_weight, threads, block_rows=rows, **options)
+
+    def _checked_rows(self, batch, name, n_features=None):
+        """Return a minibatch of a stream, checked."""
+        with Threads(1) as thread:
+            data = self._open(batch, None, thread, name=name, n_features=n_features)
+        return np.concatenate([data.source.read(i).copy() for i in range(data.source.block_count)])
+
+    def _settled(self, data, threads):
+        """Return the model with the priors that depend on the data filled in."""
+        changes, dim = {}, data.source.n_features
+        if self.degrees_of_freedom_prior is None:
+            changes["degrees_of_freedom_prior"] = float(dim)
+        if self.mean_prior is None or self.covariance_prior is None:
+            mean, square = _mixture_data.moments(data, threads, self.covariance in ("full", "tied"))
+        if self.mean_prior is None:
+            changes["mean_prior"] = mean
+        if self.covariance_prior is None:
+            changes["covariance_prior"] = _usable(np.mean(square) if self.covariance == "spherical" else square)
+        return replace(self, **changes)
+
+    def _prior(self, data, threads):
+        """Return the model with all priors filled in, and these as a state in the frame of the data."""
+        model, k, dim = self._settled(data, threads), self.n_components, data.source.n_features
+        mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
+        mean = data.frame.rows(np.array(np.broadcast_to(mean, (k, dim))))
+        beta = np.array(np.broadcast_to(self.mean_precision_prior, k), dtype=float)[:, None]
+        full = self.covariance in ("full", "tied")
+        factors = (model._wishart_prior if full else model._gamma_prior)(mean, beta, data.frame)
+        if data.missing:
+            factors = factors.by_columns()
+        return model, State(self._weight_prior(), factors, np.zeros(k))
+
+    def _weight_prior(self):
+        k = self.n_components
+        given = 1.0 / k if self.weight_concentration_prior is None else self.weight_concentration_prior
+        if self.weights == "dirichlet":
+            return WeightFactors(np.array(np.broadcast_to(given, k), dtype=float))
+        sticks = (1.0, given) if np.ndim(given) == 0 else np.reshape(given, (k - 1, 2))
+        return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
+
+    def _wishart_prior(self, mean, beta, frame):
+        k, dim = mean.shape
+        nu = np.asarray(self.degrees_of_freedom_prior)
+        if np.any(nu <= dim - 1):
+            raise ValueError(f"degrees_of_freedom_prior must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
+        several = 1 if self.covariance == "tied" else k
+        scatter = np.array(np.broadcast_to(_matrices(self.covariance_prior, dim), (several, dim, dim)))
+        nu = np.array(np.broadcast_to(nu, several), dtype=float)
+        try:
+            return WishartFactors.of(mean, beta, nu, frame.squares(scatter))
+        except NotPositiveDefiniteError:
+            raise NotPositiveDefiniteError(
+                "covariance_prior must be positive definite; by default it is the covariance of X, which is not if "
+                "columns depend on each other: give covariance_prior, or drop one of them"
+            ) from None
+
+    def _gamma_prior(self, mean, beta, frame):
+        k, dim = mean.shape
+        scatter = np.asarray(self.covariance_prior, dtype=float)
+        if self.covariance == "diag":
+            scatter = _rows_of_width(scatter, "covariance_prior", dim)
+        else:
+            scatter = scatter.reshape(-1, 1)
+        shape = (k, scatter.shape[-1])
+        nu = np.array(np.broadcast_to(np.reshape(self.degrees_of_freedom_prior, (-1, 1)), shape), dtype=float)
+        return GammaFactors(mean, beta, nu, frame.squares(np.array(np.broadcast_to(scatter, shape))))
+
+    def _given_means(self, means, data):
+        """Return the initial means in coordinates, or None."""
+        if means is None:
+            return None
+        array = _arrays.finite_array(means, "initial_means", ndim=(2,))
+        shape = (self.n_components, data.source.n_features)
+        if array.shape != shape:
+            raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
+        return data.frame.rows(array)
+
+    def _starts(self, data, prior, given, init, n_init, generator):
+        """Yield the first state of every start."""
+        sample, k = data.sample(), self.n_components
+        points, weight = sample.points()
+        options = {"missing": data.missing}
+        if given is not None:
+            labels = [_nearest(points, given)]
+        elif init == "auto":
+            labels = _mixture_start.candidates(points, weight, k, **options)
+        else:
+            labels = [_mixture_start.initial_labels(points, weight, k, init, **options)]
+        yield self._best_start(sample, prior, [state_of_labels(prior, points, weight, each) for each in labels])
+        for _ in range(n_init - 1):
+            drawn = _mixture_start.initial_labels(points, weight, k, "random", generator, **options)
+            yield state_of_labels(prior, points, weight, drawn)
+
+    @staticmethod
+    def _best_start(sample, prior, states):
+        """Return where a few passes over the sample lead from the best of the states; the only one as it is."""
+        if len(states) == 1:
+            return states[0]
+        options = _cavi.check_options(True, TRIAL, 0.0)
+        with Threads(1) as thread:
+            sweeps = Sweeps(prior, sample.frame, sample.n_samples, sample, thread)
+            trials = [_cavi.fit(sweeps, state, **options) for state in states]
+        return max(trials, key=lambda trial: trial.elbo).state
+
+    def _continued(
+        self,
+        posterior,
+        X,
+        *,
+        sample_weight=None,
+        accelerate=True,
+        max_iter=1000,
+        tol=1e-10,
+        n_threads=1,
+        callback=None,
+    ):
+        """Fit more data with a posterior of this model as the prior, see `GaussianMixturePosterior.update`."""
+        options = _cavi.check_options(accelerate, max_iter, tol)
+        known = {"frame": posterior._frame, "n_features": posterior.mean.shape[1]}
+        with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
+            data = self._open(X, sample_weight, threads, **known)
+            prior = posterior._state
+            if data.missing:
+                prior = replace(prior, factors=prior.factors.by_columns())
+            sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
+            done = _cavi.fit(sweeps, prior, **options, callback=callback)
+        warn_unconverged(done.status, done.predicted_gap / data.n_samples, tol, max_iter, stacklevel=4)
+        state = replace(done.state, counts=prior.counts + done.image.counts)
+        outcome = VariationalPosterior.outcome(done)
+        total = posterior.n_samples + data.n_samples
+        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome)
+
+    def _posterior(self, state, counts, data, prior, outcome):
+        state = replace(state, counts=counts)
+        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
+
+
+def _nearest(points, means):
+    """Return which of the means (K, D) is nearest to each point (n, D), by the columns that were seen."""
+    distances = np.stack([np.nansum((points - mean) ** 2, axis=1) for mean in means], axis=1)
+    return np.argmin(distances, axis=1)
+
+
+def _nested(values):
+    """Return nested lists as nested tuples."""
+    return tuple(_nested(each) for each in values) if isinstance(values, list) else values
+
+
+def _rows_of_width(value, name, dim):
+    """Return (D,) or (K, D) numbers, after a check of D."""
+    array = np.asarray(value, dtype=float)
+    if array.shape[-1] != dim:
+        raise ValueError(f"{name} must have {dim} columns as X has, got shape {array.shape}")
+    return array
+
+
+def _matrices(value, dim):
+    """Return symmetric matrices (D, D) or (K, D, D), after a check."""
+    array = np.asarray(value, dtype=float)
+    if array.ndim == 2:
+        return _arrays.symmetric(array, "covariance_prior", dim)
+    return np.stack([_arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
+
+
+def _usable(square):
+    """Return the covariance of the data as a prior, or say why it cannot be one."""
+    if not np.all(np.isfinite(square)):
+        raise ValueError(
+            "covariance_prior defaults to the covariance of X, which needs weights of more than 1 row in each column; "
+            "give covariance_prior"
+        )
+    flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
+    if np.any(flat <= 0):
+        raise ValueError(
+            f"covariance_prior defaults to the covariance of X, but column {int(np.argmin(flat))} is constant; give "
+            "covariance_prior, or drop the column"
+        )
+    return square

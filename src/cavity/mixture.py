@@ -173,7 +173,8 @@ class GaussianMixture:
         sample_weight : array_like (N,) or path, optional
             How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
         initial_means : array_like (K, D), optional
-            Where to start: rows begin with the component whose mean is nearest, in units of the columns' ranges.
+            Where to start: rows begin with the component whose mean is nearest, in units of the columns' standard
+            deviations (as they are for "spherical").
         init : {"auto", "kmeans", "split", "principal"}, default "auto"
             How to start otherwise, from up to 16384 rows: "kmeans" from centres far apart, "split" along principal
             axes, "principal" by quantiles along the first one; "auto" takes the one with the largest ELBO after 20
@@ -464,16 +465,17 @@ class GaussianMixture:
         """Yield the first state of every start."""
         sample, k = data.sample(), self.n_components
         points, weight = sample.points()
-        options = {"missing": data.missing}
+        spread = 1.0 if self.covariance == "spherical" else _spread(points)
+        standard, options = points / spread, {"missing": data.missing}
         if given is not None:
-            labels = [_nearest(points, given)]
+            labels = [_nearest(standard, given / spread)]
         elif init == "auto":
-            labels = _mixture_start.candidates(points, weight, k, **options)
+            labels = _mixture_start.candidates(standard, weight, k, **options)
         else:
-            labels = [_mixture_start.initial_labels(points, weight, k, init, **options)]
+            labels = [_mixture_start.initial_labels(standard, weight, k, init, **options)]
         yield self._best_start(sample, prior, [state_of_labels(prior, points, weight, each) for each in labels])
         for _ in range(n_init - 1):
-            drawn = _mixture_start.initial_labels(points, weight, k, "random", generator, **options)
+            drawn = _mixture_start.initial_labels(standard, weight, k, "random", generator, **options)
             yield state_of_labels(prior, points, weight, drawn)
 
     @staticmethod
@@ -518,6 +520,12 @@ class GaussianMixture:
     def _posterior(self, state, counts, data, prior, outcome):
         state = replace(state, counts=counts)
         return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
+
+
+def _spread(points):
+    """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
+    spread = np.nanstd(points, axis=0)
+    return np.where(spread > 0, spread, 1.0)
 
 
 def _nearest(points, means):

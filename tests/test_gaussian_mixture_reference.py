@@ -1,4 +1,4 @@
-"""The definitions of the Gaussian mixture, against each other, sampling and quadrature."""
+"""The definitions of the Gaussian mixture, against each other, sampling, quadrature and known values."""
 
 import itertools
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from reference import gaussian_mixture as ref
 from scipy import integrate, special, stats
+
+from cavity import data
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
 KINDS = list(itertools.product(COVARIANCES, ("dirichlet", "stick_breaking")))
@@ -262,3 +264,21 @@ def test_predictive_density_is_the_average_over_samples_of_q(covariance, weights
     error = np.std(values) / np.sqrt(len(values))
     assert error < 0.1 * np.mean(values)
     assert np.exp(ref.log_predictive(x, prior, q)) == pytest.approx(np.mean(values), abs=4.0 * error)
+
+
+GOLDEN = [(1e-3, 1, -561.674795), (1e-3, 2, -442.174563), (1e-3, 3, -442.586205), (1.0, 2, -436.047327)]
+GOLDEN += [(1.0, 3, -440.909008)]
+
+
+@pytest.mark.parametrize(("alpha", "k", "elbo"), GOLDEN)
+def test_golden_elbos_of_old_faithful(alpha, k, elbo):
+    """Standardised with ddof=0; m0 = 0, beta0 = 1, nu0 = 2, V0 = I: the best of all starts that were tried."""
+    columns, _ = data.table("faithful")
+    X = np.column_stack([columns["eruptions"], columns["waiting"]])
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    prior = {"covariance": "full", "weights": "dirichlet", "alpha": alpha, "m0": np.zeros(2), "beta0": 1.0, "nu0": 2.0}
+    rank = np.argsort(np.argsort(X[:, 0]))
+    labels = np.minimum(k * rank // 272, k - 1)
+    *_, elbos = converged(X, np.ones(272), prior | {"V0": np.eye(2)}, np.eye(k)[labels])
+    assert np.all(np.diff(elbos) > -1e-10)
+    assert elbos[-1] == pytest.approx(elbo, abs=1e-6)

@@ -6,7 +6,7 @@ import numpy as np
 
 from . import _blocks
 from ._executors import single_blas
-from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, check_reached, unpacked
+from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_reached
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
@@ -80,7 +80,7 @@ def open_data(
     threads : Threads
         Who reads.
     block_rows : callable
-        block_rows(D) returns the number of rows in a block.
+        block_rows(N, D) returns the number of rows in a block.
     name : str
         What the argument is called, for messages.
     n_features : int, optional
@@ -105,7 +105,7 @@ def open_data(
     per_column = total
     if gaps:
         found, _ = data.statistics(Expectation.flat(frame, False, True), threads)
-        per_column = unpacked(found, source.n_features, False)[-1][0]
+        per_column = Statistics.of(found, source.n_features, False).seen[0]
     log_scale = float(np.sum(per_column * np.log(frame.scale)))
     return Data(source, weights, frame, gaps, reach, total, log_scale)
 
@@ -129,7 +129,7 @@ def open_rows(X, n_features, block_rows, name="X"):
     source = _blocks.open_source(X, name, ndim=(2,))
     if n_features is not None and source.n_features != n_features:
         raise ValueError(f"{name} must have {n_features} columns, got shape {source.shape}")
-    source.block_rows = block_rows(source.n_features)
+    source.block_rows = block_rows(source.n_rows, source.n_features)
     return source
 
 
@@ -165,7 +165,7 @@ def _check_range(low, high, name):
 def moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
     found, _ = data.statistics(Expectation.flat(data.frame, full, data.missing), threads)
-    _, first, second, seen = unpacked(found, data.source.n_features, full)
+    _, first, second, seen = Statistics.of(found, data.source.n_features, full).parts()
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)

@@ -111,7 +111,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     def covariance(self):
         """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
         factors = self._state.factors
-        nu = factors.nu[:, None, None] if isinstance(factors, WishartFactors) else factors.nu
+        nu = factors.nu[:, None, None] if self._state.full else factors.nu
         return self._plain(self._frame.user_squares(factors.scatter / nu))
 
     def _plain(self, values):
@@ -302,8 +302,8 @@ class GaussianMixturePosterior(VariationalPosterior):
     def _open(self, X):
         """Return rows as a source, with all numbers checked."""
         k, dim = self._state.factors.mean.shape
-        full = isinstance(self._state.factors, WishartFactors)
-        source = open_rows(X, dim, lambda n_features: block_rows(k, n_features, full))
+        full = self._state.full
+        source = open_rows(X, dim, lambda _, n_features: block_rows(k, n_features, full))
         with Threads(1) as thread:
             check_rows(source, thread, missing=not full)
         return source

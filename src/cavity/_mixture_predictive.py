@@ -8,7 +8,6 @@ References
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from ._mixture_factors import WishartFactors
 from ._mixture_sweep import Expectation
 
 LOG_PI = float(np.log(np.pi))
@@ -16,15 +15,11 @@ LOG_PI = float(np.log(np.pi))
 
 def log_density(state, frame, rows):
     """Return the log predictive density (n,) of rows in the units of the data; nan in a row is integrated over."""
-    terms = _wishart_terms(state, frame, rows) if _is_wishart(state) else _gamma_terms(state, frame, rows)
+    terms = _wishart_terms(state, frame, rows) if state.full else _gamma_terms(state, frame, rows)
     with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
         terms += np.log(state.weights.mean())
     units = np.where(np.isnan(rows), 0.0, np.log(frame.scale))
     return logsumexp(terms, axis=1) + np.sum(units, axis=1)
-
-
-def _is_wishart(state):
-    return isinstance(state.factors, WishartFactors)
 
 
 def _wishart_terms(state, frame, rows):
@@ -67,7 +62,7 @@ def sample(state, frame, n, rng):
     component = rng.choice(len(weights), size=n, p=weights / np.sum(weights))
     normal = rng.standard_normal((n, factors.mean.shape[1]))
     widening = np.sqrt(1.0 + 1.0 / factors.beta)[component]
-    if _is_wishart(state):
+    if state.full:
         which = component if len(factors.nu) > 1 else np.zeros_like(component)
         degrees = (factors.nu + 1 - normal.shape[1])[which]
         normal = np.matmul(factors.factor[which], normal[:, :, None])[:, :, 0]

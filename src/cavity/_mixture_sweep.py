@@ -68,6 +68,11 @@ class State:
     factors: WishartFactors | GammaFactors
     counts: np.ndarray
 
+    @property
+    def full(self):
+        """Whether precisions are matrices."""
+        return isinstance(self.factors, WishartFactors)
+
     def divergence(self, prior):
         """KL of the weights, means and precisions from the prior."""
         return self.weights.divergence(prior.weights) + self.factors.divergence(prior.factors)
@@ -113,10 +118,9 @@ class State:
         weights = prior.weights.renewed(prior.weights, self.weights.counts(prior.weights)[order])
         return State(weights, self.factors.take(order), self.counts[order])
 
-    def renewed(self, prior, found):
-        """Return the optimal state given the statistics of responsibilities that `self` led to, (K, numbers)."""
-        dim, full = self.factors.mean.shape[1], isinstance(self.factors, WishartFactors)
-        counts, first, second, seen = unpacked(found, dim, full)
+    def renewed(self, prior, statistics):
+        """Return the optimal state given statistics about the means of `self`."""
+        counts, first, second, seen = statistics.parts()
         return State(
             self.weights.renewed(prior.weights, counts),
             self.factors.renewed(prior.factors, seen, first, second),
@@ -124,29 +128,49 @@ class State:
         )
 
 
-def unpacked(found, dim, full):
-    """Take a kernel's output (K, numbers) apart.
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What responsibilities r make of the data, about the component means m: sums over n, weights included."""
 
-    Returns
-    -------
-    counts : ndarray (K,)
-        N_k.
-    first : ndarray (K, D)
-        Sums of differences from the component means.
-    second : ndarray (K, D, D) if `full`, else (K, D)
-        Sums of their products, or of their squares.
-    seen : ndarray (K, 1), or (K, D) where values may be missing
-        What N_k is in each column.
-    """
-    counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
-    if full:
-        square = np.empty((len(counts), dim, dim))
-        rows, columns = np.tril_indices(dim)
-        square[:, rows, columns] = second
-        square[:, columns, rows] = second
-        return counts, first, square, counts[:, None]
-    seen = second[:, dim:] if second.shape[1] > dim else counts[:, None]
-    return counts, first, second[:, :dim], seen
+    counts: np.ndarray  # (K,): r
+    first: np.ndarray  # (K, D): r (z - m)
+    second: np.ndarray  # (K, D, D): r (z - m)(z - m)', or (K, D): r (z - m)^2
+    seen: np.ndarray  # (K, 1), or (K, D) where values may be missing: r over the rows in which a column was seen
+
+    @classmethod
+    def of(cls, found, dim, full):
+        """Return those of a kernel's output (K, numbers)."""
+        counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
+        if full:
+            square = np.empty((len(counts), dim, dim))
+            rows, columns = np.tril_indices(dim)
+            square[:, rows, columns] = second
+            square[:, columns, rows] = second
+            return cls(counts, first, square, counts[:, None])
+        seen = second[:, dim:] if second.shape[1] > dim else counts[:, None]
+        return cls(counts, first, second[:, :dim], seen)
+
+    def parts(self):
+        """Return the four arrays."""
+        return self.counts, self.first, self.second, self.seen
+
+    def scaled(self, factor):
+        """Return the same with every row counted `factor` times."""
+        return Statistics(*(factor * part for part in self.parts()))
+
+    def taken(self, order):
+        """Return the same for the components in another order."""
+        return Statistics(*(part[order] for part in self.parts()))
+
+    def moved(self, step):
+        """Return the same about m - step, step (K, D)."""
+        if self.second.ndim == 3:
+            cross = self.first[:, :, None] * step[:, None, :]
+            square = self.seen[:, :, None] * (step[:, :, None] * step[:, None, :])
+            second = self.second + (cross + np.swapaxes(cross, 1, 2)) + square
+        else:
+            second = self.second + step * (2.0 * self.first + self.seen * step)
+        return Statistics(self.counts, self.first + self.seen * step, second, self.seen)
 
 
 def state_of_labels(prior, points, weight, labels):
@@ -164,7 +188,7 @@ def state_of_labels(prior, points, weight, labels):
         Their components.
     """
     k, dim = prior.factors.mean.shape
-    full = isinstance(prior.factors, WishartFactors)
+    full = prior.full
     weight = np.ones(len(points)) if weight is None else weight
     seen = ~np.isnan(points)
     values = np.where(seen, points, 0.0)
@@ -249,6 +273,15 @@ class Expectation:
             bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals)
         return out, totals, bad
 
+    def energy(self, statistics):
+        """Return the sum of E log pi_k + E log N(z; mu_k, 1/L_k) over rows with these statistics, about `mean`."""
+        if self.full:
+            spread = np.sum(np.swapaxes(self.precision, 1, 2) @ self.precision * statistics.second)
+        else:
+            spread = np.sum(self.precision * statistics.second)
+        gained = 0.0 if self.gain is None else float(np.sum(self.gain * statistics.seen))
+        return float(statistics.counts @ self.height) + gained - 0.5 * float(spread)
+
     def log_weights(self, rows):
         """Return E log pi_k + E log N(x_n; mu_k, 1/L_k) (n, K) of rows in the units of the data."""
         out = self.distances(rows)
@@ -267,28 +300,35 @@ class Expectation:
 
 
 class Sweeps:
-    """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
+    """What the engine needs: whole sweeps over the data, and steps on minibatches."""
 
     def __init__(self, prior, frame, n_samples, data=None, threads=None):
-        self._prior, self._frame = prior, frame
+        self.prior, self.frame = prior, frame
         self.n_samples = n_samples  # the sum of their weights
-        self._data, self._threads = data, threads  # not needed for minibatches
+        self.data, self._threads = data, threads  # not needed for minibatches
 
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
-        found, total = self._data.statistics(self._expectation(state), self._threads)
-        elbo = total + self._data.log_scale - state.divergence(self._prior)
-        return state.renewed(self._prior, found), elbo
+        statistics, total = self.statistics(state)
+        elbo = total + self.data.log_scale - state.divergence(self.prior)
+        return state.renewed(self.prior, statistics), elbo
 
-    def _expectation(self, state):
-        return Expectation.of(state, self._frame, missing=self._data.missing, reach=self._data.reach)
+    def statistics(self, state, blocks=None):
+        """Return the statistics that a state leads to and the sum of log densities, of all blocks or some."""
+        found, total = self.data.statistics(self.expectation(state), self._threads, blocks)
+        return Statistics.of(found, self.data.source.n_features, state.full), total
+
+    def expectation(self, state):
+        """Return what the kernels need of a state."""
+        return Expectation.of(state, self.frame, missing=self.data.missing, reach=self.data.reach)
 
     def estimate(self, state, rows):
         """Return the state that all data would lead to if they were like `rows`."""
-        expectation = Expectation.of(state, self._frame, missing=bool(np.isnan(rows).any()))
+        expectation = Expectation.of(state, self.frame, missing=bool(np.isnan(rows).any()))
         found, _, bad = expectation.statistics(rows)
         check_reached(bad, lambda row: f"row {row} of the minibatch")
-        return state.renewed(self._prior, self.n_samples / len(rows) * found)
+        statistics = Statistics.of(found, rows.shape[1], state.full)
+        return state.renewed(self.prior, statistics.scaled(self.n_samples / len(rows)))
 
     @staticmethod
     def blend(state, estimate, step):

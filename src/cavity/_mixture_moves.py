@@ -1,0 +1,122 @@
+"""Moves between local optima of a Gaussian mixture: components merged, emptied, and put in order.
+
+Each is tried from the statistics that the current optimum leads to, and kept only if its ELBO is larger. The model
+stays what it is, so that ELBOs compare: a component that lost its data goes back to the prior and waits there.
+
+References
+----------
+.. [UN] Naonori Ueda, Ryohei Nakano, Zoubin Ghahramani and Geoffrey Hinton, "SMEM algorithm for mixture models", Neural
+   Computation 12, 2000.
+.. [HS] Michael Hughes and Erik Sudderth, "Memoized online variational inference for Dirichlet process mixture models",
+   Advances in Neural Information Processing Systems 26, 2013.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from . import _cavi
+from ._mixture_sweep import Statistics
+
+TRIAL = 15  # passes that a move has to overtake the current optimum
+CANDIDATES = 5  # of each kind and round
+OCCUPIED = 0.5  # expected rows below which a component is empty
+
+
+def improved(sweeps, fit, options, callback=None):
+    """Return the fit with all moves made that raise the ELBO; its passes and traces count those of the trials too.
+
+    Parameters
+    ----------
+    sweeps : Sweeps
+        The model.
+    fit : Fit
+        A fit of it.
+    options : dict
+        Of `_cavi.fit`; max_iter counts all passes.
+    callback : callable, optional
+        As for `_cavi.fit`.
+    """
+    accepted = []
+    tried = True
+    while tried and fit.n_iter < options["max_iter"]:
+        tried = False
+        for state in _candidates(sweeps, fit.state):
+            left = options["max_iter"] - fit.n_iter
+            if left < 1:
+                break
+            trial = _cavi.fit(sweeps, state, **options | {"max_iter": min(TRIAL, left)}, callback=_later(callback, fit))
+            better = trial.elbo > fit.elbo + _noise(fit.elbo)
+            if better and not trial.converged and left > trial.n_iter:
+                more = options | {"max_iter": left - trial.n_iter}
+                trial = _appended(trial, _cavi.fit(sweeps, trial.image, **more, callback=_later(callback, fit, trial)))
+            fit = _appended(fit, trial, kept=better)
+            if better:
+                accepted.append(fit.n_iter)
+                tried = True
+                break
+    return replace(fit, trace=fit.trace | {"moves": np.array(accepted, dtype=int)})
+
+
+def _noise(elbo):
+    return 1e-9 * max(1.0, abs(elbo))
+
+
+def _later(callback, *before):
+    """Return a callback that counts the passes of earlier fits too."""
+    if callback is None:
+        return None
+    passes, best = sum(fit.n_iter for fit in before), before[0].elbo
+    return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
+
+
+def _appended(first, second, kept=True):
+    """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
+    trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in second.trace}
+    found = second.trace["elbo"] if kept else np.full(second.n_iter, first.elbo)
+    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, found)])
+    result = second if kept else first
+    return replace(result, n_iter=first.n_iter + second.n_iter, trace=trace)
+
+
+def _candidates(sweeps, state):
+    """Yield states to try: in order of size, with two components merged, with one left out."""
+    statistics, _ = sweeps.statistics(state)
+    counts = statistics.counts
+    by_size = np.argsort(-counts, kind="stable")
+    if state.weights.sticks and np.any(np.diff(by_size) < 0):
+        yield replace(state, factors=state.factors.take(by_size)).renewed(sweeps.prior, statistics.taken(by_size))
+    occupied = np.flatnonzero(counts > OCCUPIED)
+    if len(occupied) < 2:
+        return
+    for large, small in _closest(state, counts, occupied):
+        yield state.renewed(sweeps.prior, _merged(statistics, state.factors.mean, large, small))
+    for k in occupied[np.argsort(counts[occupied], kind="stable")][:CANDIDATES]:
+        yield state.renewed(sweeps.prior, _emptied(statistics, k))
+
+
+def _closest(state, counts, occupied):
+    """Return pairs of components, the larger one first, those that are most alike before others."""
+    contrasts = state.factors.contrasts(state.factors)
+    pairs = [(i, j) for n, i in enumerate(occupied) for j in occupied[n + 1 :]]
+    pairs.sort(key=lambda pair: contrasts[pair])
+    return [pair if counts[pair[0]] >= counts[pair[1]] else pair[::-1] for pair in pairs[:CANDIDATES]]
+
+
+def _merged(statistics, mean, large, small):
+    """Return the statistics with the rows of component `small` given to `large`."""
+    step = np.zeros_like(mean)
+    step[small] = mean[small] - mean[large]
+    moved = statistics.moved(step)
+    parts = [part.copy() for part in moved.parts()]
+    for part in parts:
+        part[large] += part[small]
+    return _emptied(Statistics(*parts), small)
+
+
+def _emptied(statistics, k):
+    """Return the statistics without the rows of component k."""
+    parts = [part.copy() for part in statistics.parts()]
+    for part in parts:
+        part[k] = 0.0
+    return Statistics(*parts)

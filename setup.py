@@ -19,7 +19,18 @@ from setuptools.command.build_ext import build_ext
 CORE = Path("cython_core")
 BUILD = Path("build")
 DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
-SIMD = ("clutter", "clutter_lanes", "ep", "factorized", "gaussian", "mixture", "normal", "simd", "sites")
+SIMD = (
+    "clutter",
+    "clutter_lanes",
+    "ep",
+    "factorized",
+    "gaussian",
+    "gaussian_mixture",
+    "mixture",
+    "normal",
+    "simd",
+    "sites",
+)
 LEVELS = {
     "v3": ["-march=x86-64-v3"],
     "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],

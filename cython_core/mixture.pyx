@@ -23,13 +23,13 @@ Errors: a log weight is off by a few eps of |c_k - max c| + h (y_i - m_k)^2, eve
 """
 
 from libc.math cimport INFINITY, ldexp
-from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport (
     CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
     cv8_max, cv8_mul, cv8_root_exp, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
 )
+from cavity._core.mixtures cimport aligned, log_of_lanes
 from cavity._core.simd cimport cv_combine, cv_log_normal
 
 cdef enum:
@@ -215,19 +215,6 @@ cdef inline template accumulate(const Mixture *mix, const Rows *rows, const doub
         cv8_store(lanes, cv8_add(cv8_load(lanes), total))
 
 
-cdef double log_of_lanes(cv8 mantissa, cv8 exponent, double shift) noexcept nogil:
-    """Sum over lanes of log(mantissa 2^exponent), plus the shifts."""
-    cdef double lanes[LANES]
-    cdef double powers
-    cdef Py_ssize_t i
-    cv8_store(lanes, exponent)
-    powers = cv_combine(lanes) + shift * 0.0625
-    cv8_store(lanes, mantissa)
-    for i in range(LANES):
-        lanes[i] = cv_log_normal(lanes[i])
-    return powers * CV_LOG_2 + cv_combine(lanes)
-
-
 cdef Py_ssize_t chunk(const Mixture *mix, const double *y, Py_ssize_t n, bint squares, double *weight, double *lanes,
                       double *out, double *totals) noexcept nogil:
     """Add the sums of n <= CHUNK points to out and totals; the first point without any weight, or -1."""
@@ -262,11 +249,6 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *y, Py_ssize_t n, bint sq
     totals[0] += log_of_lanes(product, exponent, shift)
     totals[1] += cv_combine(lanes + 2 * mix.n_components * LANES)
     return -1
-
-
-cdef double *aligned(void *memory) noexcept nogil:
-    """The first address from `memory` on that is a multiple of 64."""
-    return <double *>((<uintptr_t>memory + 63) & ~<uintptr_t>63)
 
 
 def statistics(const double[::1] y,             # in  (N,), N > 0

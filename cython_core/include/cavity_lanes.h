@@ -124,6 +124,48 @@ CV_INLINE cv8 cv8_max(cv8 a, cv8 b)
     return a;
 }
 
+/* Bits of a where those of mask are set, else 0. */
+CV_INLINE cv_part cv_part_and(cv_part a, cv_part mask)
+{
+    return cv_part_of_bits(cv_part_to_bits(a) & cv_part_to_bits(mask));
+}
+
+/* Lane l of the result is cv_combine of x[l]. */
+CV_INLINE cv8 cv8_combine_each(const cv8 *x)
+{
+    cv8 out;
+#if CV_WIDTH == 8
+    const __m512i even = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13), odd = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    __m512d pairs[4], fours[2];
+    for (int i = 0; i < 4; i++) {
+        __m512d a = x[2 * i].part[0], b = x[2 * i + 1].part[0];
+        pairs[i] = _mm512_unpacklo_pd(a, b) + _mm512_unpackhi_pd(a, b);
+    }
+    for (int i = 0; i < 2; i++)
+        fours[i] = _mm512_permutex2var_pd(pairs[2 * i], even, pairs[2 * i + 1])
+            + _mm512_permutex2var_pd(pairs[2 * i], odd, pairs[2 * i + 1]);
+    out.part[0] = _mm512_shuffle_f64x2(fours[0], fours[1], 0x44) + _mm512_shuffle_f64x2(fours[0], fours[1], 0xee);
+#elif CV_WIDTH == 4
+    for (int half = 0; half < 2; half++) {
+        __m256d sides[2];
+        for (int p = 0; p < 2; p++) {
+            __m256d ab = _mm256_hadd_pd(x[4 * half].part[p], x[4 * half + 1].part[p]);
+            __m256d cd = _mm256_hadd_pd(x[4 * half + 2].part[p], x[4 * half + 3].part[p]);
+            sides[p] = _mm256_permute2f128_pd(ab, cd, 0x20) + _mm256_permute2f128_pd(ab, cd, 0x31);
+        }
+        out.part[half] = sides[0] + sides[1];
+    }
+#else
+    double lanes[CV_LANES], sums[CV_LANES];
+    for (int l = 0; l < CV_LANES; l++) {
+        cv8_store(lanes, x[l]);
+        sums[l] = cv_combine(lanes);
+    }
+    out = cv8_load(sums);
+#endif
+    return out;
+}
+
 /* The mantissa, in [1, 2), and the exponent of a normal x > 0. */
 CV_INLINE cv8 cv8_mantissa(cv8 x)
 {

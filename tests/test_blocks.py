@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -95,6 +96,38 @@ def test_every_source_gives_the_same_bits(tmp_path, kind, shape):
         with Threads(n_threads) as threads:
             assert bits(reduce_blocks(source, statistics, threads)) == expected
             assert bits(source.summary(threads)) == extremes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("index", [(2, 0), (1,), (0, 1, 2)])
+def test_some_columns_of_any_source(tmp_path, kind, index):
+    array = draw((1000, 3))
+    source = open_source(KINDS[kind](tmp_path, array), "X", ndim=(2,)).columns(index)
+    again = open_source(source, "X", ndim=(2,), block_rows=BLOCK)
+    expected = open_source(np.ascontiguousarray(array[:, index]), "X", ndim=(2,), block_rows=BLOCK)
+    assert again.shape == expected.shape == (1000, len(index))
+    for i in range(expected.block_count):
+        assert again.read(i).tobytes() == expected.read(i).tobytes()
+        assert again.read(i).flags.c_contiguous
+
+
+def test_a_vector_has_one_column(tmp_path):
+    y = draw()
+    for data in (y, save(tmp_path, y.astype(np.float32))):
+        rows = open_source(data, "y").columns([0])
+        assert rows.shape == (1000, 1)
+        np.testing.assert_allclose(rows.read(0)[:, 0], y, rtol=1e-6)
+
+
+def test_a_bad_number_is_named_by_its_own_column(tmp_path):
+    array = draw((100, 3))
+    array[17, 2] = np.nan
+    for data, words in ((array, "X[17, 2] = nan"), (save(tmp_path, array), "nan in row 17, column 2 of")):
+        with pytest.raises(ValueError, match=re.escape(words)), Threads(1) as thread:
+            open_source(data, "X", ndim=(2,)).columns([2, 0]).summary(thread)
+    array[17, 2] = 0.0
+    with pytest.raises(ValueError, match="must have 1 dimension"):
+        open_source(open_source(array, "X", ndim=(2,)), "y")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -451,7 +484,7 @@ def test_files_that_change_between_passes(tmp_path, change, error, message):
 def test_a_file_cut_between_the_check_and_the_read(tmp_path, monkeypatch):
     path = save(tmp_path, draw())
     source = open_source(path, "y", block_rows=BLOCK)
-    stamp = source._parts[0].stamp
+    stamp = source.parts[0].stamp
     cut_now(path)
     monkeypatch.setattr("cavity._npy._stamp", lambda file: stamp)
     np.testing.assert_array_equal(source.read(0), draw()[:BLOCK])

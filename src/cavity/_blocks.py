@@ -107,9 +107,9 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
 
     Parameters
     ----------
-    data : array_like, path of a .npy file, or list of such paths
+    data : array_like, path of a .npy file, list of such paths, or Source
         Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole. The
-        files of a list follow each other.
+        files of a list follow each other. A Source is opened once more.
     name : str
         What the argument is called, for messages.
     ndim : tuple of int
@@ -131,6 +131,9 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
             f"the fit needs several passes over the data, but {name} is a one-shot iterator ({type(data).__name__}); "
             "give an array, a .npy file or a list of .npy files"
         )
+    if isinstance(data, Source):
+        _arrays.check_ndim(data, name, ndim)
+        return Source(data.parts, name, block_rows)
     paths = _paths(data, name)
     if paths is None:
         parts = [ArrayRows(_arrays.unread_array(data, name, ndim), name)]
@@ -216,6 +219,35 @@ class ArrayRows:
         _arrays.copy_real(self.array[start : start + len(out)], out)
 
 
+class SomeColumns:
+    """The rows of another part with some of its columns, (N, d); of a part (N,) its only one."""
+
+    def __init__(self, part, index):
+        self._part, self._index, self.shape = part, index, (part.shape[0], len(index))
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._part.where(*self._there(place))
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return self._part.found(value, *self._there(place))
+
+    def view(self, start, stop):
+        """None: the columns have to be picked."""
+        return None
+
+    def fill(self, out, start, scratch):
+        """Pick the columns of the rows from `start` on into out (n, d)."""
+        whole = np.empty((len(out), *self._part.shape[1:]))
+        self._part.fill(whole, start, scratch)
+        out[...] = whole.reshape(len(out), -1)[:, self._index]
+
+    def _there(self, place):
+        row, *column = place
+        return row, *(self._index[j] for j in column if len(self._part.shape) > 1)
+
+
 class Source:
     """Rows in one or several parts that follow each other, in blocks that can be read again and again, by any thread.
 
@@ -224,11 +256,16 @@ class Source:
     """
 
     def __init__(self, parts, name, block_rows=None):
-        self.name, self._parts = name, parts
+        self.name, self.parts = name, parts
         self._ends = list(accumulate(part.shape[0] for part in parts))
         self.shape = (self._ends[-1], *parts[0].shape[1:])
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
         self._local = threading.local()
+
+    @property
+    def ndim(self):
+        """Number of dimensions, 1 or 2."""
+        return len(self.shape)
 
     @property
     def n_rows(self):
@@ -244,6 +281,10 @@ class Source:
     def block_count(self):
         """Number of blocks."""
         return -(-self.n_rows // self.block_rows)
+
+    def columns(self, index):
+        """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
+        return Source([SomeColumns(part, list(index)) for part in self.parts], self.name)
 
     def span(self, index):
         """Return the (start, stop) of the rows of a block."""
@@ -322,7 +363,7 @@ class Source:
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""
         index = bisect_right(self._ends, row)
-        return self._parts[index], self._ends[index - 1] if index else 0
+        return self.parts[index], self._ends[index - 1] if index else 0
 
     def _overlaps(self, start, stop):
         """Yield (part, low, high, first row of the part) for the parts of the rows [start, stop)."""

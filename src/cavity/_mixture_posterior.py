@@ -114,6 +114,21 @@ class GaussianMixturePosterior(VariationalPosterior):
         nu = factors.nu[:, None, None] if self._state.full else factors.nu
         return self._plain(self._frame.user_squares(factors.scatter / nu))
 
+    def component_covariances(self):
+        """Return the covariance matrices of all components, whatever kind they are.
+
+        Returns
+        -------
+        ndarray (K, D, D)
+            `covariance` as full matrices, one for each component.
+        """
+        k, dim = self.mean.shape
+        if self.model.covariance in ("full", "tied"):
+            return np.array(np.broadcast_to(self.covariance, (k, dim, dim)))
+        result = np.zeros((k, dim, dim))
+        result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
+        return result
+
     def _plain(self, values):
         """Drop the axis that one kind of covariance does not have."""
         if self.model.covariance == "tied":

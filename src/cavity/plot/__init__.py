@@ -4,5 +4,14 @@ from .clutter import clutter_figure
 from .common import format_of, save
 from .glm import glm_figure
 from .line import unit_mixture_figure
+from .mixture import mixture_figure, selection_figure
 
-__all__ = ["clutter_figure", "format_of", "glm_figure", "save", "unit_mixture_figure"]
+__all__ = [
+    "clutter_figure",
+    "format_of",
+    "glm_figure",
+    "mixture_figure",
+    "save",
+    "selection_figure",
+    "unit_mixture_figure",
+]

@@ -9,6 +9,7 @@ try:
     from matplotlib import colormaps
     from matplotlib.backend_bases import FigureCanvasBase
     from matplotlib.figure import Figure
+    from matplotlib.patheffects import withStroke
     from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     raise missing_extra("matplotlib", "plot") from error
@@ -45,15 +46,20 @@ def ascent(axes, posterior):
     """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
     elbo = posterior.trace["elbo"]
     behind = elbo[-1] - elbo
-    shown = behind > 0
+    shown = behind > 4 * np.finfo(float).eps * np.abs(elbo[-1])
     if shown.any():
         style = "o-" if len(elbo) <= PEAKS else "-"
         axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], style, ms=4, lw=1, color=SIGNAL)
     else:
         axes.set_yticks([])
-        axes.text(0.5, 0.5, "the first pass ended there", ha="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "it started where it ended", ha="center", transform=axes.transAxes)
     axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, max(2, len(elbo)) + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     done = "converged" if posterior.converged else posterior.status
     passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
     axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {passes}", fontsize=10)
+
+
+def outlined(text):
+    """Give a text a white outline, so that it can be read over anything."""
+    text.set_path_effects([withStroke(linewidth=4, foreground="white")])

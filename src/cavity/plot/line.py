@@ -61,10 +61,11 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
     left, right = figure.subfigures(1, 2, width_ratios=[3, 2])
     upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     places = _places(sample, posterior.counts, mean, np.sqrt(spread))
+    points = places if posterior.mean.ndim == 1 else places[:, None]
     order = np.argsort(mean)
     colors = colormaps["viridis"](np.linspace(0.0, 0.9, len(order)))
     upper.hist(sample, bins=_bins(sample, places, len(order)), density=True, color="gray", alpha=0.35, label="data")
-    upper.plot(places, np.exp(posterior.log_density(places)), color="black", lw=1.4, label="predictive density")
+    upper.plot(places, np.exp(posterior.log_density(points)), color="black", lw=1.4, label="predictive density")
     heights = posterior.weights * density(places)
     for k, color in zip(order, colors, strict=True):
         upper.plot(places, heights[:, k], color=color, lw=1.2)
@@ -74,7 +75,7 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
         upper.axvspan(mean[k] - sd, mean[k] + sd, color=color, alpha=0.25, lw=0)
     upper.set_ylabel("density (bands: component means ± 2 sd)")
     upper.legend(loc="best", fontsize=8)
-    shares = posterior.responsibilities(places)[:, order]
+    shares = posterior.responsibilities(points)[:, order]
     lower.stackplot(places, shares.T, colors=colors, alpha=0.8)
     lower.set(ylim=(0, 1), xlim=(places[0], places[-1]), ylabel="responsibilities", xlabel=label)
     ascent(right.subplots(), posterior)

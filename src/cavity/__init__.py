@@ -22,6 +22,7 @@ _PUBLIC = {
     "NotPositiveDefiniteError": "errors",
     "NumericalWarning": "errors",
     "SphericalGaussian": "gaussian",
+    "Selection": "selection",
     "UnitMixture": "unit_mixture",
     "UnitMixturePosterior": "unit_mixture",
     "UnivariateGaussian": "univariate_gaussian",
@@ -33,6 +34,7 @@ _PUBLIC = {
     "monte_carlo_elbo": "_monte_carlo",
     "monte_carlo_kl": "_monte_carlo",
     "multiply": "products",
+    "select_components": "selection",
 }
 
 _MODULES = ("data", "distributions", "likelihoods", "mean_field")

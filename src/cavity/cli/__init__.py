@@ -1,4 +1,7 @@
-"""The command line: `cavity fit MODEL DATA`. One file per model; reading, saving and plotting are shared."""
+"""The command line: `cavity fit MODEL DATA` and `cavity predict POSTERIOR DATA`.
+
+One file per model; reading, saving and plotting are shared.
+"""
 
 import argparse
 import os
@@ -6,9 +9,9 @@ import sys
 import warnings
 
 from .. import __version__
-from . import clutter, glm, unit_mixture
+from . import clutter, glm, mixture, predict, unit_mixture
 
-MODELS = (clutter, glm, unit_mixture)
+MODELS = (clutter, glm, mixture, unit_mixture)
 
 
 def parser():
@@ -20,6 +23,7 @@ def parser():
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
     for model in MODELS:
         model.add(models)
+    predict.add(commands)
     return top
 
 

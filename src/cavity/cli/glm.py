@@ -137,7 +137,7 @@ def problem_of(table, options):
     offset, weights = (
         None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
     )
-    features, notes = _features(table, options, {target, offset, weights} - {None})
+    features, notes = table.chosen(options.features, "--features", {target, offset, weights} - {None})
     table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
     y, classes = _binary(table, target) if options.likelihood in BINARY else (table.numbers(target), ())
     if options.likelihood in COUNTS:
@@ -331,36 +331,6 @@ def _target(table, options):
     if len(table.cells) == 1:
         return next(iter(table.cells))
     raise ValueError(f"{table.source}: choose the column to predict with --target; there is {', '.join(table.cells)}")
-
-
-def _features(table, options, taken):
-    """Return the names of the columns to predict from, and notes on those left out by default."""
-    if options.features is not None:
-        features = table.select([name.strip() for name in options.features.split(",") if name.strip()] or [""])
-        for column in features:
-            if column in taken:
-                raise ValueError(f"--features: column {column!r} is already the target, the offset or the weights")
-            if features.count(column) > 1:
-                raise ValueError(f"--features: column {column!r} is there twice")
-            if table.is_text(column):
-                kinds = sorted(set(table.cells[column]))
-                shown = ", ".join(kinds[: tables.SHOWN]) + (", ..." if len(kinds) > tables.SHOWN else "")
-                raise ValueError(
-                    f"{table.source}: column {column!r} holds text ({shown}); make one column of 0 and 1 "
-                    "for each category but one, or leave it out of --features"
-                )
-        return features, []
-    features, notes = [], []
-    for column in table.cells:
-        if column in taken:
-            continue
-        if column in table.unnamed:
-            notes.append(f"column {column} (has no name)")
-        elif table.is_text(column):
-            notes.append(f"{column} (text)")
-        else:
-            features.append(column)
-    return features, notes
 
 
 def _binary(table, target):

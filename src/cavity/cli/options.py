@@ -8,8 +8,13 @@ def iteration(command, *, max_iter, tol):
     fit = command.add_argument_group("fit")
     fit.add_argument("--max-iter", type=int, default=max_iter, help=f"most passes (default {max_iter})")
     fit.add_argument("--tol", type=float, default=tol, help=f"stopping rule (default {tol:g})")
-    fit.add_argument("--threads", type=int, default=1, help="same result for any number (default 1)")
+    threads(fit)
     return fit
+
+
+def threads(group):
+    """Add the option of what may run in parallel."""
+    group.add_argument("--threads", type=int, default=1, help="same result for any number (default 1)")
 
 
 def damping(fit, power):
@@ -17,6 +22,27 @@ def damping(fit, power):
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
     fit.add_argument("--damping", type=float, default=1.0)
     fit.add_argument("--power", type=float, default=1.0, help=f"power of power EP, in {power}; 1 is EP")
+
+
+def ascent(fit):
+    """Add the options of coordinate ascent."""
+    fit.add_argument("--starts", type=int, default=1, metavar="S", help="starts for each K; more need --seed")
+    fit.add_argument("--seed", type=int, help="seed of the random starts")
+    fit.add_argument("--plain", action="store_true", help="no extrapolation between sweeps")
+
+
+def fit_options(options):
+    """Return the options of a `fit` by coordinate ascent."""
+    if options.starts > 1 and options.seed is None:
+        raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
+    return {
+        "n_init": options.starts,
+        "rng": options.seed,
+        "accelerate": not options.plain,
+        "max_iter": options.max_iter,
+        "tol": options.tol,
+        "n_threads": options.threads,
+    }
 
 
 def output(command, drawn):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import data
+from .. import _blocks, data
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
 SHOWN = 5  # most rows named in a message
@@ -39,13 +39,49 @@ class Columns:
         names = list(self.cells)
         return [names[i] for i in _select(self.source, names, wanted)]
 
+    def chosen(self, wanted, option, taken=()):
+        """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
+
+        `option` is the one of the command line that holds the list, `taken` the columns that have another part.
+        """
+        if wanted is not None:
+            names = self.select(_listed(wanted))
+            for name in names:
+                self._check_chosen(name, names, option, taken)
+            return names, []
+        names, notes = [], []
+        for name in self.cells:
+            if name in taken:
+                continue
+            if name in self.unnamed:
+                notes.append(f"column {name} (has no name)")
+            elif self.is_text(name):
+                notes.append(f"{name} (text)")
+            else:
+                names.append(name)
+        return names, notes
+
+    def _check_chosen(self, name, names, option, taken):
+        """Raise ValueError for a column that has another part, was chosen before, or holds text."""
+        if name in taken:
+            raise ValueError(f"{option}: column {name!r} is already the target, the offset or the weights")
+        if names.count(name) > 1:
+            raise ValueError(f"{option}: column {name!r} is there twice")
+        if self.is_text(name):
+            kinds = sorted(set(self.cells[name]))
+            shown = ", ".join(kinds[:SHOWN]) + (", ..." if len(kinds) > SHOWN else "")
+            raise ValueError(
+                f"{self.source}: column {name!r} holds text ({shown}); make one column of 0 and 1 "
+                f"for each category but one, or leave it out of {option}"
+            )
+
     def is_text(self, column):
         """Whether no cell of the column is a number (and not all are missing)."""
         values, missing = self._parse(column)
         return bool(np.isnan(values[~missing]).all() and not missing.all())
 
-    def check_complete(self, columns):
-        """Raise ValueError naming the rows in which one of the columns has no value."""
+    def check_complete(self, columns, way_out=""):
+        """Raise ValueError naming the rows in which one of the columns has no value; `way_out` says what else helps."""
         gaps = []
         for column in columns:
             rows = np.flatnonzero(self._parse(column)[1])
@@ -55,13 +91,16 @@ class Columns:
         if gaps:
             raise ValueError(
                 f"{self.source}: missing values in column {'; in column '.join(gaps)}; "
-                "fill them in or drop these rows, or leave the column out"
+                f"fill them in or drop these rows, or leave the column out{way_out}"
             )
 
-    def numbers(self, column):
-        """Return a complete column as float64; ValueError names the line and the value that is no finite number."""
-        values, _ = self._parse(column)
-        bad = np.flatnonzero(~np.isfinite(values))
+    def numbers(self, column, *, gaps=False):
+        """Return a column as float64; ValueError names the line and the value that is no finite number.
+
+        With `gaps`, values may be missing, and are nan.
+        """
+        values, missing = self._parse(column)
+        bad = np.flatnonzero(~np.isfinite(values) & ~(missing & gaps))
         if len(bad):
             cell = self.cells[column][bad[0]]
             shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
@@ -86,11 +125,14 @@ class Columns:
 def check_paths(options):
     """Raise ValueError if a file to be written has no folder, or is the data."""
     for option in ("output", "plot"):
-        path = getattr(options, option)
-        if path is not None and not Path(path).absolute().parent.is_dir():
+        path = getattr(options, option, None)
+        if path is None:
+            continue
+        if not Path(path).absolute().parent.is_dir():
             raise ValueError(f"--{option}: the folder of {path} does not exist")
-        if path is not None and Path(path).resolve() == Path(options.data).resolve():
-            raise ValueError(f"--{option}: {path} is the data file; it would be overwritten")
+        for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
+            if source is not None and Path(path).resolve() == Path(source).resolve():
+                raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
 
 
 def read(source, columns=None):
@@ -108,6 +150,58 @@ def read(source, columns=None):
     if path.suffix == ".npy":
         return _read_npy(path, columns)
     return _read_csv(path, columns)
+
+
+def matrix(source, columns, option, gaps):
+    """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
+
+    Parameters
+    ----------
+    source : str
+        A shipped data set, a .csv or a .npy file.
+    columns : str or None
+        Names or numbers from 1, separated by commas; all numeric columns if None.
+    option : str
+        The option that says which columns, for messages.
+    gaps : bool
+        Whether values may be missing: they are nan then.
+
+    Returns
+    -------
+    X : ndarray or Source
+        (N, D); the numbers of a .npy file are left there.
+    names : list of str
+        Of the D columns.
+    about : dict
+        What is known of a shipped data set.
+    notes : list of str
+        Columns that were left out, and why.
+    """
+    if Path(source).suffix == ".npy" and Path(source).exists():
+        rows = _blocks.open_source(source, source, ndim=(1, 2))
+        names = [str(j + 1) for j in range(rows.n_features)]
+        index = _select(source, names, _listed(columns)) if columns is not None else range(len(names))
+        if len(set(index)) < len(index):
+            raise ValueError(f"{option}: a column is there twice in {columns!r}")
+        return rows.columns(index), [names[j] for j in index], {}, []
+    table = read_columns(source)
+    names, notes = table.chosen(columns, option)
+    if not names:
+        raise ValueError(f"{source}: there is no column of numbers")
+    if not gaps:
+        table.check_complete(names, "; --covariance diag and spherical can do with missing values")
+    return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
+
+
+def _listed(text):
+    """Return the names in a comma-separated list."""
+    return [name.strip() for name in text.split(",") if name.strip()] or [""]
+
+
+def digits(value, sd):
+    """Return a number with as many digits as its uncertainty leaves, at least 6."""
+    known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
+    return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"
 
 
 def read_columns(source):

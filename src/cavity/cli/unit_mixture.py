@@ -33,9 +33,7 @@ def add(models):
     model.add_argument("--prior-mean", type=float, metavar="M", help="of the component means (default the data's mean)")
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
     fit = shared.iteration(command, max_iter=2000, tol=1e-10)
-    fit.add_argument("--starts", type=int, default=1, metavar="S", help="starts for each K; more need --seed")
-    fit.add_argument("--seed", type=int, help="seed of the random starts")
-    fit.add_argument("--plain", action="store_true", help="no extrapolation between sweeps")
+    shared.ascent(fit)
     shared.output(command, "histogram, components, responsibilities and ELBO")
     command.set_defaults(run=run)
 
@@ -44,8 +42,7 @@ def run(options):
     """Fit, print, save, plot."""
     y, title, label, unit = read(options)
     shared.check_output(options)
-    if options.starts > 1 and options.seed is None:
-        raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
+    shared.fit_options(options)  # checked before the data are read through
     source = _blocks.open_source(y, "the data")
     with Threads(options.threads) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
@@ -78,7 +75,7 @@ def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
 
     def fitted(k, max_iter):
-        return model_of(k, mean, sample, options).fit(y, **fit_options(options) | {"max_iter": max_iter})
+        return model_of(k, mean, sample, options).fit(y, **shared.fit_options(options) | {"max_iter": max_iter})
 
     if options.components is not None:
         best = fitted(options.components, options.max_iter)
@@ -123,18 +120,6 @@ def model_of(k, mean, sample, options):
     )
 
 
-def fit_options(options):
-    """Return the options of `UnitMixture.fit`."""
-    return {
-        "n_init": options.starts,
-        "rng": options.seed,
-        "accelerate": not options.plain,
-        "max_iter": options.max_iter,
-        "tol": options.tol,
-        "n_threads": options.threads,
-    }
-
-
 def report(title, tried, best, unit, seconds):
     """Yield the lines of the printed result."""
     yield f"{title}: {best.n_samples} points"
@@ -146,11 +131,11 @@ def report(title, tried, best, unit, seconds):
     for name in ("noise_variance", "prior_variance"):
         kind = "learnt" if name in best.model.learn else "given"
         yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
-    yield f"  {'prior_mean':<16} {digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
+    yield f"  {'prior_mean':<16} {tables.digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
     yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
-        yield f"  {digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+        yield f"  {tables.digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
     yield "fit"
     done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
     passes = sum(posterior.n_iter for posterior in tried.values() if posterior is not None)
@@ -167,9 +152,3 @@ def verdict(posterior, best):
     if len(posterior.mean) > 1 and merged(posterior):
         mark += "  (all components at one place)"
     return f"ELBO {posterior.elbo:.4f}{state}{mark}"
-
-
-def digits(value, sd):
-    """Return a number with as many digits as its uncertainty leaves, at least 6."""
-    known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
-    return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"

@@ -1,0 +1,195 @@
+"""`cavity fit mixture`: groups in a table of numbers, with their shapes, and how many there seem to be."""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..mixture import COVARIANCES, WEIGHTS, GaussianMixture
+from ..selection import CANDIDATES, OCCUPIED, select_components
+from . import options as shared
+from . import tables
+
+SHOWN = 12  # most columns with their correlations printed, and most components
+
+
+def add(models):
+    """Add the subcommand to the parser."""
+    command = models.add_parser(
+        "mixture",
+        help="a mixture of Gaussians with means and covariances of their own",
+        description="Fit a mixture of Gaussians by mean field. Of several numbers of components the one with the "
+        "largest ELBO wins. Priors that are not given scale with the data, which need no scaling themselves.",
+    )
+    command.add_argument("data", help="a shipped data set (faithful), a .csv, or a .npy file of any size")
+    command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
+    model = command.add_argument_group("model")
+    model.add_argument(
+        "--components",
+        type=numbers,
+        default=CANDIDATES,
+        metavar="K",
+        help=f"a number, or a range to choose from (default {CANDIDATES[0]}-{CANDIDATES[-1]})",
+    )
+    model.add_argument(
+        "--covariance", choices=COVARIANCES, default="full", help="missing values need diag or spherical"
+    )
+    model.add_argument("--weights", choices=WEIGHTS, default="dirichlet")
+    add_priors(model)
+    fit = shared.iteration(command, max_iter=1000, tol=1e-10)
+    shared.ascent(fit)
+    shared.output(command, "points, components, responsibilities and ELBO")
+    command.set_defaults(run=run)
+
+
+def add_priors(model):
+    """Add the options of the priors."""
+
+    def several(text):
+        return [float(part) for part in text.split(",")]
+
+    several.__name__ = "numbers, one or several separated by commas,"
+    model.add_argument("--weight-concentration-prior", type=float, metavar="A", help="of the weights (default 1/K)")
+    model.add_argument("--mean-prior", type=several, metavar="M1,M2", help="for each column (default the data's mean)")
+    model.add_argument("--mean-precision-prior", type=float, default=1.0, metavar="B", help="in points (default 1)")
+    model.add_argument("--degrees-of-freedom-prior", type=float, metavar="NU", help="in points (default D)")
+    model.add_argument(
+        "--covariance-prior",
+        type=several,
+        metavar="V1,V2",
+        help="inverse scale, its diagonal: one number, or one for each column (default the data's covariance)",
+    )
+
+
+def numbers(text):
+    """Return the numbers of components in "3" or "2-8"."""
+    low, dash, high = text.partition("-")
+    try:
+        found = tuple(range(int(low), int(high) + 1)) if dash else (int(low),)
+    except ValueError:
+        found = ()
+    if not found or found[0] < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is fitted: the data as `fit` takes them, and words about them."""
+
+    X: object
+    names: list
+    title: str
+    unit: str
+    notes: list
+
+    def labels(self):
+        """Return the names of the columns with their unit."""
+        return [f"{name} [{self.unit}]" if self.unit else name for name in self.names]
+
+
+def run(options):
+    """Fit, print, save, plot."""
+    shared.check_output(options)
+    fit_options = shared.fit_options(options)
+    problem = read(options)
+    started = time.perf_counter()
+    selection = select_components(model_of(options, len(problem.names)), problem.X, options.components, **fit_options)
+    seconds = time.perf_counter() - started
+
+    def draw():
+        from ..plot import mixture_figure
+
+        return mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
+
+    return shared.deliver(options, selection.best, report(problem, selection, seconds), draw)
+
+
+def read(options):
+    """Return the data; those of a .npy file are left there."""
+    gaps = options.covariance in ("diag", "spherical")
+    X, names, about, notes = tables.matrix(options.data, options.columns, "--columns", gaps)
+    return Problem(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
+
+
+def model_of(options, n_features):
+    """Return the model that the options describe."""
+    scale = options.covariance_prior
+    if scale is not None:
+        scale = spread_out(scale, "--covariance-prior", n_features)
+        scale = {"diag": scale, "spherical": scale[0]}.get(options.covariance, np.diag(scale))
+    if options.covariance == "spherical" and len(options.covariance_prior or [0]) > 1:
+        raise ValueError("--covariance-prior of spherical covariances is one number for all columns")
+    mean = options.mean_prior
+    return GaussianMixture(
+        options.components[0],
+        covariance=options.covariance,
+        weights=options.weights,
+        weight_concentration_prior=options.weight_concentration_prior,
+        mean_prior=None if mean is None else spread_out(mean, "--mean-prior", n_features),
+        mean_precision_prior=options.mean_precision_prior,
+        degrees_of_freedom_prior=options.degrees_of_freedom_prior,
+        covariance_prior=scale,
+    )
+
+
+def spread_out(given, option, n_features):
+    """Return one number, or one for each column, as one for each."""
+    if len(given) not in (1, n_features):
+        raise ValueError(f"{option} takes one number, or one for each of the {n_features} columns, got {len(given)}")
+    return np.broadcast_to(given, n_features)
+
+
+def report(problem, selection, seconds):
+    """Yield the lines of the printed result."""
+    best = selection.best
+    yield f"{problem.title}: {best.n_samples:.15g} points, columns {', '.join(problem.names)}"
+    if problem.notes:
+        yield f"  left out         {', '.join(problem.notes)}"
+    if len(selection.posteriors) > 1:
+        yield "number of components"
+        yield from selection.rows()
+    yield from settings(best.model)
+    yield from components(problem, best)
+    yield "fit"
+    done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
+    passes = sum(posterior.n_iter for posterior in selection.posteriors if posterior is not None)
+    yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
+    yield f"  mean field       {done}, {best.n_iter} passes ({passes} in all), {1e3 * seconds:.3g} ms"
+
+
+def settings(model):
+    """Yield the lines about the model."""
+    concentration = model.weight_concentration_prior
+    shown = ", ".join(f"{mean:.6g}" for mean in model.mean_prior[:SHOWN]) + (", ..." * (len(model.mean_prior) > SHOWN))
+    yield "model"
+    yield f"  covariance       {model.covariance}, prior worth {model.degrees_of_freedom_prior:g} points"
+    yield f"  mean             prior {shown}, worth {model.mean_precision_prior:g} points"
+    yield f"  weights          {model.weights}, concentration {concentration or 1.0 / model.n_components:.6g}"
+
+
+def components(problem, posterior):
+    """Yield the lines about the components that have points, those of the largest weight first."""
+    occupied = np.flatnonzero(posterior.counts > OCCUPIED)
+    occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
+    width = max(10, *(len(name) for name in problem.names[:SHOWN]))
+    correlated = len(problem.names) > 1 and posterior.model.covariance in ("full", "tied")
+    yield f"components (mean, sd{', correlations' if correlated else ''}{f'; {problem.unit}' if problem.unit else ''})"
+    for k in occupied[:SHOWN]:
+        yield f"  {k + 1:<4} weight {posterior.weights[k]:.4f}, {posterior.counts[k]:.2f} points"
+        covariance = posterior.component_covariances()[k]
+        sd = np.sqrt(np.diag(covariance))
+        correlation = covariance / np.outer(sd, sd)
+        for d, name in enumerate(problem.names[:SHOWN]):
+            mean = tables.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
+            row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
+            yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
+        if len(problem.names) > SHOWN:
+            yield f"       ... and {len(problem.names) - SHOWN} more columns"
+    if len(occupied) > SHOWN:
+        yield f"  ... and {len(occupied) - SHOWN} more"
+    empty = len(posterior.counts) - len(occupied)
+    if empty:
+        yield f"  {empty} without points"

@@ -78,7 +78,7 @@ def select_components(model, X, n_components=CANDIDATES, **fit_options):
     >>> X = np.column_stack([columns["eruptions"], columns["waiting"]])
     >>> selection = cavity.select_components(cavity.GaussianMixture(1), X, range(1, 5))
     >>> len(selection.best.weights), selection.occupied.tolist()
-    (2, [1, 2, 3, 3])
+    (2, [1, 2, 2, 2])
     """
     if not isinstance(model, GaussianMixture):
         raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")

@@ -87,9 +87,10 @@ def _labels(cloud, k, method, rng):
         labels = _lloyd(cloud, _cuts(cloud, k), FEW_ROUNDS)
     else:
         labels = _lloyd(cloud, _seeds(cloud, k, rng if method == "random" else None), ROUNDS)
-    _, first, number = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(cloud.weight == 0, kind="stable")  # rows without weight do not decide where a cluster begins
+    _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     result = np.empty(len(labels), dtype=np.intp)
-    result[cloud.order] = np.argsort(np.argsort(first))[number]
+    result[cloud.order[order]] = np.argsort(np.argsort(first))[number]
     return result
 
 
@@ -119,11 +120,15 @@ def _mean(points, weight):
 
 
 def _axis(centred, weight):
-    """Return the first principal axis of points around their mean, its largest entry positive."""
+    """Return the first principal axis of points around their mean, its first large entry positive.
+
+    That is half as large as the largest: entries of equal size, as two standardised columns have, make no difference.
+    """
     d = centred.shape[1]
     scatter = (centred * weight[:, None]).T @ centred
     axis = linalg.eigh(scatter, subset_by_index=(d - 1, d - 1), check_finite=False)[1][:, 0]
-    return axis * np.sign(axis[np.argmax(np.abs(axis))])
+    size = np.abs(axis)
+    return axis * np.sign(axis[np.argmax(size >= 0.5 * np.max(size))])
 
 
 def _along(points, axis):
@@ -154,7 +159,7 @@ def _seeds(cloud, k, rng):
         at = (np.arange(TRIED) + 0.5) / TRIED if rng is None else rng.random(TRIED)
         tried = np.searchsorted(mass, at * mass[-1], side="right")
         if rng is None:
-            tried = np.append(tried, np.argmax(nearest * cloud.weight))
+            tried = np.append(tried, np.argmax(nearest * (cloud.weight > 0)))
         distance = _squared_distances(cloud, cloud.points[tried])
         if centres:
             np.minimum(distance, nearest, out=distance)

@@ -489,7 +489,7 @@ class GaussianMixture:
         """Yield the first state of every start."""
         sample, k = data.sample(), self.n_components
         points, weight = sample.points()
-        spread = 1.0 if self.covariance == "spherical" else _spread(points)
+        spread = 1.0 if self.covariance == "spherical" else _spread(points, weight)
         standard, options = points / spread, {"missing": data.missing}
         if given is not None:
             labels = [_nearest(standard, given / spread)]
@@ -546,9 +546,13 @@ class GaussianMixture:
         return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
 
 
-def _spread(points):
+def _spread(points, weight):
     """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
-    spread = np.nanstd(points, axis=0)
+    weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
+    share = np.where(np.isnan(points), 0.0, weight[:, None])
+    share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
+    mean = np.sum(share * np.nan_to_num(points), axis=0)
+    spread = np.sqrt(np.sum(share * np.nan_to_num(points - mean) ** 2, axis=0))
     return np.where(spread > 0, spread, 1.0)
 
 

@@ -14,10 +14,11 @@ def total(points, weight, labels):
 
 
 def first_axis(points, weight):
-    """The unit vector along which the points vary most, by the singular value decomposition."""
+    """The unit vector along which the points vary most, its first entry of at least half the largest size positive."""
     centred = points - np.average(points, axis=0, weights=weight)
     axis = np.linalg.svd(np.sqrt(weight)[:, None] * centred)[2][0]
-    return axis * np.sign(axis[np.argmax(np.abs(axis))])
+    large = [each for each in axis if abs(each) >= 0.5 * max(abs(axis))]
+    return axis * np.sign(large[0])
 
 
 def best_cut(points, weight):
@@ -30,15 +31,16 @@ def best_cut(points, weight):
 
 
 def seeds(points, weight, k, tried):
-    """Greedy centres: of `tried` quantiles of weight times squared distance and its maximum, the best for the total."""
+    """Greedy centres: the best for the total of the farthest point and `tried` quantiles of weight times distance."""
     mean = np.average(points, axis=0, weights=weight)
     rows = sorted(range(len(points)), key=lambda n: (points[n] - mean) @ first_axis(points, weight))
     chosen = []
     for _ in range(k):
         against = [points[n] for n in chosen] or [mean]
-        mass = [weight[n] * min(np.sum((points[n] - c) ** 2) for c in against) for n in rows]
+        distance = [min(np.sum((points[n] - c) ** 2) for c in against) for n in rows]
+        mass = weight[rows] * distance
         share = np.cumsum(mass) / np.sum(mass)
-        candidates = [rows[np.argmax(share > (i + 0.5) / tried)] for i in range(tried)] + [rows[np.argmax(mass)]]
+        candidates = [rows[np.argmax(share > (i + 0.5) / tried)] for i in range(tried)] + [rows[np.argmax(distance)]]
         chosen.append(min(candidates, key=lambda n: nearest_total(points, weight, points[[*chosen, n]])))
     return points[chosen]
 

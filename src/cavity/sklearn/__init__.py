@@ -8,5 +8,7 @@ except ImportError as error:
     raise missing_extra("scikit-learn", "sklearn") from error
 
 from .linear import LogitClassifier, ProbitClassifier
+from .maximum_likelihood import GaussianMixture
+from .mixture import BayesianGaussianMixture
 
-__all__ = ["LogitClassifier", "ProbitClassifier"]
+__all__ = ["BayesianGaussianMixture", "GaussianMixture", "LogitClassifier", "ProbitClassifier"]

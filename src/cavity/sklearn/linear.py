@@ -20,6 +20,7 @@ from .. import _arrays
 from ..errors import ConvergenceWarning, NumericalWarning
 from ..glm import GLM
 from ..likelihoods import Logit, Probit
+from ._check import sample_weights
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -194,14 +195,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if sample_weight is None:
             return X, y, None
-        weight = _arrays.finite_array(sample_weight, "sample_weight", ndim=(0, 1))
-        if weight.ndim == 1 and weight.size != y.size:
-            raise ValueError(f"sample_weight must have shape ({y.size},) like y, got {weight.shape}")
-        if np.any(weight < 0):
-            raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
-        if not np.any(weight):
-            raise ValueError("sample_weight is zero for every row: no row is left")
-        weight = np.broadcast_to(weight, y.shape)
+        weight = sample_weights(sample_weight, y.size)
         kept = weight > 0
         return X[kept], y[kept], weight[kept]
 

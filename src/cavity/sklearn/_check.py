@@ -1,0 +1,41 @@
+"""Checks that several estimators share; like all others they word their messages through `_arrays`."""
+
+import numpy as np
+
+from .. import _arrays
+
+
+def sample_weights(value, n):
+    """Return weights of n rows, zero or more and not all zero, as (n,) float64."""
+    weight = _arrays.finite_array(value, "sample_weight", ndim=(0, 1))
+    if weight.ndim == 1 and weight.size != n:
+        raise ValueError(f"sample_weight must have shape ({n},), one weight for each row, got {weight.shape}")
+    if np.any(weight < 0):
+        raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
+    if not np.any(weight):
+        raise ValueError("sample_weight is zero for every row: no row is left")
+    return np.broadcast_to(weight, (n,))
+
+
+def shape(array, wanted, name):
+    """Raise ValueError unless an array has the wanted shape."""
+    if array.shape != wanted:
+        raise ValueError(f"The parameter '{name}' should have the shape of {wanted}, but got {array.shape}")
+
+
+def precision(value, covariance_type, shapes, name):
+    """Return matrices or variances as finite float64 of the type's shape, symmetric and positive definite."""
+    array = _arrays.finite_array(value, name)
+    shape(array, shapes[covariance_type], f"{covariance_type} {name}")
+    what = f"'{covariance_type} {name}' should be"
+    if covariance_type in ("diag", "spherical"):
+        if not np.all(array > 0):
+            raise ValueError(f"{what} positive, got {float(np.min(array))!r}")
+        return array
+    matrices = array.reshape(-1, *array.shape[-2:])
+    for matrix in matrices:
+        try:
+            _arrays.cholesky(_arrays.symmetric(matrix, name), name)
+        except ValueError as error:
+            raise ValueError(f"{what} symmetric, positive-definite ({error})") from error
+    return array

@@ -1,0 +1,293 @@
+"""What both Gaussian mixtures share: settings, starts, the fit by scikit-learn's formulas, and how rows are judged."""
+
+import time
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import _arrays, _blocks
+from .._executors import Threads
+from ._check import sample_weights
+from ._em import TYPES, Rows, ascend, log_joint, precisions, warn_unfinished
+from ._starts import METHODS, responsibilities
+
+FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
+BLOCK_ROWS = 8192  # rows judged at a time
+
+
+class Progress:
+    """What verbose fits print."""
+
+    def __init__(self, verbose, interval):
+        self._verbose, self._interval = int(verbose), interval
+        self._begun = self._last = time.perf_counter()
+
+    def begin(self, init):
+        """Say which initialization begins."""
+        self._begun = self._last = time.perf_counter()
+        if self._verbose:
+            print(f"Initialization {init}")
+
+    def step(self, n_iter, change):
+        """Say that an iteration is done, and by how much the bound changed."""
+        if self._verbose and n_iter % self._interval == 0:
+            now = time.perf_counter()
+            more = f"\t time {now - self._last:.5f}s\t change {change:.5f}" if self._verbose > 1 else ""
+            print(f"  Iteration {n_iter}{more}")
+            self._last = now
+
+    def end(self, bound, converged):
+        """Say how the initialization ended."""
+        if self._verbose:
+            more = f" time {time.perf_counter() - self._begun:.5f}s\t bound {bound:.5f}" if self._verbose > 1 else ""
+            print(f"Initialization {'converged' if converged else 'did not converge'}.{more}")
+
+
+class Mixture(DensityMixin, BaseEstimator):
+    """Base of the mixtures. What a subclass adds is described where it is called in `_ascend` and `_log_joint`."""
+
+    # ------------------------------------------------------------------------------------------ fitting
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the mixture to rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows; float64 and float32 are not copied as a whole.
+        y : None
+            Not used; there for pipelines.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work; and where a covariance is not
+            positive definite.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``max_iter`` was reached first; both scikit-learn's and `cavity.ConvergenceWarning`.
+        """
+        self._fit(X, sample_weight)
+        return self
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit the mixture to rows, and return the most probable component of each.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : None
+            Not used; there for pipelines.
+        sample_weight : array_like, shape (N,), optional
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            Indices of components, as `predict` gives them.
+        """
+        self._fit(X, sample_weight)
+        return self.predict(X)
+
+    def _fit(self, X, sample_weight):
+        self._check_settings()
+        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
+        X, weight = self._weighted_rows(X, sample_weight)
+        with Threads(self.n_threads) as threads:
+            self._fit_rows(X, weight, check_random_state(self.random_state), threads)
+        if not self.converged_ and self.max_iter > 0:
+            warn_unfinished()
+
+    def _check_settings(self):
+        """Raise ValueError or TypeError for a setting outside its domain."""
+        _arrays.choice(self.covariance_type, "covariance_type", TYPES)
+        _arrays.choice(self.init_params, "init_params", METHODS)
+        for name, low in (("n_components", 1), ("max_iter", 0), ("n_init", 1), ("verbose_interval", 1)):
+            _arrays.integer(getattr(self, name), name, low=low)
+        _arrays.integer(self.n_threads, "n_threads", low=1)
+        for name in ("tol", "reg_covar"):
+            _arrays.number(getattr(self, name), name, low=0, closed_low=True)
+
+    def _weighted_rows(self, X, sample_weight):
+        """Return X and weights (or None) without the rows of weight zero, at least K of them."""
+        weight = None
+        if sample_weight is not None:
+            weight = sample_weights(sample_weight, len(X))
+            kept = weight > 0
+            X, weight = (X, weight) if kept.all() else (X[kept], weight[kept])
+        if len(X) < self.n_components:
+            raise ValueError(
+                f"Expected n_samples >= n_components but got n_components = {self.n_components}, n_samples = {len(X)}"
+            )
+        return X, weight
+
+    def _started(self):
+        """Return whether the fit goes on from the last one."""
+        return self.warm_start and hasattr(self, "converged_")
+
+    def _shapes(self):
+        """Return the shape of covariances, precisions and their factors, by type."""
+        k, d = self.n_components, self.n_features_in_
+        return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
+
+    def _ascend(self, X, weight, random_state, threads):
+        """Fit by scikit-learn's formulas."""
+        rows = Rows(X, weight, threads)
+        step = self._step(rows)  # the model, see `_em.ascend`
+        started = self._started()
+        progress = Progress(self.verbose, self.verbose_interval)
+        best = None
+        for init in range(1 if started else self.n_init):
+            progress.begin(init)
+            if started:
+                state = self._state(rows.origin)  # of the last fit
+            else:
+                state = self._begin(step, rows, X, weight, random_state)  # from responsibilities
+            done = ascend(
+                rows,
+                step,
+                state,
+                covariance_type=self.covariance_type,
+                reg_covar=self.reg_covar,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                before=self.lower_bound_ if started else -np.inf,
+                report=progress.step,
+            )
+            progress.end(done.bound, done.converged)
+            best = done if best is None or done.bound > best.bound else best
+        self._keep(best.state, rows.origin, X.dtype)  # its attributes
+        self.n_iter_, self.converged_ = best.n_iter, best.converged
+        self.lower_bound_, self.lower_bounds_ = best.bound, best.bounds
+
+    def _start(self, rows, X, weight, random_state):
+        """Return the moments of initial responsibilities."""
+        chosen = responsibilities(self.init_params, X, self.n_components, weight, random_state)
+        return rows.start(chosen, self.covariance_type, self.reg_covar)
+
+    def _keep_gaussians(self, state, origin, dtype):
+        """Set the attributes of the Gaussians."""
+        self.means_ = (origin + state.mean).astype(dtype)
+        self.covariances_ = state.covariance.astype(dtype)
+        self.precisions_cholesky_ = state.root.astype(dtype)
+        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+
+    # ------------------------------------------------------------------------------------------ judging
+
+    def predict(self, X):
+        """Most probable component of each row.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            Indices of components.
+        """
+        return self._evaluate(X, lambda log_rho: np.argmax(log_rho, axis=1), np.intp)
+
+    def predict_proba(self, X):
+        """Probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N, K)
+            The probabilities; rows sum to one.
+        """
+        return self._evaluate(X, lambda log_rho: np.exp(log_rho - logsumexp(log_rho, axis=1, keepdims=True)))
+
+    def score_samples(self, X):
+        """Log density of each row.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            The log densities.
+        """
+        return self._evaluate(X, lambda log_rho: logsumexp(log_rho, axis=1))
+
+    def score(self, X, y=None):
+        """Mean log density of the rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : None
+            Not used; there for pipelines.
+
+        Returns
+        -------
+        float
+            The mean of `score_samples`.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+    def _evaluate(self, X, function, dtype=None):
+        """Return function(log rho) of new rows, block by block."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=FLOATS, reset=False)
+        origin = np.mean(self.means_, axis=0, dtype=np.float64)
+        components = self._components(origin)  # of the fitted attributes
+        parts = [
+            function(log_joint(_blocks.rows(X, slice(*span)), origin, components))
+            for span in _blocks.starts(len(X), BLOCK_ROWS)
+        ]
+        return np.concatenate(parts).astype(X.dtype if dtype is None else dtype, copy=False)
+
+    def sample(self, n_samples=1):
+        """Draw rows from the fitted mixture, by `random_state`.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many.
+
+        Returns
+        -------
+        X : ndarray, shape (n_samples, D)
+            The rows, sorted by component.
+        y : ndarray, shape (n_samples,)
+            Their components.
+        """
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"Invalid value for 'n_samples': {n_samples}; at least one row can be drawn")
+        rng = check_random_state(self.random_state)
+        counts = rng.multinomial(n_samples, np.asarray(self.weights_, dtype=np.float64))
+        covariances = self.covariances_
+        if self.covariance_type == "tied":
+            covariances = np.broadcast_to(covariances, (len(counts), *covariances.shape))
+        parts = [
+            rng.multivariate_normal(mean, covariance, int(count))
+            if np.ndim(covariance) == 2
+            else mean + rng.standard_normal(size=(count, len(mean))) * np.sqrt(covariance)
+            for mean, covariance, count in zip(self.means_, covariances, counts, strict=True)
+        ]
+        return np.vstack(parts), np.repeat(np.arange(len(counts)), counts)

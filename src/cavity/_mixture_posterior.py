@@ -220,7 +220,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             The draws, independent of each other given the posterior.
         """
         n, generator = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
-        return _mixture_predictive.sample(self._state, self._frame, n, generator)
+        return _mixture_predictive.sample(self._state, self._frame, n, generator)[0]
 
     def update(self, X, **options):
         """Fit more data with this posterior as the prior.

@@ -57,7 +57,7 @@ def _gamma_terms(state, frame, rows):
 
 
 def sample(state, frame, n, rng):
-    """Return n draws (n, D) from the predictive distribution, in the units of the data."""
+    """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
     factors, weights = state.factors, state.weights.mean()
     component = rng.choice(len(weights), size=n, p=weights / np.sum(weights))
     normal = rng.standard_normal((n, factors.mean.shape[1]))
@@ -70,4 +70,4 @@ def sample(state, frame, n, rng):
     else:
         normal = normal * np.sqrt(factors.scatter[component])
         spread = np.sqrt(rng.chisquare(factors.nu[component]))
-    return frame.user_rows(factors.mean[component] + widening * normal / spread)
+    return frame.user_rows(factors.mean[component] + widening * normal / spread), component

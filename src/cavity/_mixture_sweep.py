@@ -218,6 +218,12 @@ def block_rows(n_components, n_features, full):
     return size
 
 
+def expandable(precision, reach):
+    """Whether squared distances by factors (K, D, D) may be expanded, for rows at most `reach` from the origin."""
+    largest = np.max(np.sum(precision**2, axis=(1, 2)))
+    return precision.shape[2] >= FEATURES_FROM and bool(reach**2 * largest < FEATURES_REACH)
+
+
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What the kernels need of a state to visit rows: log weights are height - |precision (z - mean)|^2/2.
@@ -240,9 +246,7 @@ class Expectation:
         mean = np.ascontiguousarray(factors.mean)
         if isinstance(factors, WishartFactors):
             constants, precision = factors.constants()
-            largest = np.max(np.sum(precision**2, axis=(1, 2)))
-            by_features = mean.shape[1] >= FEATURES_FROM and bool(reach**2 * largest < FEATURES_REACH)
-            return cls(frame, mean, precision, height + constants, by_features=by_features)
+            return cls(frame, mean, precision, height + constants, by_features=expandable(precision, reach))
         gain, precision = factors.constants()
         if missing:
             return cls(frame, mean, precision, height, gain)

@@ -1,75 +1,59 @@
-"""Passes over the rows, and the loop, of mixtures fitted by scikit-learn's formulas: EM and its variational cousin.
+"""Gaussian mixtures by scikit-learn's formulas, EM and its variational cousin: statistics, factors, the loop.
 
-Rows are measured from an origin, the mean of the data. An E-step leaves, for every component with mean m_k,
+Rows are measured from the mean of the data, in their own units. An E-step leaves, for every component with mean m_k,
 
     N_k = sum_n w_n r_nk,    s_k = sum_n w_n r_nk (x_n - m_k),    S_k = sum_n w_n r_nk (x_n - m_k)(x_n - m_k)',
 
-packed in a row of `sums` as the kernel packs them; no array of N x K is made. Differences to the last means keep all
-digits wherever the data lie.
+packed in a row of `sums` as the kernels pack them. Differences to the last means keep all digits wherever the data lie.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn import exceptions
 
-from .. import _arrays, _blocks, _core
-from .._executors import single_blas
+from .. import _arrays
+from .._mixture_data import open_data
+from .._mixture_sweep import Expectation, Frame, block_rows, expandable, unpacked
 from .._triangular import inverse_lower
-from ..errors import ConvergenceWarning, within_range
-
-_kernel = _core.best("gaussian_mixture")
+from ..errors import ConvergenceWarning
 
 TYPES = ("full", "tied", "diag", "spherical")
 NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
-NO_WEIGHTS = np.empty(0)
 
 
 class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
     """An iteration stopped before its stopping rule was met: a warning of both libraries."""
 
 
-def warn_unfinished(stacklevel=4):
+class CollapsedError(ValueError):
+    """A covariance is not positive definite."""
+
+
+def warn_unfinished(reason="", stacklevel=4):
     """Say that a fit did not converge, at the line that called it."""
     warnings.warn(
         "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, "
-        "or check for degenerate data.",
+        f"or check for degenerate data.{reason}",
         UnfinishedWarning,
         stacklevel=stacklevel,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
-    """log rho_nk = height_k - |root_k'(x_n - mean_k)|^2/2, root_k root_k' the precision, of the type's shape."""
+def is_full(covariance_type):
+    """Whether covariances are matrices, not variances of single columns."""
+    return covariance_type in ("full", "tied")
 
-    covariance_type: str
-    mean: np.ndarray
-    root: np.ndarray
-    height: np.ndarray
 
-    @property
-    def matrices(self):
-        """Whether the components have matrices, not variances of single columns."""
-        return self.covariance_type in ("full", "tied")
-
-    def factor(self):
-        """Return what the kernels want: root_k' (K, D, D), or the precisions of the columns (K, D)."""
-        k, d = self.mean.shape
-        if self.matrices:
-            lower = np.swapaxes(self.root, -1, -2)
-            return np.ascontiguousarray(np.broadcast_to(lower, (k, d, d)))
-        precision = self.root**2
-        columns = precision if self.covariance_type == "diag" else precision[:, None]
-        return np.ascontiguousarray(np.broadcast_to(columns, (k, d)))
-
-    def expected(self, sums):
-        """Return sum_n w_n sum_k r_nk log rho_nk, the sums being those that these components led to."""
-        second = unpack(sums, self.mean.shape[1], self.matrices)[2]
-        factor = self.factor()
-        spread = np.sum(factor @ second * factor) if self.matrices else np.sum(factor * second)
-        return float(sums[:, 0] @ self.height - 0.5 * spread)
+def open_unscaled(X, weight, threads, n_components, covariance_type):
+    """Return checked data measured from their mean, in their own units."""
+    full = is_full(covariance_type)
+    data = open_data(
+        X, weight, threads, block_rows=lambda dim: block_rows(n_components, dim, full), missing=False, shared=True
+    )
+    frame = Frame(data.frame.origin, np.ones(len(data.frame.origin)))
+    return replace(data, frame=frame, reach=data.reach / data.frame.scale[0], log_scale=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,133 +65,22 @@ class Moments:
     covariance: np.ndarray
 
 
-class Rows:
-    """The data of a fit: a source of blocks, weights (None for all one) and an origin."""
-
-    def __init__(self, X, weight, threads):
-        self._source = _blocks.open_source(X, "X", ndim=(2,))
-        self._weight = NO_WEIGHTS if weight is None else np.ascontiguousarray(weight)
-        self._threads = threads
-        self.total = float(len(X) if weight is None else np.sum(weight))
-        self.origin = self._source.summary(threads)[2]
-        self._scale = np.ones(len(self.origin))
-
-    def spread(self):
-        """Return the mean (D,), measured from the origin, and the scatter around it (D, D)."""
-
-        def task(index):
-            block, weight = self._read(index)
-            z = block - self.origin
-            weighted = weight[:, None] * z if len(weight) else z
-            return weighted.sum(axis=0), weighted.T @ z
-
-        with single_blas():
-            shift, scatter = _blocks.merge(self._imap(task))
-        mean = shift / self.total
-        return mean, within_range(scatter - self.total * np.outer(mean, mean), "the squares of X")
-
-    def e_step(self, components):
-        """Return the sums (K, P), and sum_n w_n log sum_k rho_nk."""
-        mean, factor, height = components.mean, components.factor(), components.height
-        k, d = mean.shape
-        width = 1 + d + (d * (d + 1) // 2 if components.matrices else d)
-
-        def task(index):
-            out, total = np.empty((k, width)), np.zeros(1)
-            block, weight = self._read(index)
-            place = (block, weight, self.origin, self._scale, mean, factor, height)
-            if components.matrices:
-                far = _kernel.full(*place, False, out, total)
-            else:
-                far = _kernel.diagonal(*place, np.empty((0, 0)), out, total)
-            if far >= 0:
-                where = self._source.where(self._source.span(index)[0] + far)
-                raise OverflowError(f"{where} is so far from every component that its density leaves float64")
-            return out, total
-
-        with single_blas():
-            sums, total = _blocks.merge(self._imap(task))
-        return sums, float(total[0])
-
-    def start(self, responsibilities, covariance_type, reg_covar):
-        """Return the moments of given responsibilities, in two passes: means first, then what is around them."""
-        matrices, d = covariance_type in ("full", "tied"), len(self.origin)
-        with single_blas():
-            first = self._weighed(responsibilities, np.zeros((responsibilities.n_components, d)), False)
-            mean = first[:, 1 : 1 + d] / (first[:, :1] + NOTHING)
-            sums = self._weighed(responsibilities, mean, matrices)
-            left = self._unclaimed(responsibilities) if covariance_type == "tied" else 0.0
-        return moments(sums, mean, covariance_type, reg_covar, left)
-
-    def _imap(self, task):
-        return self._threads.imap(task, zip(range(self._source.block_count)))
-
-    def _read(self, index):
-        """Return a block of rows, and their weights or none."""
-        start, stop = self._source.span(index)
-        return self._source.read(index), self._weight[start:stop]
-
-    def _weighted(self, responsibilities):
-        """Yield the blocks measured from the origin, and their weighted responsibilities, one after the other."""
-        spans = [self._source.span(index) for index in range(self._source.block_count)]
-        for index, held in enumerate(responsibilities.blocks(spans)):
-            block, weight = self._read(index)
-            yield block - self.origin, weight[:, None] * held if len(weight) else held
-
-    def _weighed(self, responsibilities, mean, matrices):
-        """Return the sums around given means."""
-        return _blocks.merge(weigh(z, held, mean, matrices) for z, held in self._weighted(responsibilities))
-
-    def _unclaimed(self, responsibilities):
-        """Return sum x x' (D, D) over the rows of no component, around zero: scikit-learn's tied covariance has it."""
-
-        def squares(z, held):
-            x = z[~held.any(axis=1)] + self.origin
-            return x.T @ x
-
-        return _blocks.merge(squares(z, held) for z, held in self._weighted(responsibilities))
-
-
-def weigh(z, held, mean, matrices):
-    """Return the sums of a block for responsibilities (rows, K) that are given, packed as the kernel's."""
-    d = z.shape[1]
-    below = np.tril_indices(d)
-    parts = []
-    for each, m in zip(held.T, mean, strict=True):
-        some = np.flatnonzero(each)
-        weight, apart = each[some], z[some] - m
-        second = ((weight[:, None] * apart).T @ apart)[below] if matrices else weight @ apart**2
-        parts.append(np.concatenate([[weight.sum()], weight @ apart, second]))
-    return np.array(parts)
-
-
-def unpack(sums, d, matrices):
-    """Return N (K,), s (K, D) and S, (K, D, D) or its diagonals (K, D)."""
-    count, first, second = sums[:, 0], sums[:, 1 : 1 + d], sums[:, 1 + d :]
-    if not matrices:
-        return count, first, second
-    i, j = np.tril_indices(d)
-    square = np.empty((len(sums), d, d))
-    square[:, i, j] = square[:, j, i] = second
-    return count, first, square
-
-
 def moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
     """Return the Moments that sums around `mean` stand for.
 
     A component that has lost all its rows stays where it was (in scikit-learn it moves to zero).
     """
-    d, matrices = mean.shape[1], covariance_type in ("full", "tied")
-    count, first, second = unpack(sums, d, matrices)
+    dim, full = mean.shape[1], is_full(covariance_type)
+    count, first, second, _ = unpacked(sums, dim, full)
     count = count + NOTHING
     shift = first / count[:, None]
-    if matrices:
+    if full:
         scatter = second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
         if covariance_type == "tied":
             covariance = (scatter.sum(axis=0) + unclaimed) / count.sum()
         else:
             covariance = scatter / count[:, None, None]
-        covariance[..., np.arange(d), np.arange(d)] += reg_covar
+        covariance[..., np.arange(dim), np.arange(dim)] += reg_covar
     else:
         covariance = second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
         if covariance_type == "spherical":
@@ -215,8 +88,37 @@ def moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
     return Moments(count, mean + shift, covariance)
 
 
+@dataclass(frozen=True, slots=True)
+class Gaussians:
+    """log rho_nk = height_k - |root_k'(x_n - mean_k)|^2/2, root_k root_k' the precision, of the type's shape."""
+
+    covariance_type: str
+    mean: np.ndarray
+    root: np.ndarray
+    height: np.ndarray
+
+    def expectation(self, frame, reach=np.inf):
+        """Return what the kernels need, for rows at most `reach` from the origin of the frame."""
+        k, dim = self.mean.shape
+        mean, height = np.ascontiguousarray(self.mean), np.ascontiguousarray(self.height)
+        if is_full(self.covariance_type):
+            lower = np.ascontiguousarray(np.broadcast_to(np.swapaxes(self.root, -1, -2), (k, dim, dim)))
+            return Expectation(frame, mean, lower, height, by_features=expandable(lower, reach))
+        precision = self.root**2
+        columns = precision if self.covariance_type == "diag" else precision[:, None]
+        return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(columns, (k, dim))), height)
+
+
+def expected_log_joint(expectation, sums):
+    """Return sum_n w_n sum_k r_nk log rho_nk, the sums being those of an E-step with this expectation."""
+    precision, dim = expectation.precision, expectation.mean.shape[1]
+    second = unpacked(sums, dim, expectation.full)[2]
+    spread = np.sum(precision @ second * precision) if expectation.full else np.sum(precision * second)
+    return float(sums[:, 0] @ expectation.height - 0.5 * spread)
+
+
 def roots(covariance, covariance_type):
-    """Return the precisions' Cholesky factors as scikit-learn has them: U with U U' the precision, U upper triangular."""
+    """Return scikit-learn's Cholesky factors of the precisions: U U' is the precision, U upper triangular."""
     try:
         if covariance_type == "full":
             return np.array([_root(each) for each in covariance])
@@ -224,7 +126,7 @@ def roots(covariance, covariance_type):
             return _root(covariance)
         _arrays.positive_array(covariance, "covariance")
     except ValueError as error:
-        raise ValueError(
+        raise CollapsedError(
             "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
             "instance caused by singleton or collapsed samples). Try to decrease the number of components, increase "
             "reg_covar, or scale the input data."
@@ -247,7 +149,7 @@ def roots_of_precisions(precision, covariance_type):
 
 def precisions(root, covariance_type):
     """Return the precisions of these factors."""
-    return root @ np.swapaxes(root, -1, -2) if covariance_type in ("full", "tied") else root**2
+    return root @ np.swapaxes(root, -1, -2) if is_full(covariance_type) else root**2
 
 
 def covariances_of(root, covariance_type):
@@ -274,17 +176,20 @@ class Ascent:
     bounds: list
     n_iter: int
     converged: bool
+    reason: str  # why it stopped early, if it did
 
 
-def ascend(rows, step, state, *, covariance_type, reg_covar, max_iter, tol, before, report):
-    """Alternate E- and M-steps until the bound changes by less than tol.
+def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, tol, before, report):
+    """Alternate E- and M-steps until the bound changes by less than tol, or until a component collapses.
 
     Parameters
     ----------
-    rows : Rows
-        The data.
+    data : Data
+        The rows, see `open_unscaled`.
+    threads : Threads
+        Who visits them.
     step : object
-        The model: `components(state)` for the E-step, `best(moments)` -> state, the M-step, and
+        The model: `gaussians(state)` for the E-step, `best(moments)` -> state, the M-step, and
         `bound(state, log_likelihood, entropy)` after it, of sums over the rows.
     state : object
         Where to start.
@@ -301,23 +206,17 @@ def ascend(rows, step, state, *, covariance_type, reg_covar, max_iter, tol, befo
     report : callable
         Called as report(n_iter, change) after every iteration.
     """
-    bounds, bound, converged = [], before, False
+    bounds, bound, converged, reason = [], before, False, ""
     while len(bounds) < max_iter and not converged:
-        components, last = step.components(state), bound
-        sums, total = rows.e_step(components)
-        state = step.best(moments(sums, components.mean, covariance_type, reg_covar))
-        bound = step.bound(state, total, total - components.expected(sums))
+        expectation, last = step.gaussians(state).expectation(data.frame, data.reach), bound
+        sums, total = data.statistics(expectation, threads)
+        try:
+            state = step.best(moments(sums, expectation.mean, covariance_type, reg_covar))
+        except CollapsedError as error:
+            reason = f" It stopped before iteration {len(bounds) + 1}: {error}"
+            break
+        bound = step.bound(state, total, total - expected_log_joint(expectation, sums))
         bounds.append(bound)
         report(len(bounds), bound - last)
         converged = abs(bound - last) < tol
-    return Ascent(state, bound, bounds, len(bounds), converged)
-
-
-def log_joint(X, origin, components):
-    """Return log rho (rows, K) of a block of rows; the components are measured from the origin."""
-    out = np.empty((len(X), len(components.mean)))
-    distances = _kernel.distances if components.matrices else _kernel.distances_diagonal
-    far = distances(X, origin, np.ones(len(origin)), components.mean, components.factor(), out)
-    if far >= 0:
-        raise OverflowError(f"X[{far}] is so far from every component that its density leaves float64")
-    return components.height - 0.5 * out
+    return Ascent(state, bound, bounds, len(bounds), converged, reason)

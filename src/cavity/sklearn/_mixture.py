@@ -10,9 +10,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays, _blocks
 from .._executors import Threads
+from .._mixture_sweep import Frame
 from ._check import sample_weights
-from ._em import TYPES, Rows, ascend, log_joint, precisions, warn_unfinished
-from ._starts import METHODS, responsibilities
+from ._em import TYPES, ascend, is_full, moments, open_unscaled, precisions, warn_unfinished
+from ._starts import METHODS, responsibilities, statistics, unclaimed
 
 FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 BLOCK_ROWS = 8192  # rows judged at a time
@@ -71,13 +72,13 @@ class Mixture(DensityMixin, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            For data or settings that make no sense, naming them, before any work; and where a covariance is not
-            positive definite.
+            For data or settings that make no sense, naming them, before any work; and if a covariance is not positive
+            definite where the fit starts.
 
         Warns
         -----
         ConvergenceWarning
-            If ``max_iter`` was reached first; both scikit-learn's and `cavity.ConvergenceWarning`.
+            If the stopping rule was not met; both scikit-learn's and `cavity.ConvergenceWarning`.
         """
         self._fit(X, sample_weight)
         return self
@@ -107,9 +108,9 @@ class Mixture(DensityMixin, BaseEstimator):
         X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
         X, weight = self._weighted_rows(X, sample_weight)
         with Threads(self.n_threads) as threads:
-            self._fit_rows(X, weight, check_random_state(self.random_state), threads)
+            reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
         if not self.converged_ and self.max_iter > 0:
-            warn_unfinished()
+            warn_unfinished(reason)
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
@@ -121,14 +122,14 @@ class Mixture(DensityMixin, BaseEstimator):
         for name in ("tol", "reg_covar"):
             _arrays.number(getattr(self, name), name, low=0, closed_low=True)
 
-    def _weighted_rows(self, X, sample_weight):
-        """Return X and weights (or None) without the rows of weight zero, at least K of them."""
+    def _weighted_rows(self, X, sample_weight, least=None):
+        """Return X and weights (or None) without the rows of weight zero; at least K rows, if not said otherwise."""
         weight = None
         if sample_weight is not None:
             weight = sample_weights(sample_weight, len(X))
             kept = weight > 0
             X, weight = (X, weight) if kept.all() else (X[kept], weight[kept])
-        if len(X) < self.n_components:
+        if len(X) < (self.n_components if least is None else least):
             raise ValueError(
                 f"Expected n_samples >= n_components but got n_components = {self.n_components}, n_samples = {len(X)}"
             )
@@ -144,22 +145,20 @@ class Mixture(DensityMixin, BaseEstimator):
         return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
 
     def _ascend(self, X, weight, random_state, threads):
-        """Fit by scikit-learn's formulas."""
-        rows = Rows(X, weight, threads)
-        step = self._step(rows)  # the model, see `_em.ascend`
+        """Fit by scikit-learn's formulas; return why that ended early, if it did."""
+        data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
+        step = self._step(data, threads)  # the model, see `_em.ascend`
         started = self._started()
         progress = Progress(self.verbose, self.verbose_interval)
         best = None
         for init in range(1 if started else self.n_init):
             progress.begin(init)
-            if started:
-                state = self._state(rows.origin)  # of the last fit
-            else:
-                state = self._begin(step, rows, X, weight, random_state)  # from responsibilities
+            fresh = None if started else self._begin(step, data, X, weight, random_state)  # from responsibilities
             done = ascend(
-                rows,
+                data,
+                threads,
                 step,
-                state,
+                self._state(data.frame.origin) if started else fresh,  # of the last fit
                 covariance_type=self.covariance_type,
                 reg_covar=self.reg_covar,
                 max_iter=self.max_iter,
@@ -169,14 +168,17 @@ class Mixture(DensityMixin, BaseEstimator):
             )
             progress.end(done.bound, done.converged)
             best = done if best is None or done.bound > best.bound else best
-        self._keep(best.state, rows.origin, X.dtype)  # its attributes
+        self._keep(best.state, data.frame.origin, X.dtype)  # its attributes
         self.n_iter_, self.converged_ = best.n_iter, best.converged
         self.lower_bound_, self.lower_bounds_ = best.bound, best.bounds
+        return best.reason
 
-    def _start(self, rows, X, weight, random_state):
+    def _start(self, data, X, weight, random_state):
         """Return the moments of initial responsibilities."""
-        chosen = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        return rows.start(chosen, self.covariance_type, self.reg_covar)
+        given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
+        mean, sums = statistics(data, given, is_full(self.covariance_type))
+        rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
+        return moments(sums, mean, self.covariance_type, self.reg_covar, rest)
 
     def _keep_gaussians(self, state, origin, dtype):
         """Set the attributes of the Gaussians."""
@@ -253,10 +255,10 @@ class Mixture(DensityMixin, BaseEstimator):
         """Return function(log rho) of new rows, block by block."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOATS, reset=False)
-        origin = np.mean(self.means_, axis=0, dtype=np.float64)
-        components = self._components(origin)  # of the fitted attributes
+        frame = Frame(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
+        expectation = self._gaussians(frame.origin).expectation(frame)  # of the fitted attributes
         parts = [
-            function(log_joint(_blocks.rows(X, slice(*span)), origin, components))
+            function(expectation.log_weights(_blocks.rows(X, slice(*span))))
             for span in _blocks.starts(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts).astype(X.dtype if dtype is None else dtype, copy=False)

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 from .. import _blocks
+from .._executors import single_blas
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 NOBODY = -1  # the label of a row that no component has at first
@@ -52,3 +53,54 @@ def responsibilities(method, X, n_components, weight, random_state):
     labels = np.full(n, NOBODY, dtype=np.intp)
     labels[chosen] = np.arange(n_components)
     return Responsibilities(n_components, labels, None)
+
+
+def statistics(data, given, full):
+    """Return means (K, D) and the sums around them, packed as the kernels pack them, of given responsibilities.
+
+    Two passes: the second measures from the means that the first one found.
+    """
+    dim = data.source.n_features
+    with single_blas():
+        sums = _weighed(data, given, np.zeros((given.n_components, dim)), False)
+        count = sums[:, :1]
+        mean = np.divide(sums[:, 1 : 1 + dim], count, out=np.zeros((len(sums), dim)), where=count > 0)
+        return mean, _weighed(data, given, mean, full)
+
+
+def unclaimed(data, given):
+    """Return the sum of x x' (D, D) over the rows of no component: scikit-learn's tied covariance begins with it."""
+    if given.labels is None or np.min(given.labels) > NOBODY:
+        return 0.0
+
+    def squares(z, held):
+        x = data.frame.user_rows(z[~held.any(axis=1)])
+        return x.T @ x
+
+    with single_blas():
+        return _blocks.merge(squares(z, held) for z, held in _held(data, given))
+
+
+def _held(data, given):
+    """Yield the rows of each block in coordinates, and their weighted responsibilities."""
+    spans = [data.source.span(index) for index in range(data.source.block_count)]
+    for index, held in enumerate(given.blocks(spans)):
+        rows, weight = data.block(index)
+        yield data.frame.rows(rows), weight[:, None] * held if len(weight) else held
+
+
+def _weighed(data, given, mean, full):
+    """Return the sums around given means."""
+    return _blocks.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
+
+
+def _weigh(z, held, mean, full):
+    """Return the sums of a block, for responsibilities (rows, K) times weights."""
+    below = np.tril_indices(z.shape[1])
+    parts = []
+    for each, m in zip(held.T, mean, strict=True):
+        some = np.flatnonzero(each)
+        weight, apart = each[some], z[some] - m
+        second = ((weight[:, None] * apart).T @ apart)[below] if full else weight @ apart**2
+        parts.append(np.concatenate([[weight.sum()], weight @ apart, second]))
+    return np.array(parts)

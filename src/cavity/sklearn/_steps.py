@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaln, digamma, gammaln
 
-from ._em import Components, log_determinants, roots
+from ._em import Gaussians, log_determinants, roots
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -39,13 +39,13 @@ class Likelihood:
         weights = moments.count / np.sum(moments.count)
         return Point(weights, moments.mean, moments.covariance, roots(moments.covariance, self.covariance_type))
 
-    def components(self, state):
+    def gaussians(self, state):
         """Return the Gaussians of the E-step."""
         d = state.mean.shape[1]
         with np.errstate(divide="ignore"):  # a given weight may be zero
             height = np.log(state.weights) - 0.5 * d * LOG_2PI
         height = height + log_determinants(state.root, self.covariance_type, d)
-        return Components(self.covariance_type, state.mean, state.root, height)
+        return Gaussians(self.covariance_type, state.mean, state.root, height)
 
     def bound(self, state, log_likelihood, entropy):
         """Return the mean log likelihood before the step."""
@@ -104,9 +104,7 @@ class Constrained:
         apart = moments.mean - self.mean
         if self.covariance_type == "full":
             outer = apart[:, :, None] * apart[:, None, :]
-            return (
-                self.covariance + moments.count[:, None, None] * moments.covariance + pulled[:, None, None] * outer
-            )
+            return self.covariance + moments.count[:, None, None] * moments.covariance + pulled[:, None, None] * outer
         if self.covariance_type == "tied":
             pull = (pulled[:, None] * apart).T @ apart / len(apart)
             return self.covariance + np.mean(moments.count) * moments.covariance + pull
@@ -114,12 +112,12 @@ class Constrained:
         count, pulled = _along(moments.count, squares.ndim - 1), _along(pulled, squares.ndim - 1)
         return self.covariance + count * moments.covariance + pulled * squares
 
-    def components(self, state):
+    def gaussians(self, state):
         """Return the Gaussians of the E-step: expected log weights, log determinants and precisions."""
         d = state.mean.shape[1]
         log_determinant = self._log_determinants(state, d) + 0.5 * (d * np.log(2.0) + _digammas(state, d))
         height = log_weights(state.concentration) + log_determinant - 0.5 * d * (LOG_2PI + 1.0 / state.mean_precision)
-        return Components(self.covariance_type, state.mean, state.root, height)
+        return Gaussians(self.covariance_type, state.mean, state.root, height)
 
     def bound(self, state, log_likelihood, entropy):
         """Return scikit-learn's lower bound: without the constants, of the factors after the step."""

@@ -84,7 +84,8 @@ class GaussianMixture(Mixture):
     Notes
     -----
     All sums are over differences to the last means, so that data far from zero lose no digits. A component that has
-    lost all rows stays where it is; scikit-learn moves it to zero.
+    lost all rows stays where it is; scikit-learn moves it to zero. If a covariance ceases to be positive definite,
+    which `reg_covar` prevents, the fit ends with what it had before, and warns; scikit-learn raises an error.
 
     References
     ----------
@@ -138,18 +139,18 @@ class GaussianMixture(Mixture):
         self.n_threads = n_threads
 
     def _fit_rows(self, X, weight, random_state, threads):
-        self._ascend(X, weight, random_state, threads)
+        return self._ascend(X, weight, random_state, threads)
 
-    def _step(self, rows):
-        return Likelihood(self.covariance_type, rows.total)
+    def _step(self, data, threads):
+        return Likelihood(self.covariance_type, data.n_samples)
 
-    def _begin(self, step, rows, X, weight, random_state):
+    def _begin(self, step, data, X, weight, random_state):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
-        weights, mean, root = self._given(rows.origin)
+        weights, mean, root = self._given(data.frame.origin)
         covariance = None if root is None else covariances_of(root, self.covariance_type)
         if any(each is None for each in (weights, mean, root)):
-            moments = self._start(rows, X, weight, random_state)
-            weights = moments.count / rows.total if weights is None else weights
+            moments = self._start(data, X, weight, random_state)
+            weights = moments.count / data.n_samples if weights is None else weights
             mean = moments.mean if mean is None else mean
             if root is None:
                 covariance, root = moments.covariance, roots(moments.covariance, self.covariance_type)
@@ -186,8 +187,8 @@ class GaussianMixture(Mixture):
             self.weights_.astype(np.float64), mean, self.covariances_, self.precisions_cholesky_.astype(np.float64)
         )
 
-    def _components(self, origin):
-        return Likelihood(self.covariance_type, np.nan).components(self._state(origin))
+    def _gaussians(self, origin):
+        return Likelihood(self.covariance_type, np.nan).gaussians(self._state(origin))
 
     def _keep(self, state, origin, dtype):
         self.weights_ = state.weights.astype(dtype)

@@ -28,7 +28,8 @@ from .errors import NumericalWarning
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
-SHORTEST_REACH = 2.0  # sweeps' lengths of the first step away from a saddle
+RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
+SHORTEST_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
 FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
 CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that little is left, below FAST and above
 ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
@@ -163,9 +164,9 @@ class _Climb:
     def proposal(self, accelerate):
         """Return the state that the history suggests, or None.
 
-        Where errors grow, the fixed point that Anderson and SQUAREM look for is a saddle of the ELBO: once it has been
-        refused there, proposals go on in the direction of the sweep, twice as far each time, as long as this is
-        accepted and errors grow.
+        Far from the optimum, sweeps may go one way for long, and the fixed point that Anderson and SQUAREM look for may
+        be a saddle of the ELBO. Where their proposals gain less than a sweep would, or are refused while errors grow,
+        proposals go on in the direction of the sweep, twice as far each time, as long as this pays.
         """
         natural = self.history.stretched(self._reach) if self._away else getattr(self.history, accelerate)()
         return None if natural is None else self._model.at(natural, self.image)
@@ -177,6 +178,7 @@ class _Climb:
         if not (proposed or np.isfinite(elbo)):
             raise ArithmeticError(f"the ELBO of pass {self.n_iter} is {elbo}")
         accepted = not proposed or self.elbo <= elbo < np.inf
+        paid = self._paid(elbo) if proposed and accepted else None
         if accepted:
             point = self._model.coordinates(state) if self._onward is None or proposed else self._onward
             self._onward = self._model.coordinates(image)
@@ -187,11 +189,16 @@ class _Climb:
         self._elbos.append(self.elbo)
         self._changes.append(self.history.change())
         self._rates.append(self.history.contraction() if accepted else np.nan)
-        if self._away and accepted and self._rates[-1] >= 1.0:
+        if self._away and paid:
             self._reach *= 2.0
         else:
-            refused = not (self._away or accepted)
-            self._away, self._reach = refused and self.contraction >= 1.0, SHORTEST_REACH
+            astray = not accepted and self.contraction >= 1.0
+            self._away, self._reach = not self._away and (astray or paid is False), SHORTEST_REACH
+
+    def _paid(self, elbo):
+        """Whether a proposal has gained what a sweep would have; None where rounding of the ELBO decides."""
+        change, gain = self._changes[-1], elbo - self.elbo
+        return gain >= change if change > RESOLUTION * max(1.0, abs(elbo)) else None
 
     def _try(self, proposal):
         """Sweep from a proposal, which may be too far off for the arithmetic; its ELBO is then nan."""

@@ -288,3 +288,21 @@ def test_posteriors_are_frozen():
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
     assert len(repr(post).splitlines()) <= 6
+
+
+@pytest.mark.parametrize("covariance", ["diag", "spherical"])
+def test_data_with_and_without_gaps_go_together(covariance, tmp_path):
+    """One component, so that everything is exact: update, merge and forget of posteriors of both kinds."""
+    X = draws(13, 60, TWO)
+    X[20:] = with_gaps(X[20:])
+    model = model_of(covariance, 1, 2)
+    whole = model.fit(X)
+    plain, gaps = model.fit(X[:20]), model.fit(X[20:])
+    for post in (plain.update(X[20:]), gaps.update(X[:20]), plain.merge(gaps), gaps.merge(plain)):
+        assert_same_factors(post, whole, rtol=1e-11, atol=1e-12)
+        assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=1e-11, atol=1e-12)
+        post.save(tmp_path / "post.npz")
+        assert_same_factors(cavity.load(tmp_path / "post.npz").merge(plain), whole.merge(plain), rtol=1e-11, atol=1e-12)
+    only = np.column_stack([X[:20, 0], np.full(20, np.nan)])  # more of the first column alone
+    more = whole.update(only)
+    assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=1e-11, atol=1e-12)

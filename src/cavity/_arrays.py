@@ -133,6 +133,13 @@ def integer(value, name, *, low):
     return int(value)
 
 
+def flag(value, name):
+    """Return `value` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:

@@ -343,6 +343,10 @@ class Source:
             return (low, high, mean, seen) if missing else (low, high, mean)
         return float(low[0]), float(high[0]), float(mean[0])
 
+    def rows(self):
+        """Return all rows, as an array of its own."""
+        return self.sample(self.n_rows)
+
     def sample(self, size=SAMPLE):
         """Return at most `size` rows at equal distances, the first among them, as an array of its own."""
         step = -(-self.n_rows // size)

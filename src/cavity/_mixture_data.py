@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import _blocks
-from ._executors import single_blas
+from ._executors import Threads, single_blas
 from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_reached
 
 LARGEST = 1e150  # squares of data beyond it overflow
@@ -61,14 +61,11 @@ class Data:
 
     def points(self):
         """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
-        blocks = [self.block(index) for index in range(self.source.block_count)]
-        rows = np.concatenate([self.frame.rows(rows) for rows, _ in blocks])
-        return rows, None if self.weights is None else np.concatenate([weight for _, weight in blocks])
+        rows = self.frame.rows(self.source.rows())
+        return rows, None if self.weights is None else self.weights.rows()
 
 
-def open_data(
-    X, sample_weight, threads, *, block_rows, name="X", n_features=None, missing=False, shared=False, frame=None
-):
+def open_data(X, sample_weight, threads, *, block_rows, n_features=None, missing=False, shared=False, frame=None):
     """Return X with everything checked.
 
     Parameters
@@ -81,8 +78,6 @@ def open_data(
         Who reads.
     block_rows : callable
         block_rows(N, D) returns the number of rows in a block.
-    name : str
-        What the argument is called, for messages.
     n_features : int, optional
         D, where it is known already.
     missing : bool
@@ -90,15 +85,16 @@ def open_data(
     shared : bool
         Whether the frame must have one scale for all columns.
     frame : Frame, optional
-        The frame to use instead of one around the data.
+        The frame to use instead of one around the data, which may then be without any value in a column.
     """
-    source = open_rows(X, n_features, block_rows, name)
+    source = open_rows(X, n_features, block_rows)
     weights, total = _open_weights(sample_weight, source, threads)
     low, high, mean, seen = check_rows(source, threads, missing)
     gaps = bool(np.any(seen < source.n_rows))
-    if not np.all(seen):
-        raise ValueError(f"{name} must have a value in every column, got only nan in column {int(np.argmin(seen))}")
-    _check_range(low, high, name)
+    if frame is None and not np.all(seen):
+        raise ValueError(f"X must have a value in every column, got only nan in column {int(np.argmin(seen))}")
+    _check_size(low, high, "X")
+    _check_range(low, high)
     frame = Frame.around(low, high, mean, shared) if frame is None else frame
     reach = float(np.linalg.norm(np.maximum(np.abs(frame.rows(low)), np.abs(frame.rows(high)))))
     data = Data(source, weights, frame, gaps, reach, total, 0.0)
@@ -108,6 +104,15 @@ def open_data(
         per_column = Statistics.of(found, source.n_features, False).seen[0]
     log_scale = float(np.sum(per_column * np.log(frame.scale)))
     return Data(source, weights, frame, gaps, reach, total, log_scale)
+
+
+def open_minibatch(rows, name, missing):
+    """Return a minibatch as float64 rows, checked; where values may be missing, a column may be without any."""
+    source = open_rows(rows, None, lambda n_rows, _: n_rows, name)
+    with Threads(1) as thread:
+        low, high, *_ = check_rows(source, thread, missing)
+    _check_size(low, high, name)
+    return source.rows()
 
 
 def check_rows(source, threads, missing):
@@ -148,18 +153,22 @@ def _open_weights(sample_weight, source, threads):
     return weights, mean * source.n_rows
 
 
-def _check_range(low, high, name):
-    """Raise ValueError for data whose squares leave float64."""
-    if max(np.max(-low), np.max(high)) > LARGEST:
+def _check_size(low, high, name):
+    """Raise ValueError for data whose squares overflow."""
+    if max(np.fmax.reduce(-low), np.fmax.reduce(high)) > LARGEST:
         raise ValueError(
-            f"{name} must be within {LARGEST:g} of zero, got {np.min(low):g} to {np.max(high):g}; rescale it"
+            f"{name} must be within {LARGEST:g} of zero, got {np.fmin.reduce(low):g} to {np.fmax.reduce(high):g}; "
+            "rescale it"
         )
+
+
+def _check_range(low, high):
+    """Raise ValueError for columns whose squared differences underflow."""
     spread = high - low
-    if np.any((spread > 0) & (spread < CLOSEST)):
-        column = int(np.argmax((spread > 0) & (spread < CLOSEST)))
-        raise ValueError(
-            f"{name} must have ranges above {CLOSEST:g}, got {spread[column]:g} in column {column}; rescale it"
-        )
+    narrow = (spread > 0) & (spread < CLOSEST)
+    if narrow.any():
+        column = int(np.argmax(narrow))
+        raise ValueError(f"X must have ranges above {CLOSEST:g}, got {spread[column]:g} in column {column}; rescale it")
 
 
 def moments(data, threads, full):

@@ -227,6 +227,10 @@ class WishartFactors:
         scatter = sum(share * (f.scatter + f._sum(f.beta[:, :, None] * _outer(f.mean - mean))) for share, f in terms)
         return WishartFactors.of(mean, beta, nu, scatter)
 
+    def as_wide_as(self, other):
+        """Return the same: no value can be missing."""
+        return self
+
     def by_component(self):
         """Return the arrays that have a row for each component."""
         own = self.nu, self.scatter
@@ -271,6 +275,10 @@ class GammaFactors:
     def by_columns(self):
         """Return the same with a beta for each column, for data of which values may be missing."""
         return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
+
+    def as_wide_as(self, other):
+        """Return the same with a beta for each column if `other` has that."""
+        return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
 
     def expected_log_precisions(self):
         """E log l, (K, G)."""

@@ -71,7 +71,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             n_samples=float(n_samples),
             counts=state.counts,
             _state=state,
-            _prior=prior,
+            _prior=prior.as_wide_as(state),
             _frame=frame,
             **outcome,
         )
@@ -373,6 +373,7 @@ def _merged(first, second):
         raise ValueError(f"other must be of data with {a} columns, got {b}")
     prior = first._prior
     other, other_prior = (state.reframed(second._frame, first._frame) for state in (second._state, second._prior))
+    prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
     if not _alike(prior.natural(), other_prior.natural()):
         raise ValueError(
             "other must have the same priors; those that are None come from the data: use the model that settle returns"

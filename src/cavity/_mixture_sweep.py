@@ -91,6 +91,10 @@ class State:
         weights, factors = self.weights.at(natural[:size]), self.factors.at(natural[size:])
         return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
 
+    def as_wide_as(self, other):
+        """Return the same state with what is kept for each column if `other` has seen data with missing values."""
+        return replace(self, factors=self.factors.as_wide_as(other.factors))
+
     @staticmethod
     def combined(terms):
         """Return the affine combination of [(share, state), ...], whose shares add up to 1."""

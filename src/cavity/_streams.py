@@ -44,11 +44,23 @@ class OneShot:
         if n_epochs != 1:
             raise ValueError(f"{name} is a one-shot iterator and can be seen once, got n_epochs={n_epochs}")
         self.n_samples = _arrays.integer(n_samples, "n_samples", low=1)
-        self._batches = (check(batch, f"minibatch {i} of {name}") for i, batch in enumerate(data))
+        self._batches = self._read(data, name, check)
         self.first = next(self._batches, None)
         if self.first is None:
             raise ValueError(f"{name} is an iterator that yields nothing")
         self._seen = 0
+
+    @staticmethod
+    def _read(data, name, check):
+        width = None
+        for i, batch in enumerate(data):
+            rows = check(batch, f"minibatch {i} of {name}")
+            width = rows.shape[1:] if width is None else width
+            if rows.shape[1:] != width:
+                raise ValueError(
+                    f"minibatch {i} of {name} must have {width[0]} columns as the first one has, got shape {rows.shape}"
+                )
+            yield rows
 
     def __iter__(self):
         for batch in chain([self.first], self._batches):

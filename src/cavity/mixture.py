@@ -30,6 +30,11 @@ WEIGHTS = ("dirichlet", "stick_breaking")
 SCHEDULES = ("full", "memoised")
 INITS = ("auto", "kmeans", "split", "principal")
 TRIAL = 20  # passes over the sample that decide where to start
+DEPENDENCE = 1e-13  # share of a column's variance that rounding may leave if other columns determine it
+DEPENDENT = (
+    "covariance_prior must be positive definite; by default it is the covariance of X, which is not if columns depend "
+    "on each other: give covariance_prior, or drop one of them"
+)
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
     "tied": ("(D, D)",),
@@ -253,6 +258,7 @@ class GaussianMixture:
         if n_init > 1 and generator is None:
             raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
         init = _arrays.choice(init, "init", INITS)
+        moves = _arrays.flag(moves, "moves")
         memoised = _arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = self._open(X, sample_weight, threads, many_blocks=memoised)
@@ -349,7 +355,10 @@ class GaussianMixture:
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             stream = None
             if hasattr(X, "__next__"):
-                stream = OneShot(X, "X", n_samples, epochs, self._checked_rows)
+                gaps = self.covariance in ("diag", "spherical")
+                stream = OneShot(
+                    X, "X", n_samples, epochs, lambda rows, name: _mixture_data.open_minibatch(rows, name, gaps)
+                )
             elif n_samples is not None:
                 raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
             data = self._open(X if stream is None else stream.first, None, threads)
@@ -409,12 +418,6 @@ class GaussianMixture:
         options = {"missing": not full, "shared": self.covariance == "spherical", **known}
         return _mixture_data.open_data(X, sample_weight, threads, block_rows=rows, **options)
 
-    def _checked_rows(self, batch, name, n_features=None):
-        """Return a minibatch of a stream, checked."""
-        with Threads(1) as thread:
-            data = self._open(batch, None, thread, name=name, n_features=n_features)
-        return np.concatenate([data.source.read(i).copy() for i in range(data.source.block_count)])
-
     def _settled(self, data, threads):
         """Return the model with the priors that depend on the data filled in."""
         changes, dim = {}, data.source.n_features
@@ -459,10 +462,7 @@ class GaussianMixture:
         try:
             return WishartFactors.of(mean, beta, nu, frame.squares(scatter))
         except NotPositiveDefiniteError:
-            raise NotPositiveDefiniteError(
-                "covariance_prior must be positive definite; by default it is the covariance of X, which is not if "
-                "columns depend on each other: give covariance_prior, or drop one of them"
-            ) from None
+            raise NotPositiveDefiniteError(DEPENDENT) from None
 
     def _gamma_prior(self, mean, beta, frame):
         k, dim = mean.shape
@@ -596,4 +596,15 @@ def _usable(square):
             f"covariance_prior defaults to the covariance of X, but column {int(np.argmin(flat))} is constant; give "
             "covariance_prior, or drop the column"
         )
+    if square.ndim == 2 and not _is_regular(square):
+        raise NotPositiveDefiniteError(DEPENDENT)
     return square
+
+
+def _is_regular(square):
+    """Whether every column of a covariance varies, given those before it, by more than rounding makes of nothing."""
+    try:
+        left = np.diag(_arrays.cholesky(square, "square")) ** 2
+    except NotPositiveDefiniteError:
+        return False
+    return bool(np.all(left > DEPENDENCE * np.diag(square)))

@@ -40,6 +40,7 @@ def add(models):
     add_priors(model)
     fit = shared.iteration(command, max_iter=1000, tol=1e-10)
     shared.ascent(fit)
+    fit.add_argument("--moves", action="store_true", help="merge and empty components where that raises the ELBO")
     shared.output(command, "points, components, responsibilities and ELBO")
     command.set_defaults(run=run)
 
@@ -93,7 +94,7 @@ class Problem:
 def run(options):
     """Fit, print, save, plot."""
     shared.check_output(options)
-    fit_options = shared.fit_options(options)
+    fit_options = shared.fit_options(options) | {"moves": options.moves}
     problem = read(options)
     started = time.perf_counter()
     selection = select_components(model_of(options, len(problem.names)), problem.X, options.components, **fit_options)

@@ -42,22 +42,40 @@ def grid(sample):
     return np.linspace(sample.min() - margin, sample.max() + margin, 801)
 
 
-def ascent(axes, posterior):
-    """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
+def beside_ascent(posterior, size, ratios):
+    """Return a figure and the part of it to draw a fit in; beside it stands how the ELBO rose, if it did."""
+    figure = Figure(figsize=size, layout="constrained")
+    behind = _behind(posterior)
+    if not np.any(behind > 0):
+        figure.supxlabel(_verdict(posterior), fontsize=10)
+        return figure, figure.subfigures(1, 1)
+    left, right = figure.subfigures(1, 2, width_ratios=ratios)
+    _ascent(right.subplots(), posterior, behind)
+    return figure, left
+
+
+def _behind(posterior):
+    """How far the ELBO of each pass is below the last one; 0 where that is rounding."""
     elbo = posterior.trace["elbo"]
     behind = elbo[-1] - elbo
-    shown = behind > 4 * np.finfo(float).eps * np.abs(elbo[-1])
-    if shown.any():
-        style = "o-" if len(elbo) <= PEAKS else "-"
-        axes.semilogy(np.arange(1, len(elbo) + 1)[shown], behind[shown], style, ms=4, lw=1, color=SIGNAL)
-    else:
-        axes.set_yticks([])
-        axes.text(0.5, 0.5, "it started where it ended", ha="center", transform=axes.transAxes)
-    axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, max(2, len(elbo)) + 0.5))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    return np.where(behind > 4 * np.finfo(float).eps * np.abs(elbo[-1]), behind, 0.0)
+
+
+def _verdict(posterior):
     done = "converged" if posterior.converged else posterior.status
     passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
-    axes.set_title(f"ELBO {elbo[-1]:.4f}, {done} after {passes}", fontsize=10)
+    return f"ELBO {posterior.elbo:.4f}, {done} after {passes}"
+
+
+def _ascent(axes, posterior, behind):
+    """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
+    shown, count = behind > 0, len(behind)
+    axes.semilogy(
+        np.arange(1, count + 1)[shown], behind[shown], "o-" if count <= PEAKS else "-", ms=4, lw=1, color=SIGNAL
+    )
+    axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, count + 0.5))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.set_title(_verdict(posterior), fontsize=10)
 
 
 def outlined(text):

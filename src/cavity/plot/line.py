@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .common import PEAKS, Figure, ascent, colormaps
+from .common import PEAKS, beside_ascent, colormaps
 
 
 def unit_mixture_figure(posterior, sample, title, label):
@@ -57,8 +57,7 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
     Figure
         Without a title.
     """
-    figure = Figure(figsize=(11.0, 6.0), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=[3, 2])
+    figure, left = beside_ascent(posterior, (11.0, 6.0), (3, 2))
     upper, lower = left.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     places = _places(sample, posterior.counts, mean, np.sqrt(spread))
     points = places if posterior.mean.ndim == 1 else places[:, None]
@@ -78,7 +77,6 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
     shares = posterior.responsibilities(points)[:, order]
     lower.stackplot(places, shares.T, colors=colors, alpha=0.8)
     lower.set(ylim=(0, 1), xlim=(places[0], places[-1]), ylabel="responsibilities", xlabel=label)
-    ascent(right.subplots(), posterior)
     return figure
 
 

@@ -5,7 +5,7 @@ from scipy.linalg import eigh
 from scipy.special import gammaln
 
 from .. import _blocks
-from .common import SIGNAL, Figure, MaxNLocator, ascent, colormaps, outlined
+from .common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
 from .line import line_figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")  # told apart by the colour blind
@@ -48,10 +48,8 @@ def mixture_figure(X, posterior, names=None, title=None):
     if sample.shape[1] == 1:
         figure = _line(posterior, sample[:, 0], names[0])
     else:
-        figure = Figure(figsize=(11.5, 6.0), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=[5, 3])
+        figure, left = beside_ascent(posterior, (11.5, 6.0), (5, 3))
         _plane(left.subplots(), posterior, sample, names)
-        ascent(right.subplots(), posterior)
     drawn = np.count_nonzero(posterior.counts > LEAST_POINTS)
     what = f"{drawn} of {len(posterior.counts)} components have points" if drawn < len(posterior.counts) else ""
     what = what or f"{drawn} component{'s' if drawn > 1 else ''}"

@@ -1,5 +1,7 @@
 """`cavity fit mixture` and `cavity predict` as people use them, and the data they are shown with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,7 +87,7 @@ def test_faithful_has_two_groups(run, tmp_path, faithful):
 
 
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
-@pytest.mark.parametrize("columns", ["4", "2,1", "4,1,3"])
+@pytest.mark.parametrize("columns", ["2", "4,1,3"])
 def test_files_of_ones_own(run, tmp_path, covariance, columns):
     X = groups()
     np.save(tmp_path / "x.npy", X.astype(np.float32))
@@ -104,6 +106,25 @@ def test_files_of_ones_own(run, tmp_path, covariance, columns):
     assert f"{model.fit(X[:, index].astype(np.float32)).elbo:.6f}" in found[0]
 
 
+def fit_axes(figure):
+    """The axes that show the fit, without that of the ELBO, which is there if it rose."""
+    return [axes for axes in figure.axes if axes.get_xlabel() != "pass over the data"]
+
+
+def test_the_ascent_is_shown_if_there_is_one(faithful):
+    plot = pytest.importorskip("cavity.plot")
+    posterior = cavity.GaussianMixture(2).fit(faithful, init="principal")
+    figure = plot.mixture_figure(faithful, posterior)
+    (ascent,) = [axes for axes in figure.axes if axes not in fit_axes(figure)]
+    elbo = posterior.trace["elbo"]
+    behind = ascent.lines[0].get_ydata()
+    np.testing.assert_array_equal(behind, (elbo[-1] - elbo)[: len(behind)])
+    again = replace(posterior, trace={"elbo": elbo[-1:]}, n_iter=1)
+    figure = plot.mixture_figure(faithful, again)
+    assert figure.axes == fit_axes(figure)
+    assert f"ELBO {again.elbo:.4f}" in figure.get_supxlabel()
+
+
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
 @pytest.mark.parametrize("columns", ["1", "3,2,1"])
 @pytest.mark.parametrize("components", ["1", "2", "9"])
@@ -113,12 +134,12 @@ def test_pictures_of_every_kind(covariance, columns, components):
     posterior = cavity.GaussianMixture(int(components), covariance=covariance).fit(X)
     names = [f"length {column} [mm]" for column in columns.split(",")]
     figure = plot.mixture_figure(X, posterior, names, "groups")
-    axes = figure.axes[0]
+    axes = fit_axes(figure)[0]
     occupied = np.sum(posterior.counts > 0.5)
     if len(names) == 1:
         total, *parts = (line.get_ydata() for line in axes.lines)
         np.testing.assert_allclose(sum(parts), total, rtol=1e-10)  # components add up to the predictive density
-        assert figure.axes[1].get_xlabel() == names[0]
+        assert fit_axes(figure)[1].get_xlabel() == names[0]
         return
     assert len(axes.texts) == occupied
     assert len(axes.lines) == 2 * occupied
@@ -129,7 +150,7 @@ def test_ellipses_and_colours(faithful):
     plot = pytest.importorskip("cavity.plot")
     posterior = cavity.GaussianMixture(2).fit(faithful)
     figure = plot.mixture_figure(faithful, posterior, ["eruptions [min]", "waiting [min]"])
-    axes = figure.axes[0]
+    axes = fit_axes(figure)[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("eruptions [min]", "waiting [min]")
     for k in range(2):
         inverse = np.linalg.inv(posterior.covariance[k])

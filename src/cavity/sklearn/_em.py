@@ -2,9 +2,9 @@
 
 Rows are measured from the mean of the data, in their own units. An E-step leaves, for every component with mean m_k,
 
-    N_k = sum_n w_n r_nk,    s_k = sum_n w_n r_nk (x_n - m_k),    S_k = sum_n w_n r_nk (x_n - m_k)(x_n - m_k)',
+    N_k = sum_n w_n r_nk,    s_k = sum_n w_n r_nk (x_n - m_k),    S_k = sum_n w_n r_nk (x_n - m_k)(x_n - m_k)'.
 
-packed in a row of `sums` as the kernels pack them. Differences to the last means keep all digits wherever the data lie.
+Differences to the last means keep all digits wherever the data lie.
 """
 
 import warnings
@@ -15,7 +15,7 @@ from sklearn import exceptions
 
 from .. import _arrays
 from .._mixture_data import open_data
-from .._mixture_sweep import Expectation, Frame, block_rows, expandable, unpacked
+from .._mixture_sweep import Expectation, Frame, Statistics, block_rows, expandable
 from .._triangular import inverse_lower
 from ..errors import ConvergenceWarning
 
@@ -50,7 +50,7 @@ def open_unscaled(X, weight, threads, n_components, covariance_type):
     """Return checked data measured from their mean, in their own units."""
     full = is_full(covariance_type)
     data = open_data(
-        X, weight, threads, block_rows=lambda dim: block_rows(n_components, dim, full), missing=False, shared=True
+        X, weight, threads, block_rows=lambda _, dim: block_rows(n_components, dim, full), missing=False, shared=True
     )
     frame = Frame(data.frame.origin, np.ones(len(data.frame.origin)))
     return replace(data, frame=frame, reach=data.reach / data.frame.scale[0], log_scale=0.0)
@@ -65,24 +65,22 @@ class Moments:
     covariance: np.ndarray
 
 
-def moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
-    """Return the Moments that sums around `mean` stand for.
+def moments(statistics, mean, covariance_type, reg_covar, unclaimed=0.0):
+    """Return the Moments that statistics around `mean` stand for.
 
     A component that has lost all its rows stays where it was (in scikit-learn it moves to zero).
     """
-    dim, full = mean.shape[1], is_full(covariance_type)
-    count, first, second, _ = unpacked(sums, dim, full)
-    count = count + NOTHING
-    shift = first / count[:, None]
-    if full:
-        scatter = second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+    count = statistics.counts + NOTHING
+    shift = statistics.first / count[:, None]
+    if is_full(covariance_type):
+        scatter = statistics.second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
         if covariance_type == "tied":
             covariance = (scatter.sum(axis=0) + unclaimed) / count.sum()
         else:
             covariance = scatter / count[:, None, None]
-        covariance[..., np.arange(dim), np.arange(dim)] += reg_covar
+        covariance[..., np.arange(mean.shape[1]), np.arange(mean.shape[1])] += reg_covar
     else:
-        covariance = second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
+        covariance = statistics.second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
         if covariance_type == "spherical":
             covariance = covariance.mean(axis=1)
     return Moments(count, mean + shift, covariance)
@@ -107,14 +105,6 @@ class Gaussians:
         precision = self.root**2
         columns = precision if self.covariance_type == "diag" else precision[:, None]
         return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(columns, (k, dim))), height)
-
-
-def expected_log_joint(expectation, sums):
-    """Return sum_n w_n sum_k r_nk log rho_nk, the sums being those of an E-step with this expectation."""
-    precision, dim = expectation.precision, expectation.mean.shape[1]
-    second = unpacked(sums, dim, expectation.full)[2]
-    spread = np.sum(precision @ second * precision) if expectation.full else np.sum(precision * second)
-    return float(sums[:, 0] @ expectation.height - 0.5 * spread)
 
 
 def roots(covariance, covariance_type):
@@ -209,13 +199,14 @@ def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, 
     bounds, bound, converged, reason = [], before, False, ""
     while len(bounds) < max_iter and not converged:
         expectation, last = step.gaussians(state).expectation(data.frame, data.reach), bound
-        sums, total = data.statistics(expectation, threads)
+        found, total = data.statistics(expectation, threads)
+        statistics = Statistics.of(found, data.source.n_features, expectation.full)
         try:
-            state = step.best(moments(sums, expectation.mean, covariance_type, reg_covar))
+            state = step.best(moments(statistics, expectation.mean, covariance_type, reg_covar))
         except CollapsedError as error:
             reason = f" It stopped before iteration {len(bounds) + 1}: {error}"
             break
-        bound = step.bound(state, total, total - expected_log_joint(expectation, sums))
+        bound = step.bound(state, total, total - expectation.energy(statistics))
         bounds.append(bound)
         report(len(bounds), bound - last)
         converged = abs(bound - last) < tol

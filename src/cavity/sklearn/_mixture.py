@@ -176,9 +176,9 @@ class Mixture(DensityMixin, BaseEstimator):
     def _start(self, data, X, weight, random_state):
         """Return the moments of initial responsibilities."""
         given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, sums = statistics(data, given, is_full(self.covariance_type))
+        mean, found = statistics(data, given, is_full(self.covariance_type))
         rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
-        return moments(sums, mean, self.covariance_type, self.reg_covar, rest)
+        return moments(found, mean, self.covariance_type, self.reg_covar, rest)
 
     def _keep_gaussians(self, state, origin, dtype):
         """Set the attributes of the Gaussians."""

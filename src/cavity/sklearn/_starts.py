@@ -8,6 +8,7 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 
 from .. import _blocks
 from .._executors import single_blas
+from .._mixture_sweep import Statistics
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 NOBODY = -1  # the label of a row that no component has at first
@@ -56,16 +57,16 @@ def responsibilities(method, X, n_components, weight, random_state):
 
 
 def statistics(data, given, full):
-    """Return means (K, D) and the sums around them, packed as the kernels pack them, of given responsibilities.
+    """Return means (K, D), and the Statistics around them, of given responsibilities.
 
     Two passes: the second measures from the means that the first one found.
     """
-    dim = data.source.n_features
     with single_blas():
-        sums = _weighed(data, given, np.zeros((given.n_components, dim)), False)
-        count = sums[:, :1]
-        mean = np.divide(sums[:, 1 : 1 + dim], count, out=np.zeros((len(sums), dim)), where=count > 0)
-        return mean, _weighed(data, given, mean, full)
+        zero = np.zeros((given.n_components, data.source.n_features))
+        count, first, _ = _weighed(data, given, zero, False)
+        mean = np.divide(first, count[:, None], out=zero, where=count[:, None] > 0)
+        count, first, second = _weighed(data, given, mean, full)
+    return mean, Statistics(count, first, second, count[:, None])
 
 
 def unclaimed(data, given):
@@ -90,17 +91,16 @@ def _held(data, given):
 
 
 def _weighed(data, given, mean, full):
-    """Return the sums around given means."""
+    """Return counts, first and second sums around given means."""
     return _blocks.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
 
 
 def _weigh(z, held, mean, full):
     """Return the sums of a block, for responsibilities (rows, K) times weights."""
-    below = np.tril_indices(z.shape[1])
     parts = []
     for each, m in zip(held.T, mean, strict=True):
         some = np.flatnonzero(each)
         weight, apart = each[some], z[some] - m
-        second = ((weight[:, None] * apart).T @ apart)[below] if full else weight @ apart**2
-        parts.append(np.concatenate([[weight.sum()], weight @ apart, second]))
-    return np.array(parts)
+        second = (weight[:, None] * apart).T @ apart if full else weight @ apart**2
+        parts.append((weight.sum(), weight @ apart, second))
+    return tuple(np.array(part) for part in zip(*parts, strict=True))

@@ -290,8 +290,8 @@ class BayesianGaussianMixture(Mixture):
     def _first(self, prior, data, X, weight, random_state):
         """Return the state that initial responsibilities lead to."""
         given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, sums = statistics(data, given, is_full(self.covariance_type))
-        return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, sums)
+        mean, found = statistics(data, given, is_full(self.covariance_type))
+        return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
 
     def _climb(self, sweeps, start, progress):
         """Return how coordinate ascent ended."""

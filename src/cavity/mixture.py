@@ -311,8 +311,10 @@ class GaussianMixture:
             At least 0; larger values make the first steps smaller.
         forgetting : float in (0.5, 1], default 0.7
             The exponent of the step sizes.
-        initial_means, init
-            As for `fit`, of an iterator from its first minibatch; so are the priors that depend on the data.
+        initial_means : array_like (K, D), optional
+            As for `fit`.
+        init : {"auto", "kmeans", "split", "principal"}, default "auto"
+            As for `fit`; of an iterator from its first minibatch, as are the priors that depend on the data.
         n_threads : int, default 1
             Threads for the check of the data and the final ELBO.
         callback : callable, optional

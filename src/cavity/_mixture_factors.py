@@ -27,11 +27,9 @@ import numpy as np
 from scipy import special
 
 from . import _arrays
+from . import _mixture_divergence as divergence
 from ._family import LOG_2PI
-from ._special import excess, gap, log_ratio, wishart_shape_divergence
 from ._triangular import inverse_lower
-from .distributions import Dirichlet, Gamma
-from .divergence import kl
 from .errors import NotPositiveDefiniteError
 
 
@@ -59,10 +57,6 @@ class WeightFactors:
     def sticks(self):
         """Whether the weights are broken from a stick."""
         return self.concentration.ndim == 2
-
-    def _parts(self):
-        """The same as a Dirichlet distribution, None for the one weight of one component by sticks."""
-        return Dirichlet(self.concentration) if self.concentration.size else None
 
     def expected_logs(self):
         """E log pi, (K,)."""
@@ -93,15 +87,14 @@ class WeightFactors:
         return added if not self.sticks else np.append(added[:, 0], added[-1:, 1] if len(added) else 0.0)
 
     def divergence(self, prior):
-        parts = self._parts()
-        return 0.0 if parts is None else float(np.sum(kl(parts, prior._parts())))
+        return divergence.dirichlet(self.concentration, prior.concentration)
 
     def natural(self):
         return self.concentration.ravel()
 
     def statistics(self):
-        parts = self._parts()
-        return np.empty(0) if parts is None else parts.statistics
+        total = np.sum(self.concentration, axis=-1, keepdims=True)
+        return (special.digamma(self.concentration) - special.digamma(total)).ravel()
 
     def at(self, natural):
         inside = np.all((natural > 0) & np.isfinite(natural))
@@ -174,19 +167,9 @@ class WishartFactors:
     def divergence(self, prior):
         dim = self.mean.shape[1]
         step = np.matmul(self._precision_factor(), (self.mean - prior.mean)[:, :, None])[:, :, 0]
-        means = dim * excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * np.sum(step**2, axis=1)
-        return 0.5 * float(np.sum(means)) + float(np.sum(self._wishart_divergence(prior)))
-
-    def _wishart_divergence(self, prior):
-        """KL between the Wishart distributions, (T,): see `divergence._wishart`."""
-        dim = self.mean.shape[1]
-        ratio = np.sqrt(self.nu / prior.nu)[:, None]
-        M = ratio[:, :, None] * (self.root @ prior.factor)
-        b = np.diagonal(prior.factor, axis1=1, axis2=2) * ratio
-        a = np.diagonal(self.factor, axis1=1, axis2=2)
-        diagonal = gap((b - a) / a * (b / a + 1.0), 2.0 * log_ratio(b, a))
-        means = np.sum(diagonal, axis=1) + np.sum(np.tril(M, -1) ** 2, axis=(1, 2))
-        return 0.5 * prior.nu * means + wishart_shape_divergence(self.nu, prior.nu, dim)
+        means = dim * divergence.excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * np.sum(step**2, axis=1)
+        wisharts = divergence.wisharts(self.nu, self.factor, self.root, prior.nu, prior.factor)
+        return 0.5 * float(np.sum(means)) + float(np.sum(wisharts))
 
     def natural(self):
         moment = self.scatter + self._sum(self.beta[:, :, None] * _outer(self.mean))
@@ -306,9 +289,9 @@ class GammaFactors:
 
     def divergence(self, prior):
         precision = self.nu / self.scatter
-        means = excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
-        q, p = Gamma(0.5 * self.nu, 0.5 * self.scatter), Gamma(0.5 * prior.nu, 0.5 * prior.scatter)
-        return 0.5 * float(np.sum(means)) + float(np.sum(kl(q, p)))
+        means = divergence.excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
+        halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
+        return 0.5 * float(np.sum(np.broadcast_to(means, self.mean.shape))) + divergence.gamma(*halves)
 
     def natural(self):
         moment = self.scatter + self._sum(self.beta * self.mean**2)

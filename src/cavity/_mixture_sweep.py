@@ -8,7 +8,6 @@ data about the component means. ELBO = sum_n w_n log sum_k exp(.) - KL(q(pi) || 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from . import _core
 from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
@@ -118,6 +117,8 @@ class State:
 
     def matched(self, target, prior):
         """Return the state with its components in the order in which they resemble those of `target` most."""
+        from scipy.optimize import linear_sum_assignment  # loads much, and few need it
+
         _, order = linear_sum_assignment(target.factors.contrasts(self.factors))
         weights = prior.weights.renewed(prior.weights, self.weights.counts(prior.weights)[order])
         return State(weights, self.factors.take(order), self.counts[order])

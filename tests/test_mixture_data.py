@@ -140,8 +140,9 @@ def test_constant_columns_are_refused_by_default_and_fine_with_a_prior(covarianc
     assert cavity.GaussianMixture(2, covariance, covariance_prior=prior).fit(same).converged
 
 
-def test_dependent_columns_are_said():
-    x = np.random.default_rng(0).integers(0, 9, size=(40, 2)).astype(float)
+@pytest.mark.parametrize("rows", [2, 40])
+def test_dependent_columns_and_few_rows_are_said(rows):
+    x = np.random.default_rng(0).integers(0, 9, size=(rows, 2)).astype(float)
     X = np.column_stack([x, x.sum(axis=1)])
     for covariance in ("full", "tied"):
         with pytest.raises(cavity.NotPositiveDefiniteError, match="covariance_prior must be positive definite"):
@@ -177,6 +178,55 @@ def test_one_column_one_row_and_two_rows(covariance):
         cavity.GaussianMixture(2, covariance).fit([[3.0]])
     with pytest.raises(ValueError, match="which needs weights of more than 1 row"):
         cavity.GaussianMixture(2, covariance).fit([[3.0], [1.0]], sample_weight=[0.3, 0.4])
+
+
+@every_covariance
+@pytest.mark.parametrize("scale", [1e-120, 1e140])
+def test_extreme_scales(covariance, scale):
+    X = draws(12, 150, THREE)
+    unit = cavity.GaussianMixture(3, covariance).fit(X)
+    other = cavity.GaussianMixture(3, covariance).fit(scale * X)
+    assert other.elbo == pytest.approx(unit.elbo - X.size * np.log(scale), rel=1e-9)
+    np.testing.assert_allclose(other.mean / scale, unit.mean, rtol=1e-6)
+    np.testing.assert_allclose(other.log_density(scale * X) + 2 * np.log(scale), unit.log_density(X), rtol=1e-6)
+
+
+@every_kind
+@pytest.mark.parametrize(
+    "prior",
+    [
+        {"weight_concentration_prior": 1e-300},
+        {"weight_concentration_prior": 1e300},
+        {"mean_precision_prior": 1e-300},
+        {"mean_precision_prior": 1e300},
+        {"degrees_of_freedom_prior": 1.0 + 1e-12},
+        {"degrees_of_freedom_prior": 1e12},
+        {"mean_prior": [1e100, 0.0]},
+    ],
+    ids=str,
+)
+def test_extreme_priors(covariance, weights, prior):
+    """Also with one row a thousand standard deviations away."""
+    X = draws(13, 80, THREE)
+    X[7] = 1e3
+    post = model_of(covariance, 3, 2, weights, **prior).fit(X)
+    assert post.converged
+    rounding = 1e-11 * np.max(np.abs(post.trace["elbo"]))
+    assert np.all(np.diff(post.trace["elbo"]) >= -rounding)
+    assert np.all(np.isfinite(post.log_density(X)))
+    assert np.all(np.isfinite(post.sample(5, 0)))
+    if prior.get("mean_precision_prior") == 1e300:
+        np.testing.assert_array_equal(post.mean, np.broadcast_to(post.model.mean_prior, (3, 2)))
+
+
+@every_covariance
+def test_heavy_outliers(covariance):
+    X = draws(14, 200, THREE)
+    X[:2] = [[1e6, -1e6], [-3e5, 1e6]]
+    prior = {"full": np.eye(2), "tied": np.eye(2), "diag": [1.0, 1.0], "spherical": 1.0}[covariance]
+    post = cavity.GaussianMixture(4, covariance, covariance_prior=prior).fit(X)
+    assert post.converged
+    assert np.all(np.isfinite(post.log_density(X)))
 
 
 def test_stochastic_fit_ends_near_the_optimum():
@@ -327,6 +377,13 @@ BAD = {
     "X must have ranges above 1e-140": lambda: MODEL.fit([[1e-200, 1.0], [0.0, 2.0]]),
     "sample_weight must not be negative": lambda: MODEL.fit(X, sample_weight=[1.0, -1.0, 1.0]),
     "sample_weight must not be negative and not all zero": lambda: MODEL.fit(X, sample_weight=[0.0, 0.0, 0.0]),
+    r"sample_weight must add up to between 1e-100 and 1e\+100 rows, got 3e-200": lambda: MODEL.fit(
+        X, sample_weight=np.full(3, 1e-200)
+    ),
+    r"mean_prior must be within 1e\+150 ranges of X from its mean, got 1e\+200": lambda: cavity.GaussianMixture(
+        2, mean_prior=[1e200, 0.0]
+    ).fit(X),
+    r"initial_means must be within 1e\+150 ranges of X": lambda: MODEL.fit(X, initial_means=[[1e300, 0.0], [0.0, 0.0]]),
     "sample_weight must have one weight for each of the 3 rows": lambda: MODEL.fit(X, sample_weight=[1.0, 2.0]),
     r"sample_weight must be finite, got sample_weight\[2\] = nan": lambda: MODEL.fit(X, sample_weight=[1, 1, np.nan]),
     r"sample_weight must have 1 dimension": lambda: MODEL.fit(X, sample_weight=np.ones((3, 1))),

@@ -69,7 +69,8 @@ class History:
         if self._in_a_row < 2 or self.change() <= 1e4 * self.noise():
             return np.nan
         x, s, gx, gs = self._pairs[-2]
-        return np.sqrt(self.change() / (0.5 * float((gx - x) @ (gs - s))))
+        before = 0.5 * float((gx - x) @ (gs - s))
+        return np.sqrt(self.change() / before) if before > 0.0 else np.nan
 
     def anderson(self):
         """Return Anderson's [A]_ proposal: the image at which the residuals, taken as linear, are shortest; or None."""

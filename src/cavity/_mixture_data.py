@@ -10,6 +10,7 @@ from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_rea
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
+LEAST_ROWS, MOST_ROWS = 1e-100, 1e100  # sums of weights: beyond, precisions leave float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,12 @@ def _open_weights(sample_weight, source, threads):
     low, high, mean = weights.summary(threads)
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
-    return weights, mean * source.n_rows
+    total = mean * source.n_rows
+    if not LEAST_ROWS <= total <= MOST_ROWS:
+        raise ValueError(
+            f"sample_weight must add up to between {LEAST_ROWS:g} and {MOST_ROWS:g} rows, got {total:g}; rescale it"
+        )
+    return weights, total
 
 
 def _check_size(low, high, name):

@@ -38,6 +38,18 @@ def _outer(a):
     return a[..., :, None] * a[..., None, :]
 
 
+def _moved(mean, prior, counts, first):
+    """Return (beta, optimal mean, its step from `mean`, its step from the prior mean) given N and s about `mean`.
+
+    Steps are not differences of means, which would lose the digits of a small one; the mean is a short step away from
+    one of the two.
+    """
+    beta = prior.beta + counts
+    step = (prior.beta * (prior.mean - mean) + first) / beta
+    away = (first + counts * (mean - prior.mean)) / beta
+    return beta, np.where(prior.beta > counts, prior.mean + away, mean + step), step, away
+
+
 def _combined_mean(terms, beta):
     """Return the combined means, from differences to the mean of the first term."""
     first = terms[0][1].mean
@@ -153,12 +165,10 @@ class WishartFactors:
 
     def renewed(self, prior, counts, first, second):
         """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
-        beta = prior.beta + counts
-        shift = (prior.beta * (prior.mean - self.mean) + first) / beta
-        mean = self.mean + shift
-        cross = first[:, :, None] * shift[:, None, :]
-        about = second - (cross + np.swapaxes(cross, 1, 2)) + counts[:, :, None] * _outer(shift)
-        about += prior.beta[:, :, None] * _outer(mean - prior.mean)
+        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        cross = first[:, :, None] * step[:, None, :]
+        about = second - (cross + np.swapaxes(cross, 1, 2)) + counts[:, :, None] * _outer(step)
+        about += prior.beta[:, :, None] * _outer(away)
         if len(prior.scatter) == len(mean):
             return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
         total = prior.scatter + np.sum(about, axis=0, keepdims=True)
@@ -281,10 +291,8 @@ class GammaFactors:
 
     def renewed(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
-        beta = prior.beta + counts
-        shift = (prior.beta * (prior.mean - self.mean) + first) / beta
-        mean = self.mean + shift
-        about = second + shift * (counts * shift - 2.0 * first) + prior.beta * (mean - prior.mean) ** 2
+        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        about = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
         return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(about))
 
     def divergence(self, prior):

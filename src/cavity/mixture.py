@@ -30,11 +30,12 @@ WEIGHTS = ("dirichlet", "stick_breaking")
 SCHEDULES = ("full", "memoised")
 INITS = ("auto", "kmeans", "split", "principal")
 TRIAL = 20  # passes over the sample that decide where to start
-DEPENDENCE = 1e-13  # share of a column's variance that rounding may leave if other columns determine it
+DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
 DEPENDENT = (
     "covariance_prior must be positive definite; by default it is the covariance of X, which is not if columns depend "
-    "on each other: give covariance_prior, or drop one of them"
+    "on each other (or rows are too few): give covariance_prior, or drop one of them"
 )
+FARTHEST = 1e150  # ranges of the data from their mean: squares of distances beyond it overflow
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
     "tied": ("(D, D)",),
@@ -437,7 +438,7 @@ class GaussianMixture:
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
         model, k, dim = self._settled(data, threads), self.n_components, data.source.n_features
         mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
-        mean = data.frame.rows(np.array(np.broadcast_to(mean, (k, dim))))
+        mean = _placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.frame)
         beta = np.array(np.broadcast_to(self.mean_precision_prior, k), dtype=float)[:, None]
         full = self.covariance in ("full", "tied")
         factors = (model._wishart_prior if full else model._gamma_prior)(mean, beta, data.frame)
@@ -485,7 +486,7 @@ class GaussianMixture:
         shape = (self.n_components, data.source.n_features)
         if array.shape != shape:
             raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
-        return data.frame.rows(array)
+        return _placed(array, "initial_means", data.frame)
 
     def _starts(self, data, prior, given, init, n_init, generator):
         """Yield the first state of every start."""
@@ -575,6 +576,16 @@ def _rows_of_width(value, name, dim):
     if array.shape[-1] != dim:
         raise ValueError(f"{name} must have {dim} columns as X has, got shape {array.shape}")
     return array
+
+
+def _placed(means, name, frame):
+    """Return means (K, D) in coordinates, or say that they are too far from the data."""
+    with np.errstate(over="ignore"):
+        placed = frame.rows(means)
+    far = ~(np.abs(placed) <= FARTHEST)
+    if far.any():
+        raise ValueError(f"{name} must be within {FARTHEST:g} ranges of X from its mean, got {means[far][0]:g}")
+    return placed
 
 
 def _matrices(value, dim):

@@ -87,8 +87,9 @@ class Problem:
     notes: list
 
     def labels(self):
-        """Return the names of the columns with their unit."""
-        return [f"{name} [{self.unit}]" if self.unit else name for name in self.names]
+        """Return words for the columns, with their unit."""
+        names = [f"column {name}" if name.isdigit() else name for name in self.names]
+        return [f"{name} [{self.unit}]" if self.unit else name for name in names]
 
 
 def run(options):
@@ -166,9 +167,14 @@ def settings(model):
     concentration = model.weight_concentration_prior
     shown = ", ".join(f"{mean:.6g}" for mean in model.mean_prior[:SHOWN]) + (", ..." * (len(model.mean_prior) > SHOWN))
     yield "model"
-    yield f"  covariance       {model.covariance}, prior worth {model.degrees_of_freedom_prior:g} points"
-    yield f"  mean             prior {shown}, worth {model.mean_precision_prior:g} points"
+    yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
+    yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
     yield f"  weights          {model.weights}, concentration {concentration or 1.0 / model.n_components:.6g}"
+
+
+def points(count):
+    """Return words for a number of points."""
+    return f"{count:g} point{'s' if count != 1 else ''}"
 
 
 def components(problem, posterior):

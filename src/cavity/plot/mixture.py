@@ -14,7 +14,7 @@ POINTS = 20000  # most points drawn
 LEAST_POINTS, LEAST_WEIGHT = 0.5, 1e-3  # of a component that is drawn
 NAMED = 3  # columns named on the axis of a direction
 LONGEST = 18  # letters of their names
-MARGIN = 0.3  # how far beyond the points, relative to their range, an ellipse may take the axes
+TAIL, MARGIN = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
 TINY = np.finfo(float).tiny
 ANNOTATED = 16  # most numbers of components with their ELBO written beside
 
@@ -76,7 +76,7 @@ def _plane(axes, posterior, sample, names):
     covariances, colors = posterior.component_covariances(), _colors(posterior)
     mixed = np.clip(posterior.responsibilities(sample) @ colors, 0.0, 1.0)
     size = float(np.clip(4000 / len(sample), 2.0, 16.0))
-    axes.scatter(*place.T, s=size, c=mixed, alpha=0.8 if len(sample) < 2000 else 0.4, linewidths=0)
+    axes.scatter(*place.T, s=size, c=mixed, alpha=0.8 if len(sample) < 2000 else 0.4, linewidths=0, rasterized=True)
     outer = [place.mean(axis=0)]
     angle = np.linspace(0.0, 2.0 * np.pi, 200)
     circle = np.stack([np.cos(angle), np.sin(angle)])
@@ -93,7 +93,9 @@ def _plane(axes, posterior, sample, names):
         )
     limits = _limits(place, np.array(outer))
     axes.set(xlim=limits[0], ylim=limits[1], xlabel=labels[0], ylabel=labels[1])
-    axes.set_title("mixed colours: responsibilities; ellipses: 1 and 2 sd of a component", fontsize=10)
+    hidden = np.count_nonzero(((place < limits[:, 0]) | (place > limits[:, 1])).any(axis=1))
+    beyond = f"; {hidden} point{'s' if hidden > 1 else ''} outside" if hidden else ""
+    axes.set_title(f"mixed colours: responsibilities; ellipses: 1 and 2 sd of a component{beyond}", fontsize=10)
 
 
 def _visible(posterior):
@@ -114,12 +116,13 @@ def _colors(posterior):
 
 
 def _limits(place, outer):
-    """Return the limits of the axes: all points, and the ellipses unless that leaves the points a small corner."""
-    low, high = place.min(axis=0), place.max(axis=0)
+    """Return the limits of the axes (2, 2): most points, and all points and ellipses that leave them room."""
+    low, high = np.quantile(place, (TAIL, 1.0 - TAIL), axis=0)
     size = np.where(high > low, high - low, 1.0)
+    reach = np.concatenate([place, outer])
     low, high = (
-        np.clip(outer.min(axis=0), low - MARGIN * size, low),
-        np.clip(outer.max(axis=0), high, high + MARGIN * size),
+        np.clip(reach.min(axis=0), low - MARGIN * size, low),
+        np.clip(reach.max(axis=0), high, high + MARGIN * size),
     )
     return np.stack([low - 0.04 * size, high + 0.04 * size], axis=1)
 

@@ -209,6 +209,24 @@ def test_a_vector_and_a_text_column(run, tmp_path):
     assert "left out         kind (text)" in printed
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".csv"])
+def test_columns_of_one_value(run, tmp_path, suffix):
+    X = groups()
+    X[:, 2] = 5.0
+    data = tmp_path / f"x{suffix}"
+    np.save(data, X) if suffix == ".npy" else np.savetxt(data, X, delimiter=",", fmt="%.17g")
+    status, printed, _ = run("fit", "mixture", data, "--components", "3", "--output", tmp_path / "fit.npz")
+    assert status == 0
+    assert "columns 1, 2, 4" in printed
+    assert "left out         3 (one value)" in printed
+    assert cavity.load(tmp_path / "fit.npz").elbo == cavity.GaussianMixture(3).fit(X[:, [0, 1, 3]]).elbo
+    named = ["fit", "mixture", data, "--columns", "1,3", "--components", "2"]
+    status, _, errors = run(*named)
+    assert status == 2
+    assert "column '3' has one value only; leave it out of --columns, or give --covariance-prior" in errors
+    assert run(*named, "--covariance-prior", "1")[0] == 0
+
+
 def test_priors_reach_the_model(run, tmp_path, faithful):
     target = tmp_path / "fit.npz"
     options = {

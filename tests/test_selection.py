@@ -40,6 +40,20 @@ def test_one_component_has_the_exact_evidence(faithful):
     assert chosen.elbo[0] == pytest.approx(evidence, abs=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("concentration", "elbos"),
+    [(1e-3, [-561.674795, -442.174563, -442.586205]), (1.0, [-561.674795, -436.047327, -440.909008])],
+)
+def test_golden_elbos(faithful, concentration, elbos):
+    """Best ELBOs of the standardised data, found twice by other programs from many random starts."""
+    X = (faithful - faithful.mean(axis=0)) / faithful.std(axis=0)
+    prior = dict(mean_prior=np.zeros(2), covariance_prior=np.eye(2), degrees_of_freedom_prior=2.0)
+    model = cavity.GaussianMixture(1, weight_concentration_prior=concentration, **prior)
+    chosen = cavity.select_components(model, X, [1, 2, 3], moves=True)
+    assert chosen.elbo == pytest.approx(elbos, abs=2e-6)
+    assert len(chosen.best.weights) == 2
+
+
 def test_priors_are_settled_once_but_the_concentration_follows_k(faithful):
     chosen = cavity.select_components(cavity.GaussianMixture(7), faithful, [2, 4])
     models = [posterior.model for posterior in chosen.posteriors]

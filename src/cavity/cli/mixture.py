@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import _blocks
+from .._executors import Threads
 from ..mixture import COVARIANCES, WEIGHTS, GaussianMixture
 from ..selection import CANDIDATES, OCCUPIED, select_components
 from . import options as shared
@@ -113,6 +115,20 @@ def read(options):
     """Return the data; those of a .npy file are left there."""
     gaps = options.covariance in ("diag", "spherical")
     X, names, about, notes = tables.matrix(options.data, options.columns, "--columns", gaps)
+    rows = _blocks.open_source(X, "the data", ndim=(2,))
+    with Threads(options.threads) as threads:
+        low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
+    varied = np.flatnonzero(low < high)  # of columns without a value both are nan
+    if len(varied) < len(names):
+        alike = [name for d, name in enumerate(names) if d not in varied]
+        if options.columns is not None and options.covariance_prior is None and options.covariance != "spherical":
+            raise ValueError(
+                f"{options.data}: column {alike[0]!r} has one value only; leave it out of --columns, or give "
+                "--covariance-prior"
+            )
+        if options.columns is None and len(varied):
+            X, names = rows.columns(varied), [names[d] for d in varied]
+            notes = notes + [f"{name} (one value)" for name in alike]
     return Problem(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
 
 

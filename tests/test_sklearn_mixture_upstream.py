@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from sklearn.mixture import tests as upstream
+from threadpoolctl import threadpool_limits
 
 from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 
@@ -38,6 +39,12 @@ TAKEN = {
     "parity": ("test_bayesian_mixture", {"BayesianGaussianMixture": partial(BayesianGaussianMixture, parity=True)}),
     "likelihood": ("test_gaussian_mixture", {"GaussianMixture": GaussianMixture}),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    with threadpool_limits(1):  # of scikit-learn's k-means: its threads wait for each other on so few rows
+        yield
 
 
 @pytest.fixture(params=[np.float32, np.float64])

@@ -3,7 +3,7 @@
 import time
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,6 +17,11 @@ from ._starts import METHODS, responsibilities, statistics, unclaimed
 
 FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 BLOCK_ROWS = 8192  # rows judged at a time
+JUDGEMENTS = {  # of log rho (rows, K)
+    "predict": lambda logs: np.argmax(logs, axis=1),
+    "responsibilities": lambda logs: softmax(logs, axis=1),
+    "log_density": lambda logs: logsumexp(logs, axis=1),
+}
 
 
 class Progress:
@@ -48,7 +53,7 @@ class Progress:
 
 
 class Mixture(DensityMixin, BaseEstimator):
-    """Base of the mixtures. What a subclass adds is described where it is called in `_ascend` and `_log_joint`."""
+    """Base of the mixtures. What a subclass adds is described where `_ascend` and `_judge` call it."""
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -135,9 +140,21 @@ class Mixture(DensityMixin, BaseEstimator):
             )
         return X, weight
 
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "means_")  # a fit that failed may have left the priors
+
     def _started(self):
         """Return whether the fit goes on from the last one."""
-        return self.warm_start and hasattr(self, "converged_")
+        if not (self.warm_start and hasattr(self, "converged_")):
+            return False
+        known, wanted = self.precisions_cholesky_.shape, self._shapes()[self.covariance_type]
+        if self.means_.shape != (self.n_components, self.n_features_in_) or known != wanted:
+            raise ValueError(
+                f"warm_start goes on from the last fit, which had means of shape {self.means_.shape} and covariances "
+                f"of shape {known}; now they are {(self.n_components, self.n_features_in_)} and {wanted}: use "
+                "warm_start=False"
+            )
+        return True
 
     def _shapes(self):
         """Return the shape of covariances, precisions and their factors, by type."""
@@ -202,7 +219,7 @@ class Mixture(DensityMixin, BaseEstimator):
         ndarray, shape (N,)
             Indices of components.
         """
-        return self._evaluate(X, lambda log_rho: np.argmax(log_rho, axis=1), np.intp)
+        return self._judged(X, "predict")
 
     def predict_proba(self, X):
         """Probability of each component for each row.
@@ -217,7 +234,7 @@ class Mixture(DensityMixin, BaseEstimator):
         ndarray, shape (N, K)
             The probabilities; rows sum to one.
         """
-        return self._evaluate(X, lambda log_rho: np.exp(log_rho - logsumexp(log_rho, axis=1, keepdims=True)))
+        return self._judged(X, "responsibilities")
 
     def score_samples(self, X):
         """Log density of each row.
@@ -232,7 +249,7 @@ class Mixture(DensityMixin, BaseEstimator):
         ndarray, shape (N,)
             The log densities.
         """
-        return self._evaluate(X, lambda log_rho: logsumexp(log_rho, axis=1))
+        return self._judged(X, "log_density")
 
     def score(self, X, y=None):
         """Mean log density of the rows.
@@ -251,17 +268,22 @@ class Mixture(DensityMixin, BaseEstimator):
         """
         return float(np.mean(self.score_samples(X)))
 
-    def _evaluate(self, X, function, dtype=None):
-        """Return function(log rho) of new rows, block by block."""
+    def _judged(self, X, what):
+        """Return what is known about new rows, checked; what it is has the name of a cavity posterior's method."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOATS, reset=False)
+        values = self._judge(X, what)
+        return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
+
+    def _judge(self, X, what):
+        """Return what scikit-learn's formulas say about rows, block by block."""
         frame = Frame(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
         expectation = self._gaussians(frame.origin).expectation(frame)  # of the fitted attributes
         parts = [
-            function(expectation.log_weights(_blocks.rows(X, slice(*span))))
+            JUDGEMENTS[what](expectation.log_weights(_blocks.rows(X, slice(*span))))
             for span in _blocks.starts(len(X), BLOCK_ROWS)
         ]
-        return np.concatenate(parts).astype(X.dtype if dtype is None else dtype, copy=False)
+        return np.concatenate(parts)
 
     def sample(self, n_samples=1):
         """Draw rows from the fitted mixture, by `random_state`.

@@ -155,7 +155,9 @@ class BayesianGaussianMixture(Mixture):
     >>> X = rng.normal(size=(600, 2)) + rng.choice([-4.0, 4.0], size=(600, 1))
     >>> mixture = BayesianGaussianMixture(n_components=3, random_state=0).fit(X)
     >>> mixture.weights_.round(2).tolist(), mixture.converged_
+    ([0.52, 0.48, 0.0], True)
     >>> mixture.predict([[-3, -3], [5, 4]]).tolist()
+    [1, 0]
     """
 
     def __init__(
@@ -248,9 +250,22 @@ class BayesianGaussianMixture(Mixture):
 
     def _fit_rows(self, X, weight, random_state, threads):
         if self.parity:
-            self.__dict__.pop("posterior_", None)  # an earlier fit's
             return self._ascend(X, weight, random_state, threads)
         return self._fit_posterior(X, weight, random_state, threads)
+
+    def _started(self):
+        """Return whether the fit goes on from the last one, which had the same model."""
+        if not super()._started() or hasattr(self, "posterior_") == self.parity:
+            return False
+        if isinstance(self.weight_concentration_, tuple) != self._process():
+            raise ValueError(
+                "warm_start goes on from the last fit, which had another weight_concentration_prior_type: use "
+                "warm_start=False"
+            )
+        return True
+
+    def _process(self):
+        return self.weight_concentration_prior_type == "dirichlet_process"
 
     def _fit_posterior(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
@@ -260,7 +275,7 @@ class BayesianGaussianMixture(Mixture):
         model, prior = self._with_priors(model)._prior(data, threads)
         sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
         progress = Progress(self.verbose, self.verbose_interval)
-        started, best = self._started() and hasattr(self, "posterior_"), None
+        started, best = self._started(), None
         for init in range(1 if started else self.n_init):
             progress.begin(init)
             start = self._next.in_frame(data.frame) if started else self._first(prior, data, X, weight, random_state)
@@ -323,7 +338,7 @@ class BayesianGaussianMixture(Mixture):
     def _concentration(self, posterior):
         """Return the parameters of the weights as scikit-learn has them: of K sticks, the last one whole."""
         concentration = posterior.weight_concentration
-        if self.weight_concentration_prior_type == "dirichlet_distribution":
+        if not self._process():
             return concentration
         first, second = concentration.T
         last = second[-1] - self.weight_concentration_prior_ if len(second) else posterior.n_samples
@@ -379,12 +394,6 @@ class BayesianGaussianMixture(Mixture):
 
     # ------------------------------------------------------------------------------------------ judging
 
-    def predict(self, X):
-        return self._judged(X, "predict", super().predict)
-
-    def predict_proba(self, X):
-        return self._judged(X, "responsibilities", super().predict_proba)
-
     def score_samples(self, X):
         """Log density of each row.
 
@@ -399,15 +408,10 @@ class BayesianGaussianMixture(Mixture):
             The log posterior predictive density, a mixture of Student-t densities. With parity what scikit-learn
             returns: the log of sum_k exp(E[log pi_k N(x; mu_k, Lambda_k)]), which does not integrate to one.
         """
-        return self._judged(X, "log_density", super().score_samples)
+        return super().score_samples(X)
 
-    def _judged(self, X, name, otherwise):
-        """Return what the posterior says about rows, or else scikit-learn's formulas."""
-        if not hasattr(self, "posterior_"):
-            return otherwise(X)
-        X = validate_data(self, X, dtype=FLOATS, reset=False)
-        values = getattr(self.posterior_, name)(X)
-        return values if name == "predict" else values.astype(X.dtype, copy=False)
+    def _judge(self, X, what):
+        return getattr(self.posterior_, what)(X) if hasattr(self, "posterior_") else super()._judge(X, what)
 
     def sample(self, n_samples=1):
         """Draw rows from the posterior predictive distribution, by `random_state`.
@@ -442,7 +446,7 @@ class BayesianGaussianMixture(Mixture):
     def _constrained(self, origin):
         return Constrained(
             self.covariance_type,
-            self.weight_concentration_prior_type == "dirichlet_process",
+            self._process(),
             self.weight_concentration_prior_,
             self.mean_prior_ - origin,
             self.mean_precision_prior_,
@@ -468,6 +472,7 @@ class BayesianGaussianMixture(Mixture):
         return self._constrained(origin).gaussians(self._state(origin))
 
     def _keep(self, state, origin, dtype):
+        self.__dict__.pop("posterior_", None)  # an earlier fit's
         self.weight_concentration_ = state.concentration
         self.weights_ = mean_weights(state.concentration).astype(dtype)
         self.mean_precision_ = state.mean_precision

@@ -374,7 +374,8 @@ class BayesianGaussianMixture(Mixture):
 
         Notes
         -----
-        The first call is `fit`: it sets the priors. Not with parity.
+        The first call is `fit`: it settles the model and its priors, which later changes of settings leave as they are.
+        Not with parity.
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)

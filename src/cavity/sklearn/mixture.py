@@ -19,7 +19,7 @@ from .. import _arrays, _cavi, _mixture_predictive
 from .._loop import MAX_ITER
 from .._mixture_data import moments
 from .._mixture_sweep import Frame, State, Sweeps
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, within_range
 from ..mixture import GaussianMixture
 from ..results import VariationalPosterior
 from . import _check
@@ -244,6 +244,8 @@ class BayesianGaussianMixture(Mixture):
                 "covariance_prior=None is the covariance of X, which needs weights that sum to more than one, got "
                 f"{data.n_samples:g}; give covariance_prior"
             )
+        if self.covariance_prior is None:
+            within_range(square, "the squares of X")
         return mean, np.mean(square) if self.covariance_type == "spherical" else square
 
     # ------------------------------------------------------------------------------------------ fitting

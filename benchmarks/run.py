@@ -26,6 +26,7 @@ SUITES = (
     "bench_glm.py",
     "bench_diagonal.py",
     "bench_unit_mixture.py",
+    "bench_gaussian_mixture.py",
     "bench_factorized.py",
     "bench_gaussian_mixture.py",
 )
@@ -34,6 +35,7 @@ OTHERS = {
     "floats": "Python floats",
     "parts": "the sum of its parts",
     "sgd": "SGDClassifier.partial_fit",
+    "sklearn": "scikit-learn",
     "in_place": "in place, N by K",
     "exponentials": "np.exp alone",
     "matvec": "matrix-vector product",

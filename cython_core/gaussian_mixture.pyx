@@ -24,17 +24,16 @@ eps of everything else. Weights below 2^-1022 may be 0.
 
 from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY
-from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport (
-    CV_LOG_2, CV_PER_NAT, CV_STEP, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa, cv8_max, cv8_mul,
-    cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
+    CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
+    cv8_max, cv8_mul, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
 )
 from cavity._core.mixtures cimport aligned, log_of_lanes, sum_of_lanes
 from cavity._core.simd cimport cv_log_normal
 from cavity._core.tiles cimport (
-    CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_distance, cv_distance_by_coordinate, cv_first_tile, cv_moments,
+    CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_distance_by_coordinate, cv_first_tile, cv_moments,
     cv_moments_by_coordinate,
 )
 
@@ -108,41 +107,37 @@ cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind) noexce
     return memory
 
 
-cdef inline template load(const Mixture *mix, const double *rows, Py_ssize_t n, Kind kind) noexcept nogil:
-    """Coordinates of n rows; the last one again for the rest of the group."""
+cdef inline template load(const Mixture *mix, const double *rows, Py_ssize_t n, Py_ssize_t room,
+                          Kind kind) noexcept nogil:
+    """Coordinates of n rows, and of the last one again for the rest of the group."""
     cdef Py_ssize_t i, j, d = mix.n_features, size = mix.n_points
-    cdef double x, origin, scale
-    cdef double *z
-    cdef uint64_t *seen
-    for j in range(d):
-        origin, scale, z, seen = mix.origin[j], mix.scale[j], mix.z + j * size, <uint64_t *>mix.seen + j * size
-        for i in range(n):
-            x = rows[i * d + j]
-            z[i] = (x - origin) * scale
-            if kind == SEEN:
-                z[i] = z[i] if x == x else 0.0
-                seen[i] = ~<uint64_t>0 if x == x else 0
-        for i in range(n, size):
-            z[i] = z[n - 1]
-            if kind == SEEN:
-                seen[i] = seen[n - 1]
+    cv_coordinates(kind == SEEN, rows, d, n, room, mix.origin, mix.scale, mix.z, mix.seen, size)
+    if n < size:
+        for j in range(d):
+            for i in range(n, size):
+                mix.z[j * size + i] = mix.z[j * size + n - 1]
+                if kind == SEEN:
+                    mix.seen[j * size + i] = mix.seen[j * size + n - 1]
 
 
-cdef inline template measure(const Mixture *mix, Kind kind) noexcept nogil:
-    """weight = squared distances of the group to each component."""
+cdef inline template measure(const Mixture *mix, const double *ahead, Kind kind) noexcept nogil:
+    """weight = squared distances of the group to each component; asks for the rows `ahead` meanwhile."""
     cdef const double *none = NULL
-    cdef Py_ssize_t k, strip, at, d = mix.n_features, size = mix.n_points
+    cdef Py_ssize_t k, strip, at, i, d = mix.n_features, size = mix.n_points
+    cdef Py_ssize_t share = (size * d + 32 * mix.n_components - 1) // (32 * mix.n_components)
     for k in range(mix.n_components):
+        for i in range(k * share, min((k + 1) * share, size * d // 32)):
+            cv_prefetch_32(ahead + 32 * i)
         for strip in range(size // CV_STRIP):
             at = strip * CV_STRIP
             if kind == FULL:
                 cv_distance(d, mix.z + at, size, mix.mean + k * d, mix.shape + k * d * d, mix.rest,
                             mix.weight + k * size + at)
             elif kind == DIAGONAL:
-                cv_distance_by_coordinate(d, mix.z + at, NULL, size, mix.mean + k * d, mix.shape + k * d, NULL,
+                cv_distance_by_coordinate(False, d, mix.z + at, NULL, size, mix.mean + k * d, mix.shape + k * d, NULL,
                                           mix.weight + k * size + at)
             else:
-                cv_distance_by_coordinate(d, mix.z + at, mix.seen + at, size, mix.mean + k * d, mix.shape + k * d,
+                cv_distance_by_coordinate(True, d, mix.z + at, mix.seen + at, size, mix.mean + k * d, mix.shape + k * d,
                                           mix.gain + k * d if mix.gain != NULL else none, mix.weight + k * size + at)
 
 
@@ -212,18 +207,19 @@ cdef Py_ssize_t first_bad(const Mixture *mix, cv8 lowest) noexcept nogil:
     return -1
 
 
-cdef Py_ssize_t find_weights(const Mixture *mix, const double *rows, Py_ssize_t n, Kind kind) noexcept nogil:
+cdef Py_ssize_t find_weights(const Mixture *mix, const double *rows, Py_ssize_t n, Py_ssize_t room,
+                             Kind kind) noexcept nogil:
     """Weights and their sums for n rows, n <= n_points; the first row without any weight, or -1."""
     cdef Py_ssize_t i, bad
     if kind == FULL:
-        load(mix, rows, n, FULL)
-        measure(mix, FULL)
+        load(mix, rows, n, room, FULL)
+        measure(mix, rows + mix.n_points * mix.n_features, FULL)
     elif kind == DIAGONAL:
-        load(mix, rows, n, DIAGONAL)
-        measure(mix, DIAGONAL)
+        load(mix, rows, n, room, DIAGONAL)
+        measure(mix, rows + mix.n_points * mix.n_features, DIAGONAL)
     else:
-        load(mix, rows, n, SEEN)
-        measure(mix, SEEN)
+        load(mix, rows, n, room, SEEN)
+        measure(mix, rows + mix.n_points * mix.n_features, SEEN)
     bad = first_bad(mix, find_largest(mix))
     if bad >= 0:
         return bad
@@ -246,9 +242,9 @@ cdef inline template add_moments(const Mixture *mix, Kind kind) noexcept nogil:
         if kind == FULL:
             cv_moments(d, mix.z, size, mean, r, size, mix.rest, mix.rest + d * size, sums)
         elif kind == DIAGONAL:
-            cv_moments_by_coordinate(d, mix.z, NULL, size, mean, r, size, sums, sums + mix.n_sums - LANES)
+            cv_moments_by_coordinate(False, d, mix.z, NULL, size, mean, r, size, sums, sums + mix.n_sums - LANES)
         else:
-            cv_moments_by_coordinate(d, mix.z, mix.seen, size, mean, r, size, sums, sums + mix.n_sums - LANES)
+            cv_moments_by_coordinate(True, d, mix.z, mix.seen, size, mean, r, size, sums, sums + mix.n_sums - LANES)
 
 
 cdef inline void unpack_full(const double *sums, Py_ssize_t d, double *out) noexcept nogil:
@@ -328,7 +324,7 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *rows, const double *weig
     for group in range((n + mix.n_points - 1) // mix.n_points):
         at = group * mix.n_points
         size = min(mix.n_points, n - at)
-        bad = find_weights(mix, rows + at * mix.n_features, size, kind)
+        bad = find_weights(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, kind)
         if bad >= 0:
             return at + bad
         if weight == NULL:
@@ -380,11 +376,11 @@ cdef Py_ssize_t all_distances(const Mixture *mix, const double *rows, Py_ssize_t
         at = group * mix.n_points
         size = min(mix.n_points, n - at)
         if kind == FULL:
-            load(mix, rows + at * mix.n_features, size, FULL)
-            measure(mix, FULL)
+            load(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, FULL)
+            measure(mix, rows + (at + mix.n_points) * mix.n_features, FULL)
         else:
-            load(mix, rows + at * mix.n_features, size, SEEN)
-            measure(mix, SEEN)
+            load(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, SEEN)
+            measure(mix, rows + (at + mix.n_points) * mix.n_features, SEEN)
         for i in range(size):
             any_finite = False
             for k in range(n_components):

@@ -28,7 +28,6 @@ SUITES = (
     "bench_unit_mixture.py",
     "bench_gaussian_mixture.py",
     "bench_factorized.py",
-    "bench_gaussian_mixture.py",
 )
 OTHERS = {
     "blocked": "in blocks",
@@ -39,7 +38,6 @@ OTHERS = {
     "in_place": "in place, N by K",
     "exponentials": "np.exp alone",
     "matvec": "matrix-vector product",
-    "sklearn": "scikit-learn's iteration",
 }
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is

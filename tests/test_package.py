@@ -56,6 +56,7 @@ LAYERS = [  # each may import from those below it only
     {"_clutter_fit", "_ep", "_cavi", "_mixture_data", "_mixture_predictive", "data"},
     {"_dense", "_mixture_sweep", "_sites", "_target"},
     {"_mixture_factors", "likelihoods"},
+    {"_mixture_divergence"},
     {"_monte_carlo", "divergence"},
     {"distributions"},
     {

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaln, digamma, gammaln
 
+from .._family import LOG_2PI
 from ._em import Gaussians, log_determinants, roots
-
-LOG_2PI = np.log(2.0 * np.pi)
+from ._priors import Priors
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,48 +69,48 @@ class Constrained:
     """The updates of scikit-learn [B]_, eqs. (10.58)-(10.63), and [BJ]_ for the weights: the priors, and what follows.
 
     For "diag" and "spherical" they keep a Wishart distribution of every component and give it the mean that a diagonal
-    matrix would have; for "tied" each component counts N/K rows. `mean` is measured from the origin.
+    matrix would have; for "tied" each component counts N/K rows. The prior mean is measured from the origin.
     """
 
     covariance_type: str
     process: bool
-    concentration: float
-    mean: np.ndarray
-    mean_precision: float
-    degrees_of_freedom: float
-    covariance: np.ndarray
+    prior: Priors
 
     def best(self, moments):
         """Return the factors that moments lead to."""
         count = moments.count
-        mean_precision = self.mean_precision + count
-        mean = (self.mean_precision * self.mean + count[:, None] * moments.mean) / mean_precision[:, None]
-        pulled = count * (self.mean_precision / mean_precision)
+        mean_precision = self.prior.mean_precision + count
+        mean = (self.prior.mean_precision * self.prior.mean + count[:, None] * moments.mean) / mean_precision[:, None]
+        pulled = count * (self.prior.mean_precision / mean_precision)
         held = np.mean(count) if self.covariance_type == "tied" else count
-        freedom = self.degrees_of_freedom + held
-        covariance = self._inverse_scale(moments, pulled) / _along(freedom, np.ndim(self.covariance))
+        freedom = self.prior.degrees_of_freedom + held
+        covariance = self._inverse_scale(moments, pulled) / _along(freedom, np.ndim(self.prior.covariance))
         root = roots(covariance, self.covariance_type)
         return Belief(self._weights(count), mean_precision, mean, freedom, covariance, root)
 
     def _weights(self, count):
         """Return the Dirichlet parameters, or both of the sticks' Beta parameters."""
         if not self.process:
-            return self.concentration + count
+            return self.prior.weight_concentration + count
         after = np.append(np.cumsum(count[:0:-1])[::-1], 0.0)
-        return 1.0 + count, self.concentration + after
+        return 1.0 + count, self.prior.weight_concentration + after
 
     def _inverse_scale(self, moments, pulled):
         """Return the inverse scales: the prior's, the scatter, and the pull between the means, of the type's shape."""
-        apart = moments.mean - self.mean
+        apart = moments.mean - self.prior.mean
         if self.covariance_type == "full":
             outer = apart[:, :, None] * apart[:, None, :]
-            return self.covariance + moments.count[:, None, None] * moments.covariance + pulled[:, None, None] * outer
+            return (
+                self.prior.covariance
+                + moments.count[:, None, None] * moments.covariance
+                + pulled[:, None, None] * outer
+            )
         if self.covariance_type == "tied":
             pull = (pulled[:, None] * apart).T @ apart / len(apart)
-            return self.covariance + np.mean(moments.count) * moments.covariance + pull
+            return self.prior.covariance + np.mean(moments.count) * moments.covariance + pull
         squares = apart**2 if self.covariance_type == "diag" else np.mean(apart**2, axis=1)
         count, pulled = _along(moments.count, squares.ndim - 1), _along(pulled, squares.ndim - 1)
-        return self.covariance + count * moments.covariance + pulled * squares
+        return self.prior.covariance + count * moments.covariance + pulled * squares
 
     def gaussians(self, state):
         """Return the Gaussians of the E-step: expected log weights, log determinants and precisions."""

@@ -8,7 +8,7 @@ References
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -17,14 +17,14 @@ from sklearn.utils.validation import validate_data
 
 from .. import _arrays, _cavi, _mixture_predictive
 from .._loop import MAX_ITER
-from .._mixture_data import moments
 from .._mixture_sweep import Frame, State, Sweeps
-from ..errors import ConvergenceWarning, within_range
+from ..errors import ConvergenceWarning
 from ..mixture import GaussianMixture
 from ..results import VariationalPosterior
-from . import _check
+from . import _priors
 from ._em import is_full, precisions, roots, warn_unfinished
 from ._mixture import FLOATS, Mixture, Progress
+from ._priors import Priors
 from ._starts import responsibilities, statistics
 from ._steps import Belief, Constrained, mean_weights
 
@@ -203,50 +203,17 @@ class BayesianGaussianMixture(Mixture):
         self.parity = parity
         self.n_threads = n_threads
 
-    # ------------------------------------------------------------------------------------------ priors
-
     def _check_settings(self):
         super()._check_settings()
         _arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
-        for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
-            if getattr(self, name) is not None:
-                _arrays.number(getattr(self, name), name, low=0)
+        _priors.check_numbers(self)
 
     def _set_priors(self, data, threads):
-        """Set the attributes of the priors: what is given, and what follows from the rows."""
-        d, given = self.n_features_in_, self.weight_concentration_prior
-        self.weight_concentration_prior_ = 1.0 / self.n_components if given is None else given
-        self.mean_precision_prior_ = 1.0 if self.mean_precision_prior is None else self.mean_precision_prior
-        freedom = self.degrees_of_freedom_prior
-        if freedom is not None and not freedom > d - 1:
-            raise ValueError(
-                f"The parameter 'degrees_of_freedom_prior' should be greater than {d - 1}, but got {freedom:.3f}."
-            )
-        self.degrees_of_freedom_prior_ = d if freedom is None else freedom
-        mean, square = self.mean_prior, self.covariance_prior
-        if mean is None or square is None:
-            found_mean, found_square = self._empirical(data, threads)
-        if mean is not None:
-            mean = _arrays.finite_array(mean, "mean_prior")
-            _check.shape(mean, (d,), "means")
-        if square is not None:
-            shapes = {"full": (d, d), "tied": (d, d), "diag": (d,), "spherical": ()}
-            square = _check.precision(square, self.covariance_type, shapes, "covariance_prior")
-        self.mean_prior_ = found_mean if mean is None else mean
-        square = found_square if square is None else square
-        self.covariance_prior_ = square if np.ndim(square) else float(square)
-
-    def _empirical(self, data, threads):
-        """Return the mean of the rows, and their covariance in the type's shape."""
-        mean, square = moments(data, threads, is_full(self.covariance_type))
-        if self.covariance_prior is None and not data.n_samples > 1.0:
-            raise ValueError(
-                "covariance_prior=None is the covariance of X, which needs weights that sum to more than one, got "
-                f"{data.n_samples:g}; give covariance_prior"
-            )
-        if self.covariance_prior is None:
-            within_range(square, "the squares of X")
-        return mean, np.mean(square) if self.covariance_type == "spherical" else square
+        """Set the attributes of the priors, and return these."""
+        found = _priors.settled(self, data, threads)
+        for field in fields(Priors):
+            setattr(self, f"{field.name}_prior_", getattr(found, field.name))
+        return found
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -273,8 +240,7 @@ class BayesianGaussianMixture(Mixture):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
         data = model._open(X, weight, threads)
-        self._set_priors(data, threads)
-        model, prior = self._with_priors(model)._prior(data, threads)
+        model, prior = self._with_priors(model, self._set_priors(data, threads))._prior(data, threads)
         sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
         progress = Progress(self.verbose, self.verbose_interval)
         started, best = self._started(), None
@@ -291,16 +257,16 @@ class BayesianGaussianMixture(Mixture):
         self.converged_ = best.converged or 0.0 <= self.lower_bound_ - last < self.tol
         return ""
 
-    def _with_priors(self, model):
-        """Return the model with the priors of the attributes."""
-        square = np.asarray(self.covariance_prior_)
+    def _with_priors(self, model, priors):
+        """Return the model with these priors, the inverse scale regularised."""
+        square = np.asarray(priors.covariance)
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
         return replace(
             model,
-            weight_concentration_prior=float(self.weight_concentration_prior_),
-            mean_prior=self.mean_prior_,
-            mean_precision_prior=float(self.mean_precision_prior_),
-            degrees_of_freedom_prior=float(self.degrees_of_freedom_prior_),
+            weight_concentration_prior=float(priors.weight_concentration),
+            mean_prior=priors.mean,
+            mean_precision_prior=float(priors.mean_precision),
+            degrees_of_freedom_prior=float(priors.degrees_of_freedom),
             covariance_prior=square + ridge,
         )
 
@@ -443,19 +409,10 @@ class BayesianGaussianMixture(Mixture):
     # ------------------------------------------------------------------------------------------ parity
 
     def _step(self, data, threads):
-        self._set_priors(data, threads)
-        return self._constrained(data.frame.origin)
+        return self._constrained(self._set_priors(data, threads), data.frame.origin)
 
-    def _constrained(self, origin):
-        return Constrained(
-            self.covariance_type,
-            self._process(),
-            self.weight_concentration_prior_,
-            self.mean_prior_ - origin,
-            self.mean_precision_prior_,
-            self.degrees_of_freedom_prior_,
-            self.covariance_prior_,
-        )
+    def _constrained(self, priors, origin):
+        return Constrained(self.covariance_type, self._process(), replace(priors, mean=priors.mean - origin))
 
     def _begin(self, step, data, X, weight, random_state):
         return step.best(self._start(data, X, weight, random_state))
@@ -472,7 +429,8 @@ class BayesianGaussianMixture(Mixture):
         )
 
     def _gaussians(self, origin):
-        return self._constrained(origin).gaussians(self._state(origin))
+        priors = Priors(**{field.name: getattr(self, f"{field.name}_prior_") for field in fields(Priors)})
+        return self._constrained(priors, origin).gaussians(self._state(origin))
 
     def _keep(self, state, origin, dtype):
         self.__dict__.pop("posterior_", None)  # an earlier fit's

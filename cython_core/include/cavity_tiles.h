@@ -154,45 +154,59 @@ CV_INLINE void cv_add_sums(const int n, cv8 *sums, double *to)
         cv8_store(to + 8, cv8_add(cv8_load(to + 8), cv8_combine_each(sums + 8)));
 }
 
-/* Add to `to`: sum r d_a, then sum r d_a d_b (a >= b, by rows) of the `n` coordinates from z on, then sum r if `first`.
- * d of these coordinates, n x n_points, is kept unless `last`, w = r d unless `first`. */
+/* The sums of rows top..bottom-1 of the tile below, in part p; count may be NULL. */
+CV_INLINE void cv_rows_on_diagonal(const int top, const int bottom, const int first, const int last, const int p,
+                                   const double *z, ptrdiff_t stride, const double *mean, const double *r,
+                                   ptrdiff_t n_points, double *d, double *w, cv8 *sums, cv8 *count)
+{
+    cv_part s[CV_TILE], S[CV_TILE][CV_TILE], e[CV_TILE], m[CV_TILE], f, N = cv_part_set(0.0);
+    CV_UNROLLED for (int a = 0; a < bottom; a++) {
+        s[a] = N, m[a] = cv_part_set(mean[a]);
+        CV_UNROLLED for (int b = 0; b <= a; b++)
+            S[a][b] = N;
+    }
+    for (ptrdiff_t i = p * CV_WIDTH; i < n_points; i += CV_LANES) {
+        cv_part weight = cv_part_load(r + i);
+        if (count)
+            N += weight;
+        CV_UNROLLED for (int a = 0; a < bottom; a++) {
+            e[a] = cv_part_load(z + a * stride + i) - m[a];
+            if (a < top)
+                continue;
+            f = weight * e[a];
+            s[a] += f;
+            if (!last)
+                cv_part_store(d + a * n_points + i, e[a]);
+            if (!first)
+                cv_part_store(w + a * n_points + i, f);
+            CV_UNROLLED for (int b = 0; b <= a; b++)
+                S[a][b] += f * e[b];
+        }
+    }
+    CV_UNROLLED for (int a = top; a < bottom; a++) {
+        CV_UNROLLED for (int b = 0; b <= a; b++)
+            sums[a * (a + 3) / 2 + b].part[p] = S[a][b];
+        sums[a * (a + 3) / 2 + a + 1].part[p] = s[a];
+    }
+    if (count)
+        count->part[p] = N;
+}
+
+/* Add to `to`, row by row of the `n` coordinates from z on: sum r d_a d_b (b <= a) and sum r d_a; then, if `first`, sum
+ * r. d of these coordinates, n x n_points, is kept unless `last`, w = r d unless `first`. */
 CV_INLINE void cv_tile_on_diagonal(const int n, const int first, const int last, const double *z, ptrdiff_t stride,
                                    const double *mean, const double *r, ptrdiff_t n_points, double *d, double *w,
                                    double *to)
 {
     cv8 sums[CV_TILE_SUMS];
+    cv8 *count = first ? sums + n * (n + 3) / 2 : NULL;
     CV_EACH(p) {
-        cv_part s[CV_TILE], S[CV_TILE][CV_TILE], e[CV_TILE], f, m[CV_TILE], N = cv_part_set(0.0);
-        CV_UNROLLED for (int a = 0; a < n; a++) {
-            s[a] = N, m[a] = cv_part_set(mean[a]);
-            CV_UNROLLED for (int b = 0; b <= a; b++)
-                S[a][b] = N;
-        }
-        for (ptrdiff_t i = p * CV_WIDTH; i < n_points; i += CV_LANES) {
-            cv_part weight = cv_part_load(r + i);
-            if (first)
-                N += weight;
-            CV_UNROLLED for (int a = 0; a < n; a++) {
-                e[a] = cv_part_load(z + a * stride + i) - m[a];
-                f = weight * e[a];
-                s[a] += f;
-                if (!last)
-                    cv_part_store(d + a * n_points + i, e[a]);
-                if (!first)
-                    cv_part_store(w + a * n_points + i, f);
-                CV_UNROLLED for (int b = 0; b <= a; b++)
-                    S[a][b] += f * e[b];
-            }
-        }
-        CV_UNROLLED for (int a = 0; a < n; a++) {
-            sums[a].part[p] = s[a];
-            CV_UNROLLED for (int b = 0; b <= a; b++)
-                sums[n + a * (a + 1) / 2 + b].part[p] = S[a][b];
-        }
-        if (first)
-            sums[n + n * (n + 1) / 2].part[p] = N;
+        cv_rows_on_diagonal(0, n < CV_TILE_STEP ? n : CV_TILE_STEP, first, last, p, z, stride, mean, r, n_points, d, w,
+                            sums, count);
+        if (n > CV_TILE_STEP)
+            cv_rows_on_diagonal(CV_TILE_STEP, n, first, last, p, z, stride, mean, r, n_points, d, w, sums, NULL);
     }
-    cv_add_sums(n + n * (n + 1) / 2 + first, sums, to);
+    cv_add_sums(n * (n + 3) / 2 + first, sums, to);
 }
 
 /* Add sum w_a d_b to `to` for CV_TILE rows a and `n` columns b. */

@@ -402,7 +402,6 @@ def full(const double[:, ::1] rows,         # in  (N, D), N > 0
          const double[:, ::1] mean,         # in  (K, D): m_k in coordinates z
          const double[:, :, ::1] factor,    # in  (K, D, D): F_k, of which the lower triangle is read
          const double[::1] height,          # in  (K,): c_k, finite or -inf, one of them finite
-         bint by_features,                  # not used: see Design
          double[:, ::1] out,                # out (K, 1 + D + D (D + 1)/2): N_k, s_k, the lower triangle of S_k by rows
          double[::1] totals):               # out (1,): sum_n w_n log sum_k rho_nk
     """N_k = sum_n w_n r_nk, s_k = sum_n w_n r_nk (z_n - m_k), S_k = sum_n w_n r_nk (z_n - m_k)(z_n - m_k)'.

@@ -46,7 +46,7 @@ def call(kind, rows, origin, scale, mean, shape, height, weight=NO_WEIGHT, modul
     width = {"full": size + size * (size + 1) // 2, "diagonal": 2 * size, "seen": 3 * size}[kind]
     out, totals = np.full((n_components, 1 + width), np.nan), np.full(1, np.nan)
     if kind == "full":
-        status = module.full(rows, weight, origin, scale, mean, shape, height, False, out, totals)
+        status = module.full(rows, weight, origin, scale, mean, shape, height, out, totals)
     else:
         gain = gain_of(kind, mean) if gain is None else gain
         status = module.diagonal(rows, weight, origin, scale, mean, shape, height, gain, out, totals)

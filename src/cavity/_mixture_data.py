@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import _blocks
-from ._executors import Threads, single_blas
+from ._executors import Threads
 from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_reached
 
 LARGEST = 1e150  # squares of data beyond it overflow
@@ -21,7 +21,6 @@ class Data:
     weights: _blocks.Source | None
     frame: Frame
     missing: bool  # whether nan stands for values that were not seen
-    reach: float  # largest distance of a row from the origin, in coordinates
     n_samples: float  # the sum of the weights
     log_scale: float  # what the units of the coordinates take from the log density of all rows
 
@@ -38,11 +37,7 @@ class Data:
             return out, totals
 
         numbers = zip(range(self.source.block_count) if indices is None else indices)
-        if expectation.by_features:
-            with single_blas():
-                out, totals = _blocks.merge(threads.imap(task, numbers))
-        else:
-            out, totals = _blocks.merge(threads.imap(task, numbers))
+        out, totals = _blocks.merge(threads.imap(task, numbers))
         return out, float(totals[0])
 
     def sample(self):
@@ -58,7 +53,7 @@ class Data:
                 return self
             weights = _blocks.open_source(drawn, "sample_weight", block_rows=self.source.block_rows)
             total = float(np.sum(drawn))
-        return Data(source, weights, self.frame, self.missing, self.reach, total, 0.0)
+        return Data(source, weights, self.frame, self.missing, total, 0.0)
 
     def points(self):
         """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
@@ -97,14 +92,13 @@ def open_data(X, sample_weight, threads, *, block_rows, n_features=None, missing
     _check_size(low, high, "X")
     _check_range(low, high)
     frame = Frame.around(low, high, mean, shared) if frame is None else frame
-    reach = float(np.linalg.norm(np.maximum(np.abs(frame.rows(low)), np.abs(frame.rows(high)))))
-    data = Data(source, weights, frame, gaps, reach, total, 0.0)
+    data = Data(source, weights, frame, gaps, total, 0.0)
     per_column = total
     if gaps:
         found, _ = data.statistics(Expectation.flat(frame, False, True), threads)
         per_column = Statistics.of(found, source.n_features, False).seen[0]
     log_scale = float(np.sum(per_column * np.log(frame.scale)))
-    return Data(source, weights, frame, gaps, reach, total, log_scale)
+    return Data(source, weights, frame, gaps, total, log_scale)
 
 
 def open_minibatch(rows, name, missing):

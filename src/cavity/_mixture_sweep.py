@@ -16,8 +16,6 @@ _kernel = _core.best("gaussian_mixture")
 
 MOST_ROWS, LEAST_ROWS = 1 << 15, 1 << 10  # of a block
 BLOCK_WORK = 1 << 20  # products of responsibilities and features per block, about half a millisecond
-FEATURES_FROM = 16  # columns: matrix products of expanded squares beat our own loops over differences
-FEATURES_REACH = 1e8  # largest squared distance from the origin, in units of the variance, that is expanded
 NO_WEIGHT = np.empty(0)
 NO_GAIN = np.empty((0, 0))
 
@@ -223,12 +221,6 @@ def block_rows(n_components, n_features, full):
     return size
 
 
-def expandable(precision, reach):
-    """Whether squared distances by factors (K, D, D) may be expanded, for rows at most `reach` from the origin."""
-    largest = np.max(np.sum(precision**2, axis=(1, 2)))
-    return precision.shape[2] >= FEATURES_FROM and bool(reach**2 * largest < FEATURES_REACH)
-
-
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What the kernels need of a state to visit rows: log weights are height - |precision (z - mean)|^2/2.
@@ -242,16 +234,15 @@ class Expectation:
     precision: np.ndarray
     height: np.ndarray
     gain: np.ndarray | None = None
-    by_features: bool = False
 
     @classmethod
-    def of(cls, state, frame, *, missing=False, reach=np.inf):
-        """Return that of a state; `reach` is how far from the origin rows may be."""
+    def of(cls, state, frame, *, missing=False):
+        """Return that of a state."""
         factors, height = state.factors, state.weights.expected_logs()
         mean = np.ascontiguousarray(factors.mean)
         if isinstance(factors, WishartFactors):
             constants, precision = factors.constants()
-            return cls(frame, mean, precision, height + constants, by_features=expandable(precision, reach))
+            return cls(frame, mean, precision, height + constants)
         gain, precision = factors.constants()
         if missing:
             return cls(frame, mean, precision, height, gain)
@@ -277,7 +268,7 @@ class Expectation:
         out, totals = np.empty((k, width)), np.zeros(1)
         place = rows, weight, self.frame.origin, self.frame.scale, self.mean, self.precision, self.height
         if self.full:
-            bad = _kernel.full(*place, self.by_features, out, totals)
+            bad = _kernel.full(*place, out, totals)
         else:
             bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals)
         return out, totals, bad
@@ -329,7 +320,7 @@ class Sweeps:
 
     def expectation(self, state):
         """Return what the kernels need of a state."""
-        return Expectation.of(state, self.frame, missing=self.data.missing, reach=self.data.reach)
+        return Expectation.of(state, self.frame, missing=self.data.missing)
 
     def estimate(self, state, rows):
         """Return the state that all data would lead to if they were like `rows`."""

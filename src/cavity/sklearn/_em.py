@@ -15,7 +15,7 @@ from sklearn import exceptions
 
 from .. import _arrays
 from .._mixture_data import open_data
-from .._mixture_sweep import Expectation, Frame, Statistics, block_rows, expandable
+from .._mixture_sweep import Expectation, Frame, Statistics, block_rows
 from .._triangular import inverse_lower
 from ..errors import ConvergenceWarning
 
@@ -53,7 +53,7 @@ def open_unscaled(X, weight, threads, n_components, covariance_type):
         X, weight, threads, block_rows=lambda _, dim: block_rows(n_components, dim, full), missing=False, shared=True
     )
     frame = Frame(data.frame.origin, np.ones(len(data.frame.origin)))
-    return replace(data, frame=frame, reach=data.reach / data.frame.scale[0], log_scale=0.0)
+    return replace(data, frame=frame, log_scale=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class Gaussians:
     root: np.ndarray
     height: np.ndarray
 
-    def expectation(self, frame, reach=np.inf):
-        """Return what the kernels need, for rows at most `reach` from the origin of the frame."""
+    def expectation(self, frame):
+        """Return what the kernels need."""
         k, dim = self.mean.shape
         mean, height = np.ascontiguousarray(self.mean), np.ascontiguousarray(self.height)
         if is_full(self.covariance_type):
             lower = np.ascontiguousarray(np.broadcast_to(np.swapaxes(self.root, -1, -2), (k, dim, dim)))
-            return Expectation(frame, mean, lower, height, by_features=expandable(lower, reach))
+            return Expectation(frame, mean, lower, height)
         precision = self.root**2
         columns = precision if self.covariance_type == "diag" else precision[:, None]
         return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(columns, (k, dim))), height)
@@ -198,7 +198,7 @@ def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, 
     """
     bounds, bound, converged, reason = [], before, False, ""
     while len(bounds) < max_iter and not converged:
-        expectation, last = step.gaussians(state).expectation(data.frame, data.reach), bound
+        expectation, last = step.gaussians(state).expectation(data.frame), bound
         found, total = data.statistics(expectation, threads)
         statistics = Statistics.of(found, data.source.n_features, expectation.full)
         try:

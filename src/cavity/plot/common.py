@@ -44,11 +44,13 @@ def grid(sample):
 
 def beside_ascent(posterior, size, ratios):
     """Return a figure and the part of it to draw a fit in; beside it stands how the ELBO rose, if it did."""
-    figure = Figure(figsize=size, layout="constrained")
+    width, height = size
     behind = _behind(posterior)
     if not np.any(behind > 0):
+        figure = Figure(figsize=(width * ratios[0] / sum(ratios), height), layout="constrained")
         figure.supxlabel(_verdict(posterior), fontsize=10)
         return figure, figure.subfigures(1, 1)
+    figure = Figure(figsize=size, layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=ratios)
     _ascent(right.subplots(), posterior, behind)
     return figure, left

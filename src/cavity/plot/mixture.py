@@ -13,7 +13,7 @@ GRAY = (0.6, 0.6, 0.6)
 POINTS = 20000  # most points drawn
 LEAST_POINTS, LEAST_WEIGHT = 0.5, 1e-3  # of a component that is drawn
 NAMED = 3  # columns named on the axis of a direction
-LONGEST = 18  # letters of their names
+LONGEST = 16  # letters of their names
 TAIL, MARGIN = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
 TINY = np.finfo(float).tiny
 ANNOTATED = 16  # most numbers of components with their ELBO written beside
@@ -92,7 +92,9 @@ def _plane(axes, posterior, sample, names):
             )
         )
     limits = _limits(place, np.array(outer))
-    axes.set(xlim=limits[0], ylim=limits[1], xlabel=labels[0], ylabel=labels[1])
+    axes.set(xlim=limits[0], ylim=limits[1])
+    axes.set_xlabel(labels[0], fontsize=10 if len(names) == 2 else 8)
+    axes.set_ylabel(labels[1], fontsize=10 if len(names) == 2 else 8)
     hidden = np.count_nonzero(((place < limits[:, 0]) | (place > limits[:, 1])).any(axis=1))
     beyond = f"; {hidden} point{'s' if hidden > 1 else ''} outside" if hidden else ""
     axes.set_title(f"mixed colours: responsibilities; ellipses: 1 and 2 sd of a component{beyond}", fontsize=10)

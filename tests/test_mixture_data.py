@@ -324,6 +324,9 @@ BAD = {
         2, weights="stick_breaking", weight_concentration_prior=[1, 1]
     ),
     "weight_concentration_prior must be finite": lambda: cavity.GaussianMixture(2, weight_concentration_prior=np.inf),
+    r"weight_concentration_prior must be within 1e-300 and 1e\+300, got 5e-324": lambda: cavity.GaussianMixture(
+        2, weight_concentration_prior=5e-324
+    ),
     "mean_precision_prior must be positive": lambda: cavity.GaussianMixture(2, mean_precision_prior=-1.0),
     "mean_precision_prior must have shape": lambda: cavity.GaussianMixture(2, mean_precision_prior=[1.0]),
     r"mean_prior must have shape \(D,\) or \(K, D\)": lambda: cavity.GaussianMixture(2, mean_prior=0.0),

@@ -35,6 +35,7 @@ DEPENDENT = (
     "covariance_prior must be positive definite; by default it is the covariance of X, which is not if columns depend "
     "on each other (or rows are too few): give covariance_prior, or drop one of them"
 )
+SMALLEST, LARGEST = 1e-300, 1e300  # of prior settings that are positive: their inverses are numbers, too
 FARTHEST = 1e150  # ranges of the data from their mean: squares of distances beyond it overflow
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
@@ -154,6 +155,10 @@ class GaussianMixture:
             )
         if positive and np.any(array <= 0):
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
+        if positive and not (SMALLEST <= np.min(array, initial=1.0) and np.max(array, initial=1.0) <= LARGEST):
+            raise ValueError(
+                f"{name} must be within {SMALLEST:g} and {LARGEST:g}, got {np.min(array):g} to {np.max(array):g}"
+            )
         object.__setattr__(self, name, float(array) if array.ndim == 0 else _nested(array.tolist()))
 
     def fit(

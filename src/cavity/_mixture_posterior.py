@@ -71,7 +71,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             n_samples=float(n_samples),
             counts=state.counts,
             _state=state,
-            _prior=prior.as_wide_as(state),
+            _prior=prior,
             _frame=frame,
             **outcome,
         )

@@ -12,6 +12,7 @@ import numpy_gaussian_mixture as reference
 import pytest
 
 import cavity
+from cavity import _mixture_trials
 from cavity._executors import Threads
 from cavity._mixture_sweep import Sweeps
 
@@ -32,7 +33,7 @@ def begun(covariance, dim, k, threads):
     model, X = cavity.GaussianMixture(k, covariance), problem(dim, k)
     data = model._open(X, None, threads)
     model, prior = model._prior(data, threads)
-    start = next(model._starts(data, prior, None, "principal", 1, None))
+    start, _ = next(_mixture_trials.starts(data, prior, None, "principal", 1, None, shared=False))
     sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
     return sweeps, sweeps.sweep(start)[0]
 

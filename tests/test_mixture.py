@@ -385,7 +385,7 @@ def test_starts_are_compared_by_their_elbo():
 def test_callback_stops_and_one_pass_is_not_convergence():
     X = draws(16, 300, [[0.0], [1.5]])
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback") as caught:
-        post = cavity.GaussianMixture(2).fit(X, callback=lambda n, elbo: n >= 3)
+        post = cavity.GaussianMixture(2).fit(X, init="principal", callback=lambda n, elbo: n >= 3)
     assert caught[0].filename == __file__
     assert (post.n_iter, post.converged, post.status) == (3, False, "stopped by callback")
     seen = []
@@ -398,3 +398,13 @@ def test_callback_stops_and_one_pass_is_not_convergence():
         again = post.update(X, max_iter=1)
     assert caught[0].filename == __file__
     assert not again.converged
+
+
+def test_passes_that_chose_the_start_count_where_the_sample_is_all_data():
+    X = draws(16, 300, [[0.0], [1.5]])
+    chosen = cavity.GaussianMixture(3).fit(X)
+    assert chosen.n_iter == len(chosen.trace["elbo"]) > 20
+    assert np.all(np.diff(chosen.trace["elbo"]) >= -1e-12 * abs(chosen.elbo))
+    for most in (1, 2, 15, 22):
+        with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached"):
+            assert cavity.GaussianMixture(3).fit(X, max_iter=most).n_iter == most

@@ -144,7 +144,10 @@ def test_dependent_columns_and_few_rows_are_said(rows):
     x = np.random.default_rng(0).integers(0, 9, size=(rows, 2)).astype(float)
     X = np.column_stack([x, x.sum(axis=1)])
     for covariance in ("full", "tied"):
-        with pytest.raises(cavity.NotPositiveDefiniteError, match="covariance_prior must be positive definite"):
+        with pytest.raises(
+            cavity.NotPositiveDefiniteError,
+            match="covariance_prior defaults to the covariance of X, which is not positive definite",
+        ):
             cavity.GaussianMixture(2, covariance).fit(X)
         assert cavity.GaussianMixture(2, covariance, covariance_prior=np.eye(3)).fit(X).converged
 

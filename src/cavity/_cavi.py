@@ -16,7 +16,7 @@ expected statistics by s has the change <d, s>/2; near the optimum, where errors
 the ELBO is at most change/(1 - c) below it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from warnings import warn
 
 import numpy as np
@@ -129,6 +129,14 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
         climb.contraction,
         climb.predicted_gap(),
     )
+
+
+def joined(first, second, kept=True):
+    """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
+    trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in first.trace}
+    found = second.trace["elbo"] if kept else np.full(second.n_iter, first.elbo)
+    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, found)])
+    return replace(second if kept else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
 
 
 class _Climb:

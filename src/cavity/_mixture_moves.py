@@ -49,8 +49,10 @@ def improved(sweeps, fit, options, callback=None):
             better = trial.elbo > fit.elbo + _noise(fit.elbo)
             if better and not trial.converged and left > trial.n_iter:
                 more = options | {"max_iter": left - trial.n_iter}
-                trial = _appended(trial, _cavi.fit(sweeps, trial.image, **more, callback=_later(callback, fit, trial)))
-            fit = _appended(fit, trial, kept=better)
+                trial = _cavi.joined(
+                    trial, _cavi.fit(sweeps, trial.image, **more, callback=_later(callback, fit, trial))
+                )
+            fit = _cavi.joined(fit, trial, kept=better)
             if better:
                 accepted.append(fit.n_iter)
                 tried = True
@@ -68,15 +70,6 @@ def _later(callback, *before):
         return None
     passes, best = sum(fit.n_iter for fit in before), before[0].elbo
     return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
-
-
-def _appended(first, second, kept=True):
-    """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
-    trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in second.trace}
-    found = second.trace["elbo"] if kept else np.full(second.n_iter, first.elbo)
-    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, found)])
-    result = second if kept else first
-    return replace(result, n_iter=first.n_iter + second.n_iter, trace=trace)
 
 
 def _candidates(sweeps, state):

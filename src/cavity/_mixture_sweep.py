@@ -176,42 +176,6 @@ class Statistics:
         return Statistics(self.counts, self.first + self.seen * step, second, self.seen)
 
 
-def state_of_labels(prior, points, weight, labels):
-    """Return the optimal state if the component of each point were known.
-
-    Parameters
-    ----------
-    prior : State
-        The prior.
-    points : ndarray (n, D)
-        In coordinates; nan where a value was not seen.
-    weight : ndarray (n,) or None
-        Their weights.
-    labels : ndarray of int (n,)
-        Their components.
-    """
-    k, dim = prior.factors.mean.shape
-    full = prior.full
-    weight = np.ones(len(points)) if weight is None else weight
-    seen = ~np.isnan(points)
-    values = np.where(seen, points, 0.0)
-    member = np.zeros((k, len(points)))
-    member[labels, np.arange(len(points))] = weight
-    known = member @ seen
-    with np.errstate(invalid="ignore"):
-        mean = np.where(known > 0, member @ values / known, prior.factors.mean)
-    second = np.zeros((k, dim, dim) if full else (k, dim))
-    for j in range(k):
-        d = np.where(seen, points - mean[j], 0.0)[labels == j]
-        w = weight[labels == j, None]
-        second[j] = (w * d).T @ d if full else np.sum(w * d * d, axis=0)
-    counts = np.sum(member, axis=1)
-    per_column = prior.factors.beta.shape[1] > 1
-    about = replace(prior.factors, mean=mean)
-    factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
-    return State(prior.weights.renewed(prior.weights, counts), factors, counts)
-
-
 def block_rows(n_components, n_features, full):
     """Return the number of rows in a block, by the work they are."""
     features = 1 + n_features + (n_features * (n_features + 1) // 2 if full else n_features)

@@ -15,28 +15,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import _arrays, _cavi, _mixture_data, _mixture_memoised, _mixture_moves, _mixture_start
+from . import _arrays, _cavi, _mixture_data, _mixture_memoised, _mixture_moves, _mixture_prior, _mixture_trials
 from ._executors import Threads
 from ._loop import warn_unconverged
-from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
 from ._mixture_posterior import GaussianMixturePosterior
-from ._mixture_sweep import State, Sweeps, block_rows, state_of_labels
+from ._mixture_sweep import Sweeps, block_rows
 from ._streams import OneShot, minibatches
-from .errors import NotPositiveDefiniteError
 from .results import VariationalPosterior
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
 WEIGHTS = ("dirichlet", "stick_breaking")
 SCHEDULES = ("full", "memoised")
 INITS = ("auto", "kmeans", "split", "principal")
-TRIAL = 20  # passes over the sample that decide where to start
-DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
-DEPENDENT = (
-    "covariance_prior must be positive definite; by default it is the covariance of X, which is not if columns depend "
-    "on each other (or rows are too few): give covariance_prior, or drop one of them"
-)
 SMALLEST, LARGEST = 1e-300, 1e300  # of prior settings that are positive: their inverses are numbers, too
-FARTHEST = 1e150  # ranges of the data from their mean: squares of distances beyond it overflow
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
     "tied": ("(D, D)",),
@@ -155,10 +146,9 @@ class GaussianMixture:
             )
         if positive and np.any(array <= 0):
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
-        if positive and not (SMALLEST <= np.min(array, initial=1.0) and np.max(array, initial=1.0) <= LARGEST):
-            raise ValueError(
-                f"{name} must be within {SMALLEST:g} and {LARGEST:g}, got {np.min(array):g} to {np.max(array):g}"
-            )
+        outside = array[(array < SMALLEST) | (array > LARGEST)]
+        if positive and outside.size:
+            raise ValueError(f"{name} must be within {SMALLEST:g} and {LARGEST:g}, got {outside.flat[0]}")
         object.__setattr__(self, name, float(array) if array.ndim == 0 else _nested(array.tolist()))
 
     def fit(
@@ -241,8 +231,8 @@ class GaussianMixture:
 
             sum_n log sum_k exp(E[log pi_k N(x_n; mu_k, L_k^-1)]) - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L))
 
-        The optimum is a local one, and its components can be permuted. Passes over the sample that decide where to
-        start are not counted.
+        The optimum is a local one, and its components can be permuted. If the sample that decides where to start is
+        all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter.
 
         References
         ----------
@@ -272,13 +262,17 @@ class GaussianMixture:
             model, prior = self._prior(data, threads)
             sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
             best = None
-            for start in model._starts(data, prior, given, init, n_init, generator):
+            shared = self.covariance == "spherical"
+            starts = _mixture_trials.starts(data, prior, given, init, n_init, generator, shared, options["max_iter"])
+            for start, trial in starts:
+                left = options if trial is None else options | {"max_iter": options["max_iter"] - trial.n_iter}
                 if memoised:
-                    done = _mixture_memoised.fit(sweeps, start, options, callback)
+                    done = _mixture_memoised.fit(sweeps, start, left, callback)
                 else:
-                    done = _cavi.fit(sweeps, start, **options, callback=callback)
+                    done = _cavi.fit(sweeps, start, **left, callback=callback)
                 if moves:
-                    done = _mixture_moves.improved(sweeps, done, options, callback)
+                    done = _mixture_moves.improved(sweeps, done, left, callback)
+                done = done if trial is None else _cavi.joined(trial, done)
                 best = done if best is None or done.elbo > best.elbo else best
         warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
         return model._posterior(best.state, best.image.counts, data, prior, VariationalPosterior.outcome(best))
@@ -372,7 +366,8 @@ class GaussianMixture:
             data = self._open(X if stream is None else stream.first, None, threads)
             given = self._given_means(initial_means, data)
             model, prior = self._prior(data, threads)
-            state = next(model._starts(data, prior, given, init, 1, None))
+            starts = _mixture_trials.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
+            state, _ = next(starts)
             n = data.source.n_rows if stream is None else stream.n_samples
             sweeps = Sweeps(prior, data.frame, n, data, threads)
             batches = stream
@@ -413,7 +408,7 @@ class GaussianMixture:
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
-            return self._settled(self._open(X, sample_weight, threads), threads)
+            return _mixture_prior.settled(self, self._open(X, sample_weight, threads), threads)
 
     def _open(self, X, sample_weight, threads, many_blocks=False, **known):
         """Return the data, checked."""
@@ -426,62 +421,10 @@ class GaussianMixture:
         options = {"missing": not full, "shared": self.covariance == "spherical", **known}
         return _mixture_data.open_data(X, sample_weight, threads, block_rows=rows, **options)
 
-    def _settled(self, data, threads):
-        """Return the model with the priors that depend on the data filled in."""
-        changes, dim = {}, data.source.n_features
-        if self.degrees_of_freedom_prior is None:
-            changes["degrees_of_freedom_prior"] = float(dim)
-        if self.mean_prior is None or self.covariance_prior is None:
-            mean, square = _mixture_data.moments(data, threads, self.covariance in ("full", "tied"))
-        if self.mean_prior is None:
-            changes["mean_prior"] = mean
-        if self.covariance_prior is None:
-            changes["covariance_prior"] = _usable(np.mean(square) if self.covariance == "spherical" else square)
-        return replace(self, **changes)
-
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
-        model, k, dim = self._settled(data, threads), self.n_components, data.source.n_features
-        mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
-        mean = _placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.frame)
-        beta = np.array(np.broadcast_to(self.mean_precision_prior, k), dtype=float)[:, None]
-        full = self.covariance in ("full", "tied")
-        factors = (model._wishart_prior if full else model._gamma_prior)(mean, beta, data.frame)
-        if data.missing:
-            factors = factors.by_columns()
-        return model, State(self._weight_prior(), factors, np.zeros(k))
-
-    def _weight_prior(self):
-        k = self.n_components
-        given = 1.0 / k if self.weight_concentration_prior is None else self.weight_concentration_prior
-        if self.weights == "dirichlet":
-            return WeightFactors(np.array(np.broadcast_to(given, k), dtype=float))
-        sticks = (1.0, given) if np.ndim(given) == 0 else np.reshape(given, (k - 1, 2))
-        return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
-
-    def _wishart_prior(self, mean, beta, frame):
-        k, dim = mean.shape
-        nu = np.asarray(self.degrees_of_freedom_prior)
-        if np.any(nu <= dim - 1):
-            raise ValueError(f"degrees_of_freedom_prior must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
-        several = 1 if self.covariance == "tied" else k
-        scatter = np.array(np.broadcast_to(_matrices(self.covariance_prior, dim), (several, dim, dim)))
-        nu = np.array(np.broadcast_to(nu, several), dtype=float)
-        try:
-            return WishartFactors.of(mean, beta, nu, frame.squares(scatter))
-        except NotPositiveDefiniteError:
-            raise NotPositiveDefiniteError(DEPENDENT) from None
-
-    def _gamma_prior(self, mean, beta, frame):
-        k, dim = mean.shape
-        scatter = np.asarray(self.covariance_prior, dtype=float)
-        if self.covariance == "diag":
-            scatter = _rows_of_width(scatter, "covariance_prior", dim)
-        else:
-            scatter = scatter.reshape(-1, 1)
-        shape = (k, scatter.shape[-1])
-        nu = np.array(np.broadcast_to(np.reshape(self.degrees_of_freedom_prior, (-1, 1)), shape), dtype=float)
-        return GammaFactors(mean, beta, nu, frame.squares(np.array(np.broadcast_to(scatter, shape))))
+        model = _mixture_prior.settled(self, data, threads)
+        return model, _mixture_prior.state_of(model, data)
 
     def _given_means(self, means, data):
         """Return the initial means in coordinates, or None."""
@@ -491,35 +434,7 @@ class GaussianMixture:
         shape = (self.n_components, data.source.n_features)
         if array.shape != shape:
             raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
-        return _placed(array, "initial_means", data.frame)
-
-    def _starts(self, data, prior, given, init, n_init, generator):
-        """Yield the first state of every start."""
-        sample, k = data.sample(), self.n_components
-        points, weight = sample.points()
-        spread = 1.0 if self.covariance == "spherical" else _spread(points, weight)
-        standard, options = points / spread, {"missing": data.missing}
-        if given is not None:
-            labels = [_nearest(standard, given / spread)]
-        elif init == "auto":
-            labels = _mixture_start.candidates(standard, weight, k, **options)
-        else:
-            labels = [_mixture_start.initial_labels(standard, weight, k, init, **options)]
-        yield self._best_start(sample, prior, [state_of_labels(prior, points, weight, each) for each in labels])
-        for _ in range(n_init - 1):
-            drawn = _mixture_start.initial_labels(standard, weight, k, "random", generator, **options)
-            yield state_of_labels(prior, points, weight, drawn)
-
-    @staticmethod
-    def _best_start(sample, prior, states):
-        """Return where a few passes over the sample lead from the best of the states; the only one as it is."""
-        if len(states) == 1:
-            return states[0]
-        options = _cavi.check_options(True, TRIAL, 0.0)
-        with Threads(1) as thread:
-            sweeps = Sweeps(prior, sample.frame, sample.n_samples, sample, thread)
-            trials = [_cavi.fit(sweeps, state, **options) for state in states]
-        return max(trials, key=lambda trial: trial.elbo).state
+        return _mixture_prior.placed(array, "initial_means", data.frame)
 
     def _continued(
         self,
@@ -554,75 +469,6 @@ class GaussianMixture:
         return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
 
 
-def _spread(points, weight):
-    """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
-    weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
-    share = np.where(np.isnan(points), 0.0, weight[:, None])
-    share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
-    mean = np.sum(share * np.nan_to_num(points), axis=0)
-    spread = np.sqrt(np.sum(share * np.nan_to_num(points - mean) ** 2, axis=0))
-    return np.where(spread > 0, spread, 1.0)
-
-
-def _nearest(points, means):
-    """Return which of the means (K, D) is nearest to each point (n, D), by the columns that were seen."""
-    distances = np.stack([np.nansum((points - mean) ** 2, axis=1) for mean in means], axis=1)
-    return np.argmin(distances, axis=1)
-
-
 def _nested(values):
     """Return nested lists as nested tuples."""
     return tuple(_nested(each) for each in values) if isinstance(values, list) else values
-
-
-def _rows_of_width(value, name, dim):
-    """Return (D,) or (K, D) numbers, after a check of D."""
-    array = np.asarray(value, dtype=float)
-    if array.shape[-1] != dim:
-        raise ValueError(f"{name} must have {dim} columns as X has, got shape {array.shape}")
-    return array
-
-
-def _placed(means, name, frame):
-    """Return means (K, D) in coordinates, or say that they are too far from the data."""
-    with np.errstate(over="ignore"):
-        placed = frame.rows(means)
-    far = ~(np.abs(placed) <= FARTHEST)
-    if far.any():
-        raise ValueError(f"{name} must be within {FARTHEST:g} ranges of X from its mean, got {means[far][0]:g}")
-    return placed
-
-
-def _matrices(value, dim):
-    """Return symmetric matrices (D, D) or (K, D, D), after a check."""
-    array = np.asarray(value, dtype=float)
-    if array.ndim == 2:
-        return _arrays.symmetric(array, "covariance_prior", dim)
-    return np.stack([_arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
-
-
-def _usable(square):
-    """Return the covariance of the data as a prior, or say why it cannot be one."""
-    if not np.all(np.isfinite(square)):
-        raise ValueError(
-            "covariance_prior defaults to the covariance of X, which needs weights of more than 1 row in each column; "
-            "give covariance_prior"
-        )
-    flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
-    if np.any(flat <= 0):
-        raise ValueError(
-            f"covariance_prior defaults to the covariance of X, but column {int(np.argmin(flat))} is constant; give "
-            "covariance_prior, or drop the column"
-        )
-    if square.ndim == 2 and not _is_regular(square):
-        raise NotPositiveDefiniteError(DEPENDENT)
-    return square
-
-
-def _is_regular(square):
-    """Whether every column of a covariance varies, given those before it, by more than rounding makes of nothing."""
-    try:
-        left = np.diag(_arrays.cholesky(square, "square")) ** 2
-    except NotPositiveDefiniteError:
-        return False
-    return bool(np.all(left > DEPENDENCE * np.diag(square)))

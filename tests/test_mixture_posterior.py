@@ -307,3 +307,14 @@ def test_data_with_and_without_gaps_go_together(covariance, tmp_path):
     only = np.column_stack([X[:20, 0], np.full(20, np.nan)])  # more of the first column alone
     more = whole.update(only)
     assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance", ["full", "diag"])
+def test_rows_out_of_reach_are_named(covariance):
+    post = cavity.GaussianMixture(2, covariance).fit(draws(2, 80, TWO))
+    rows = np.zeros((70_000, 2))
+    rows[69_999, 1] = 1e200
+    for method in (post.responsibilities, post.predict, post.log_density):
+        with pytest.raises(OverflowError, match=r"X\[69999\] is so far from every component"):
+            method(rows)
+        assert np.all(np.isfinite(method(rows[:3] + 1e140)))

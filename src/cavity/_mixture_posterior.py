@@ -163,7 +163,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._by_blocks(X, self._responsibilities, (len(self.counts),))
+        return self._by_blocks(X, self._log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
 
     def predict(self, X):
         """Return the most probable component of each row.
@@ -178,7 +178,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        return self._by_blocks(X, lambda rows: np.argmax(self._log_weights(rows), axis=1), (), np.intp)
+        return self._by_blocks(X, self._log_weights, lambda logs: np.argmax(logs, axis=1), (), np.intp)
 
     def log_density(self, X):
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
@@ -197,12 +197,14 @@ class GaussianMixturePosterior(VariationalPosterior):
         ------
         ValueError, TypeError
             If X does not hold rows of D finite numbers.
+        OverflowError
+            If a row is so far from every component that its squared distance overflows.
 
         References
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        return self._by_blocks(X, lambda rows: _mixture_predictive.log_density(self._state, self._frame, rows), ())
+        return self._by_blocks(X, self._log_densities, lambda logs: logs[:, 0], ())
 
     def sample(self, n, rng):
         """Draw new rows from the posterior predictive distribution.
@@ -299,19 +301,20 @@ class GaussianMixturePosterior(VariationalPosterior):
         missing = bool(np.isnan(rows).any())
         return Expectation.of(self._state, self._frame, missing=missing).log_weights(rows)
 
-    def _responsibilities(self, rows):
-        logs = self._log_weights(rows)
-        reached = np.isfinite(np.max(logs, axis=1))
-        check_reached(-1 if reached.all() else int(np.argmin(reached)), lambda row: f"row {row} of the block")
-        return softmax(logs, axis=1)
+    def _log_densities(self, rows):
+        return _mixture_predictive.log_density(self._state, self._frame, rows)[:, None]
 
-    def _by_blocks(self, X, function, shape, dtype=float):
-        """Return function(rows) of all rows, (N, *shape)."""
+    def _by_blocks(self, X, logs_of, finish, shape, dtype=float):
+        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
         source = self._open(X)
         out = np.empty((source.n_rows, *shape), dtype=dtype)
         for index in range(source.block_count):
             start, stop = source.span(index)
-            out[start:stop] = function(source.read(index))
+            logs = logs_of(source.read(index))
+            reached = np.isfinite(np.max(logs, axis=1))
+            if not reached.all():
+                check_reached(start + int(np.argmin(reached)), source.where)
+            out[start:stop] = finish(logs)
         return out
 
     def _open(self, X):

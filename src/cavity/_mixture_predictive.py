@@ -45,7 +45,8 @@ def _gamma_terms(state, frame, rows):
     beta = np.broadcast_to(factors.beta, factors.mean.shape)
     for k in range(len(factors.mean)):
         widening, nu, scatter = 1.0 + 1.0 / beta[k], factors.nu[k], factors.scatter[k]
-        square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
+        with np.errstate(over="ignore"):  # the callers refuse rows that are out of reach of all components
+            square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
         logs = np.where(seen, LOG_PI + np.log(widening * scatter), 0.0)
         count = seen.astype(float)
         if len(nu) < z.shape[1]:

@@ -117,7 +117,7 @@ class VariationalPosterior(Posterior):
     def outcome_rows(self):
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]
-        known.append(f"{self.n_iter} passes")
+        known.append(f"{self.n_iter} pass{'es' if self.n_iter != 1 else ''}")
         if np.isfinite(self.predicted_gap):
             known.append(f"predicted gap {self.predicted_gap:.2g} nats")
         return [("elbo", f"{self.elbo:.6f}"), ("converged", f"{self.converged} ({', '.join(known)})")]

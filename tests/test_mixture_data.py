@@ -373,6 +373,9 @@ BAD = {
     "X must have a value in every column, got only nan in column 1": lambda: cavity.GaussianMixture(2, "diag").fit(
         [[1.0, np.nan], [2.0, np.nan]]
     ),
+    "X must have a value of positive weight in every column, got none in column 1": lambda: cavity.GaussianMixture(
+        2, "diag"
+    ).fit([[1.0, np.nan], [2.0, np.nan], [3.0, 1.0]], sample_weight=[1.0, 2.0, 0.0]),
     r"X must have 2 dimension\(s\), got shape \(2,\)": lambda: MODEL.fit([1.0, 2.0]),
     "X must not be empty": lambda: MODEL.fit(np.empty((0, 2))),
     "X must hold real numbers": lambda: MODEL.fit([["a"]]),

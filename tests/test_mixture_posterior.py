@@ -81,6 +81,13 @@ def test_samples_follow_the_density(covariance, weights):
     assert post.sample(0, 0).shape == (0, 2)
 
 
+def test_draws_beyond_float64_are_refused():
+    """A Student-t variable with 1e-6 degrees of freedom is typically exp(1e6)."""
+    post = model_of("full", 2, 2, degrees_of_freedom_prior=1.0 + 1e-6).fit([[0.0, 1.0]], sample_weight=[1e-6])
+    with pytest.raises(OverflowError, match="sample: with so few degrees of freedom the draws leave the range"):
+        post.sample(20, 0)
+
+
 def test_predict_and_responsibilities():
     X = faithful()
     post = cavity.GaussianMixture(2).fit(X)

@@ -175,6 +175,11 @@ def moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
     found, _ = data.statistics(Expectation.flat(data.frame, full, data.missing), threads)
     _, first, second, seen = Statistics.of(found, data.source.n_features, full).parts()
+    if not np.all(seen > 0.0):
+        raise ValueError(
+            f"X must have a value of positive weight in every column, got none in column {int(np.argmin(seen[0]))}; or "
+            "give mean_prior and covariance_prior"
+        )
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)

@@ -220,6 +220,11 @@ class GaussianMixturePosterior(VariationalPosterior):
         -------
         ndarray (n, D)
             The draws, independent of each other given the posterior.
+
+        Raises
+        ------
+        OverflowError
+            If a draw leaves the range of float64, as those of next to no degrees of freedom do.
         """
         n, generator = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
         return _mixture_predictive.sample(self._state, self._frame, n, generator)[0]

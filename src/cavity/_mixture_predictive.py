@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from ._mixture_sweep import Expectation
+from .errors import within_range
 
 LOG_PI = float(np.log(np.pi))
 
@@ -71,4 +72,6 @@ def sample(state, frame, n, rng):
     else:
         normal = normal * np.sqrt(factors.scatter[component])
         spread = np.sqrt(rng.chisquare(factors.nu[component]))
-    return frame.user_rows(factors.mean[component] + widening * normal / spread), component
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        draws = frame.user_rows(factors.mean[component] + widening * normal / spread)
+    return within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -97,10 +97,11 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
     status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
     while True:
         close = close + 1 if climb.predicted_gap() <= tol * model.n_samples else 0
+        stop = callback is not None and callback(climb.n_iter, climb.elbo)
         if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
             status = CONVERGED
             break
-        if callback is not None and callback(climb.n_iter, climb.elbo):
+        if stop:
             status = STOPPED
             break
         if climb.n_iter >= max_iter:
@@ -115,7 +116,7 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
         if climb.elbo < last - FALL * max(1.0, abs(last)):
             warn(
                 f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
-                "factor, or the ELBO is not that of the updates",
+                "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
                 stacklevel=3,  # the line that called the model's fit
             )

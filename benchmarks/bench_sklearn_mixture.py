@@ -1,6 +1,6 @@
 """The scikit-learn mixtures beside scikit-learn's: fits of a few iterations from the same start, in the same numbers.
 
-Run by `python benchmarks/run.py`, or `pytest benchmarks/bench_sklearn_mixture.py`; skipped without scikit-learn.
+`pytest benchmarks/bench_sklearn_mixture.py`: takes minutes and is no part of `run.py`; skipped without scikit-learn.
 """
 
 import warnings

@@ -39,7 +39,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         Passes over the data.
     trace : dict of ndarray
         Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
-        fit: "step", the step sizes.
+        fit: "step", the step sizes. With moves: "moves", the passes after which one had been accepted.
     contraction : float
         The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
     predicted_gap : float
@@ -237,7 +237,8 @@ class GaussianMixturePosterior(VariationalPosterior):
         X : array_like (N, D), path, or list of paths
             More data.
         **options
-            As for `GaussianMixture.fit`, apart from those that say where to start: components start where they are.
+            `sample_weight`, `accelerate`, `max_iter`, `tol`, `n_threads` and `callback`, as for `GaussianMixture.fit`;
+            components start where they are.
 
         Returns
         -------

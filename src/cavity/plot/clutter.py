@@ -6,7 +6,7 @@ from .common import CLUTTER, SIGNAL, Figure, grid
 
 
 def clutter_figure(posterior, values, probability, title, columns, unit=None):
-    """Draw data, posterior and clutter probabilities of a clutter fit to a file.
+    """Draw data, posterior and clutter probabilities of a clutter fit.
 
     Parameters
     ----------

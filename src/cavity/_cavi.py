@@ -67,6 +67,14 @@ def check_options(accelerate, max_iter, tol):
     }
 
 
+def check_starts(n_init, rng):
+    """Return the number of starts and the Generator that draws those after the first, or None."""
+    n_init = _arrays.integer(n_init, "n_init", low=1)
+    if n_init > 1 and rng is None:
+        raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+    return n_init, None if rng is None else _arrays.generator(rng)
+
+
 def check_schedule(delay, forgetting):
     """Return the step-size options of `fit_stochastic`, checked."""
     return {

@@ -37,11 +37,6 @@ class Memo:
     kept: tuple = ()  # of Statistics
     entropies: tuple = ()
 
-    @property
-    def counts(self):
-        """The N_k that led to the state."""
-        return self.state.counts
-
 
 def fit(sweeps, start, options, callback=None):
     """Return the `Fit` of memoised passes from a state, with states instead of memos."""

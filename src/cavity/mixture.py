@@ -249,10 +249,7 @@ class GaussianMixture:
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
         options = _cavi.check_options(accelerate, max_iter, tol)
-        n_init = _arrays.integer(n_init, "n_init", low=1)
-        generator = None if rng is None else _arrays.generator(rng)
-        if n_init > 1 and generator is None:
-            raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+        n_init, generator = _cavi.check_starts(n_init, rng)
         init = _arrays.choice(init, "init", INITS)
         moves = _arrays.flag(moves, "moves")
         memoised = _arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"

@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from . import _arrays
+from ._mixture_moves import OCCUPIED
 from .errors import NotPositiveDefiniteError
 from .mixture import GaussianMixture
 
-OCCUPIED = 0.5  # points that a component has at least, if it has any
 CANDIDATES = tuple(range(1, 11))
 
 

@@ -177,10 +177,7 @@ class UnitMixture:
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
         options = _cavi.check_options(accelerate, max_iter, tol)
-        n_init = _arrays.integer(n_init, "n_init", low=1)
-        generator = None if rng is None else _arrays.generator(rng)
-        if n_init > 1 and generator is None:
-            raise ValueError("n_init > 1 draws initial means and needs rng, a seed or a numpy.random.Generator")
+        n_init, generator = _cavi.check_starts(n_init, rng)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         given = None if initial_means is None else self._given_means(initial_means)
         source = _blocks.open_source(y, "y")

@@ -9,8 +9,9 @@ import numpy as np
 
 from .. import _blocks
 from .._executors import Threads
+from .._mixture_moves import OCCUPIED
 from ..mixture import COVARIANCES, WEIGHTS, GaussianMixture
-from ..selection import CANDIDATES, OCCUPIED, select_components
+from ..selection import CANDIDATES, select_components
 from . import options as shared
 from . import tables
 

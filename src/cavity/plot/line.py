@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .._mixture_moves import OCCUPIED
 from .common import PEAKS, beside_ascent, colormaps
 
 
@@ -68,7 +69,7 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
     heights = posterior.weights * density(places)
     for k, color in zip(order, colors, strict=True):
         upper.plot(places, heights[:, k], color=color, lw=1.2)
-        if posterior.counts[k] < 0.5:  # the mean of a component without data is where the prior says, anywhere
+        if posterior.counts[k] < OCCUPIED:  # the mean of a component without data is where the prior says, anywhere
             continue
         sd = 2 * np.sqrt(variance[k])
         upper.axvspan(mean[k] - sd, mean[k] + sd, color=color, alpha=0.25, lw=0)

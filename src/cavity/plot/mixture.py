@@ -5,13 +5,14 @@ from scipy.linalg import eigh
 from scipy.special import gammaln
 
 from .. import _blocks
+from .._mixture_moves import OCCUPIED
 from .common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
 from .line import line_figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")  # told apart by the colour blind
 GRAY = (0.6, 0.6, 0.6)
 POINTS = 20000  # most points drawn
-LEAST_POINTS, LEAST_WEIGHT = 0.5, 1e-3  # of a component that is drawn
+LEAST_WEIGHT = 1e-3  # of a component that is drawn
 NAMED = 3  # columns named on the axis of a direction
 LONGEST = 16  # letters of their names
 TAIL, MARGIN = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
@@ -50,7 +51,7 @@ def mixture_figure(X, posterior, names=None, title=None):
     else:
         figure, left = beside_ascent(posterior, (11.5, 6.0), (5, 3))
         _plane(left.subplots(), posterior, sample, names)
-    drawn = np.count_nonzero(posterior.counts > LEAST_POINTS)
+    drawn = np.count_nonzero(posterior.counts > OCCUPIED)
     what = f"{drawn} of {len(posterior.counts)} components have points" if drawn < len(posterior.counts) else ""
     what = what or f"{drawn} component{'s' if drawn > 1 else ''}"
     figure.suptitle(f"{title}: {what}" if title else what)
@@ -102,7 +103,7 @@ def _plane(axes, posterior, sample, names):
 
 def _visible(posterior):
     """Which components have points and weight enough to be drawn."""
-    return (posterior.counts > LEAST_POINTS) & (posterior.weights > LEAST_WEIGHT)
+    return (posterior.counts > OCCUPIED) & (posterior.weights > LEAST_WEIGHT)
 
 
 def _colors(posterior):

@@ -33,6 +33,11 @@ from ._triangular import inverse_lower
 from .errors import NotPositiveDefiniteError
 
 
+def is_full(covariance):
+    """Whether precisions of this kind are matrices, not numbers for single columns or all."""
+    return covariance in ("full", "tied")
+
+
 def _outer(a):
     """The outer products of vectors (..., D) with themselves."""
     return a[..., :, None] * a[..., None, :]

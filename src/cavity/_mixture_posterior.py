@@ -8,7 +8,7 @@ from scipy.special import softmax
 from . import _arrays, _mixture_predictive
 from ._executors import Threads
 from ._mixture_data import check_rows, open_rows
-from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
+from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import Expectation, Frame, State, block_rows, check_reached
 from .results import VariationalPosterior, table
 
@@ -123,7 +123,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             `covariance` as full matrices, one for each component.
         """
         k, dim = self.mean.shape
-        if self.model.covariance in ("full", "tied"):
+        if self._state.full:
             return np.array(np.broadcast_to(self.covariance, (k, dim, dim)))
         result = np.zeros((k, dim, dim))
         result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
@@ -355,7 +355,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         from .mixture import GaussianMixture
 
         model = GaussianMixture(**settings["model"])
-        family = WishartFactors if model.covariance in ("full", "tied") else GammaFactors
+        family = WishartFactors if is_full(model.covariance) else GammaFactors
 
         def state(label):
             parts = {name.removeprefix(f"{label}_"): value for name, value in arrays.items()}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import _arrays, _mixture_data
-from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors
+from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import State
 from .errors import NotPositiveDefiniteError
 
@@ -23,7 +23,7 @@ def settled(model, data, threads):
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)
     if model.mean_prior is None or model.covariance_prior is None:
-        mean, square = _mixture_data.moments(data, threads, model.covariance in ("full", "tied"))
+        mean, square = _mixture_data.moments(data, threads, is_full(model.covariance))
     if model.mean_prior is None:
         changes["mean_prior"] = mean
     if model.covariance_prior is None:
@@ -37,7 +37,7 @@ def state_of(model, data):
     mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
     mean = placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.frame)
     beta = np.array(np.broadcast_to(model.mean_precision_prior, k), dtype=float)[:, None]
-    full = model.covariance in ("full", "tied")
+    full = is_full(model.covariance)
     factors = (_wishart_factors if full else _gamma_factors)(model, mean, beta, data.frame)
     if data.missing:
         factors = factors.by_columns()

@@ -18,6 +18,7 @@ import numpy as np
 from . import _arrays, _cavi, _mixture_data, _mixture_memoised, _mixture_moves, _mixture_prior, _mixture_trials
 from ._executors import Threads
 from ._loop import warn_unconverged
+from ._mixture_factors import is_full
 from ._mixture_posterior import GaussianMixturePosterior
 from ._mixture_sweep import Sweeps, block_rows
 from ._streams import OneShot, minibatches
@@ -127,8 +128,7 @@ class GaussianMixture:
         wanted = PRIOR_SHAPES[self.covariance]
         sizes = {"D": None, "K": k}
         shapes = [tuple(sizes[letter] for letter in shape if letter in sizes) for shape in wanted]
-        diagonal = self.covariance in ("diag", "spherical")
-        self._keep("covariance_prior", shapes, wanted, positive=diagonal)
+        self._keep("covariance_prior", shapes, wanted, positive=not is_full(self.covariance))
 
     def _keep(self, name, shapes, wanted, positive=True):
         """Keep a prior setting as a number or nested tuples, which compare and hash; None in a shape fits all."""
@@ -354,7 +354,7 @@ class GaussianMixture:
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             stream = None
             if hasattr(X, "__next__"):
-                gaps = self.covariance in ("diag", "spherical")
+                gaps = not is_full(self.covariance)
                 stream = OneShot(
                     X, "X", n_samples, epochs, lambda rows, name: _mixture_data.open_minibatch(rows, name, gaps)
                 )
@@ -409,7 +409,7 @@ class GaussianMixture:
 
     def _open(self, X, sample_weight, threads, many_blocks=False, **known):
         """Return the data, checked."""
-        full = self.covariance in ("full", "tied")
+        full = is_full(self.covariance)
 
         def rows(n_rows, dim):
             size = block_rows(self.n_components, dim, full)

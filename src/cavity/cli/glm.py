@@ -342,9 +342,8 @@ def _binary(table, target):
         kinds, y = np.unique(table.numbers(target), return_inverse=True)
         kinds = [f"{kind:g}" for kind in kinds]
     if len(kinds) != 2:
-        shown = ", ".join(kinds[: tables.SHOWN]) + (", ..." if len(kinds) > tables.SHOWN else "")
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({shown}); for counts and real numbers choose another --likelihood"
+            f"has {len(kinds)} ({tables.some(kinds)}); for counts and real numbers choose another --likelihood"
         )
     return y.astype(np.float64), tuple(kinds)

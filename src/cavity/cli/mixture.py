@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _blocks
 from .._executors import Threads
+from .._mixture_factors import is_full
 from .._mixture_moves import OCCUPIED
 from ..mixture import COVARIANCES, WEIGHTS, GaussianMixture
 from ..selection import CANDIDATES, select_components
@@ -114,7 +115,7 @@ def run(options):
 
 def read(options):
     """Return the data; those of a .npy file are left there."""
-    gaps = options.covariance in ("diag", "spherical")
+    gaps = not is_full(options.covariance)
     X, names, about, notes = tables.matrix(options.data, options.columns, "--columns", gaps)
     rows = _blocks.open_source(X, "the data", ndim=(2,))
     with Threads(options.threads) as threads:
@@ -172,17 +173,13 @@ def report(problem, selection, seconds):
         yield from selection.rows()
     yield from settings(best.model)
     yield from components(problem, best)
-    yield "fit"
-    done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
-    passes = sum(posterior.n_iter for posterior in selection.posteriors if posterior is not None)
-    yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield f"  mean field       {done}, {best.n_iter} passes ({passes} in all), {1e3 * seconds:.3g} ms"
+    yield from shared.ascent_lines(best, selection.posteriors, seconds)
 
 
 def settings(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = ", ".join(f"{mean:.6g}" for mean in model.mean_prior[:SHOWN]) + (", ..." * (len(model.mean_prior) > SHOWN))
+    shown = tables.some([f"{mean:.6g}" for mean in model.mean_prior], SHOWN)
     yield "model"
     yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
     yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
@@ -199,7 +196,7 @@ def components(problem, posterior):
     occupied = np.flatnonzero(posterior.counts > OCCUPIED)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
     width = max(10, *(len(name) for name in problem.names[:SHOWN]))
-    correlated = len(problem.names) > 1 and posterior.model.covariance in ("full", "tied")
+    correlated = len(problem.names) > 1 and is_full(posterior.model.covariance)
     yield f"components (mean, sd{', correlations' if correlated else ''}{f'; {problem.unit}' if problem.unit else ''})"
     for k in occupied[:SHOWN]:
         yield f"  {k + 1:<4} weight {posterior.weights[k]:.4f}, {posterior.counts[k]:.2f} points"

@@ -59,9 +59,9 @@ def open_rows(posterior, options, threads):
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
     X, names, *_ = tables.matrix(options.data, options.columns, "--columns", gaps)
     if len(names) != dim:
-        shown = ", ".join(names[: tables.SHOWN]) + (", ..." if len(names) > tables.SHOWN else "")
         raise ValueError(
-            f"{options.data}: the posterior is of {dim} column(s), got {len(names)} ({shown}); choose with --columns"
+            f"{options.data}: the posterior is of {dim} column(s), got {len(names)} ({tables.some(names)}); "
+            "choose with --columns"
         )
     size = _blocks.rows_per_block(max(dim, len(posterior.weights) + 1))
     rows = _blocks.open_source(X, options.data, ndim=(2,), block_rows=size)

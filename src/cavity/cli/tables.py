@@ -69,9 +69,8 @@ class Columns:
             raise ValueError(f"{option}: column {name!r} is there twice")
         if self.is_text(name):
             kinds = sorted(set(self.cells[name]))
-            shown = ", ".join(kinds[:SHOWN]) + (", ..." if len(kinds) > SHOWN else "")
             raise ValueError(
-                f"{self.source}: column {name!r} holds text ({shown}); make one column of 0 and 1 "
+                f"{self.source}: column {name!r} holds text ({some(kinds)}); make one column of 0 and 1 "
                 f"for each category but one, or leave it out of {option}"
             )
 
@@ -196,6 +195,11 @@ def matrix(source, columns, option, gaps):
 def _listed(text):
     """Return the names in a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
+
+
+def some(words, most=SHOWN):
+    """Return the first of some words, separated by commas, and whether there are more."""
+    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
 def digits(value, sd):

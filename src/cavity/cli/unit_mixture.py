@@ -136,11 +136,7 @@ def report(title, tried, best, unit, seconds):
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
         yield f"  {tables.digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
-    yield "fit"
-    done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
-    passes = sum(posterior.n_iter for posterior in tried.values() if posterior is not None)
-    yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield f"  mean field       {done}, {best.n_iter} passes ({passes} in all), {1e3 * seconds:.3g} ms"
+    yield from shared.ascent_lines(best, tried.values(), seconds)
 
 
 def verdict(posterior, best):

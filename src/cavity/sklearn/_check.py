@@ -3,6 +3,7 @@
 import numpy as np
 
 from .. import _arrays
+from .._mixture_factors import is_full
 
 
 def sample_weights(value, n):
@@ -28,7 +29,7 @@ def precision(value, covariance_type, shapes, name):
     array = _arrays.finite_array(value, name)
     shape(array, shapes[covariance_type], f"{covariance_type} {name}")
     what = f"'{covariance_type} {name}' should be"
-    if covariance_type in ("diag", "spherical"):
+    if not is_full(covariance_type):
         if not np.all(array > 0):
             raise ValueError(f"{what} positive, got {float(np.min(array))!r}")
         return array

@@ -15,6 +15,7 @@ from sklearn import exceptions
 
 from .. import _arrays
 from .._mixture_data import open_data
+from .._mixture_factors import is_full
 from .._mixture_sweep import Expectation, Frame, Statistics, block_rows
 from .._triangular import inverse_lower
 from ..errors import ConvergenceWarning
@@ -39,11 +40,6 @@ def warn_unfinished(reason="", stacklevel=4):
         UnfinishedWarning,
         stacklevel=stacklevel,
     )
-
-
-def is_full(covariance_type):
-    """Whether covariances are matrices, not variances of single columns."""
-    return covariance_type in ("full", "tied")
 
 
 def open_unscaled(X, weight, threads, n_components, covariance_type):
@@ -130,7 +126,7 @@ def _root(covariance):
 
 def roots_of_precisions(precision, covariance_type):
     """Return the same factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
-    if covariance_type in ("diag", "spherical"):
+    if not is_full(covariance_type):
         return np.sqrt(precision)
     matrices = precision.reshape(-1, *precision.shape[-2:])
     found = [_arrays.cholesky(each[::-1, ::-1], "precisions")[::-1, ::-1] for each in matrices]
@@ -144,7 +140,7 @@ def precisions(root, covariance_type):
 
 def covariances_of(root, covariance_type):
     """Return the covariances of these factors."""
-    if covariance_type in ("diag", "spherical"):
+    if not is_full(covariance_type):
         return 1.0 / root**2
     lower = np.array([inverse_lower(each.T) for each in root.reshape(-1, *root.shape[-2:])])
     return (lower @ np.swapaxes(lower, -1, -2)).reshape(root.shape)

@@ -10,9 +10,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays, _blocks
 from .._executors import Threads
+from .._mixture_factors import is_full
 from .._mixture_sweep import Frame
 from ._check import sample_weights
-from ._em import TYPES, ascend, is_full, moments, open_unscaled, precisions, warn_unfinished
+from ._em import TYPES, ascend, moments, open_unscaled, precisions, warn_unfinished
 from ._starts import METHODS, responsibilities, statistics, unclaimed
 
 FLOATS = [np.float64, np.float32]  # kept as they are, others become float64

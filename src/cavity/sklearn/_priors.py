@@ -6,9 +6,9 @@ import numpy as np
 
 from .. import _arrays
 from .._mixture_data import moments
+from .._mixture_factors import is_full
 from ..errors import within_range
 from . import _check
-from ._em import is_full
 
 NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")
 

@@ -17,12 +17,13 @@ from sklearn.utils.validation import validate_data
 
 from .. import _arrays, _cavi, _mixture_predictive
 from .._loop import MAX_ITER
+from .._mixture_factors import is_full
 from .._mixture_sweep import Frame, State, Sweeps
 from ..errors import ConvergenceWarning
 from ..mixture import GaussianMixture
 from ..results import VariationalPosterior
 from . import _priors
-from ._em import is_full, precisions, roots, warn_unfinished
+from ._em import precisions, roots, warn_unfinished
 from ._mixture import FLOATS, Mixture, Progress
 from ._priors import Priors
 from ._starts import responsibilities, statistics

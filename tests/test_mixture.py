@@ -400,6 +400,30 @@ def test_callback_stops_and_one_pass_is_not_convergence():
     assert not again.converged
 
 
+def test_callback_goes_on_from_the_passes_that_chose_the_start_and_stops_moves():
+    X, calls = draws(16, 300, [[0.0], [1.5]]), []
+
+    def report(stop):
+        calls.clear()
+        return lambda n, elbo: calls.append((n, elbo)) or n >= stop
+
+    for schedule in ("full", "memoised"):
+        with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
+            post = cavity.GaussianMixture(3).fit(X, schedule=schedule, moves=True, callback=report(23))
+        assert [n for n, _ in calls] == list(range(calls[0][0], 24))
+        assert post.n_iter == 23 > 20 >= calls[0][0] - 1 >= 1
+        assert len(post.trace["moves"]) == 0
+    X, model = faithful(), cavity.GaussianMixture(3)
+    first = model.fit(X)
+    assert model.fit(X, moves=True).n_iter > first.n_iter + 5  # there are moves to try
+    stop = first.n_iter + 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cavity.ConvergenceWarning)  # if the move was a good one
+        model.fit(X, moves=True, callback=report(stop))
+    assert max(n for n, _ in calls) == calls[-1][0] == stop
+    assert np.all(np.diff([elbo for _, elbo in calls]) >= 0)
+
+
 def test_passes_that_chose_the_start_count_where_the_sample_is_all_data():
     X = draws(16, 300, [[0.0], [1.5]])
     chosen = cavity.GaussianMixture(3).fit(X)

@@ -148,6 +148,14 @@ def joined(first, second, kept=True):
     return replace(second if kept else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
 
 
+def counting(callback, *before):
+    """Return the callback of a fit that follows others, which counts their passes too; None if it is None."""
+    if callback is None:
+        return None
+    passes, best = sum(fit.n_iter for fit in before), before[0].elbo
+    return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
+
+
 class _Climb:
     """The current state, its image under a sweep, and the history of both."""
 

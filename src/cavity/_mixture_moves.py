@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from . import _cavi
+from ._loop import MAX_ITER, STOPPED
 from ._mixture_sweep import Statistics
 
 TRIAL = 15  # passes that a move has to overtake the current optimum
@@ -39,37 +40,29 @@ def improved(sweeps, fit, options, callback=None):
     """
     accepted = []
     tried = True
-    while tried and fit.n_iter < options["max_iter"]:
+    while tried and fit.n_iter < options["max_iter"] and fit.status != STOPPED:
         tried = False
         for state in _candidates(sweeps, fit.state):
             left = options["max_iter"] - fit.n_iter
             if left < 1:
                 break
-            trial = _cavi.fit(sweeps, state, **options | {"max_iter": min(TRIAL, left)}, callback=_later(callback, fit))
+            few, report = options | {"max_iter": min(TRIAL, left)}, _cavi.counting(callback, fit)
+            trial = _cavi.fit(sweeps, state, **few, callback=report)
             better = trial.elbo > fit.elbo + _noise(fit.elbo)
-            if better and not trial.converged and left > trial.n_iter:
-                more = options | {"max_iter": left - trial.n_iter}
-                trial = _cavi.joined(
-                    trial, _cavi.fit(sweeps, trial.image, **more, callback=_later(callback, fit, trial))
-                )
+            if better and trial.status == MAX_ITER and left > trial.n_iter:
+                more, report = options | {"max_iter": left - trial.n_iter}, _cavi.counting(callback, fit, trial)
+                trial = _cavi.joined(trial, _cavi.fit(sweeps, trial.image, **more, callback=report))
             fit = _cavi.joined(fit, trial, kept=better)
             if better:
                 accepted.append(fit.n_iter)
-                tried = True
+            tried = better and trial.status != STOPPED
+            if tried or trial.status == STOPPED:
                 break
     return replace(fit, trace=fit.trace | {"moves": np.array(accepted, dtype=int)})
 
 
 def _noise(elbo):
     return 1e-9 * max(1.0, abs(elbo))
-
-
-def _later(callback, *before):
-    """Return a callback that counts the passes of earlier fits too."""
-    if callback is None:
-        return None
-    passes, best = sum(fit.n_iter for fit in before), before[0].elbo
-    return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
 
 
 def _candidates(sweeps, state):

@@ -232,7 +232,8 @@ class GaussianMixture:
             sum_n log sum_k exp(E[log pi_k N(x_n; mu_k, L_k^-1)]) - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L))
 
         The optimum is a local one, and its components can be permuted. If the sample that decides where to start is
-        all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter.
+        all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
+        is called for those after them.
 
         References
         ----------
@@ -262,13 +263,16 @@ class GaussianMixture:
             shared = self.covariance == "spherical"
             starts = _mixture_trials.starts(data, prior, given, init, n_init, generator, shared, options["max_iter"])
             for start, trial in starts:
-                left = options if trial is None else options | {"max_iter": options["max_iter"] - trial.n_iter}
+                left, report = options, callback
+                if trial is not None:
+                    left = options | {"max_iter": options["max_iter"] - trial.n_iter}
+                    report = _cavi.counting(callback, trial)
                 if memoised:
-                    done = _mixture_memoised.fit(sweeps, start, left, callback)
+                    done = _mixture_memoised.fit(sweeps, start, left, report)
                 else:
-                    done = _cavi.fit(sweeps, start, **left, callback=callback)
+                    done = _cavi.fit(sweeps, start, **left, callback=report)
                 if moves:
-                    done = _mixture_moves.improved(sweeps, done, left, callback)
+                    done = _mixture_moves.improved(sweeps, done, left, report)
                 done = done if trial is None else _cavi.joined(trial, done)
                 best = done if best is None or done.elbo > best.elbo else best
         warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)

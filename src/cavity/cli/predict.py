@@ -48,7 +48,8 @@ def run(options):
             for found in _blocks.map_blocks(rows, lambda points: predicted(posterior, points), threads):
                 block(file, found)
                 total += float(np.sum(found[:, -1]))
-    print(f"{options.output}: {rows.n_rows} rows, columns {', '.join([*names[:1], '...', *names[-2:]])}")
+    shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
+    print(f"{options.output}: {rows.n_rows} rows, columns {', '.join(shown)}")
     print(f"  log density      {total / rows.n_rows:.6f} nats per row")
     return 0
 

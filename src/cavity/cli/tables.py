@@ -188,7 +188,7 @@ def matrix(source, columns, option, gaps):
     if not names:
         raise ValueError(f"{source}: there is no column of numbers")
     if not gaps:
-        table.check_complete(names, "; --covariance diag and spherical can do with missing values")
+        table.check_complete(names, "; a fit with --covariance diag or spherical can do with missing values")
     return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
 
 

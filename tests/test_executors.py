@@ -284,3 +284,26 @@ def test_single_blas_lets_callers_in_one_at_a_time():
     for each in callers:
         each.join(10)
     assert most == 1
+
+
+def test_several_calls_a_task_change_neither_order_nor_errors():
+    def square(i):
+        if i == 11:
+            raise ValueError("eleven")
+        return i * i
+
+    for n_threads in (1, 2, 3):
+        with Threads(n_threads) as threads:
+            for n, grain in [(0, 3), (1, 3), (7, 2), (11, 4), (11, 100)]:
+                found = list(threads.imap(square, zip(range(n)), grain=grain))
+                assert found == [i * i for i in range(n)]
+            several = threads.imap(square, zip(range(20)), grain=3)
+            assert [next(several) for _ in range(9)] == [i * i for i in range(9)]
+            with pytest.raises(ValueError, match="eleven"):
+                list(several)
+
+
+def test_several_calls_a_task_run_on_one_thread():
+    with Threads(2) as threads:
+        names = list(threads.imap(threading.get_ident, [()] * 12, grain=4))
+    assert all(len(set(names[i : i + 4])) == 1 for i in range(0, 12, 4))

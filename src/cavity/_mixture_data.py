@@ -9,6 +9,7 @@ from ._executors import Threads
 from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_reached
 
 LARGEST = 1e150  # squares of data beyond it overflow
+GRAIN = 4  # most blocks of some 0.2 ms that a thread takes at once
 CLOSEST = 1e-140  # squares of differences below it underflow
 LEAST_ROWS, MOST_ROWS = 1e-100, 1e100  # sums of weights: beyond, precisions leave float64
 
@@ -36,8 +37,9 @@ class Data:
             check_reached(bad, lambda row: self.source.where(self.source.span(index)[0] + row))
             return out, totals
 
-        numbers = zip(range(self.source.block_count) if indices is None else indices)
-        out, totals = _blocks.merge(threads.imap(task, numbers))
+        numbers = range(self.source.block_count) if indices is None else indices
+        grain = min(max(len(numbers) // (2 * threads.count), 1), GRAIN)
+        out, totals = _blocks.merge(threads.imap(task, zip(numbers), grain=grain))
         return out, float(totals[0])
 
     def sample(self):

@@ -58,5 +58,6 @@ def wisharts(nu, factor, root, nu0, factor0):
     else:
         diagonal = _special.gap((b - a) / a * (b / a + 1.0), 2.0 * _special.log_ratio(b, a))
         shapes = _special.wishart_shape_divergence(nu, nu0, dim)
-    means = np.sum(diagonal, axis=1) + np.sum(np.tril(M, -1) ** 2, axis=(1, 2))
+    M[:, range(dim), range(dim)] = 0.0  # it is triangular, and its diagonal is taken care of
+    means = np.sum(diagonal, axis=1) + np.sum(M * M, axis=(1, 2))
     return 0.5 * nu0 * means + shapes

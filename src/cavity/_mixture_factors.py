@@ -149,7 +149,7 @@ class WishartFactors:
                     f"{error}: the data and covariance_prior leave it no spread in some direction; give a larger "
                     "covariance_prior"
                 ) from None
-            root[k] = np.tril(inverse_lower(factor[k]))
+            root[k] = inverse_lower(factor[k])
         return cls(mean, beta, nu, scatter, factor, root)
 
     def expected_log_determinants(self):

@@ -6,6 +6,7 @@ data about the component means. ELBO = sum_n w_n log sum_k exp(.) - KL(q(pi) || 
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -131,6 +132,12 @@ class State:
         )
 
 
+@lru_cache(maxsize=8)
+def _lower(dim):
+    """Return the rows and columns of a lower triangle, row by row."""
+    return np.tril_indices(dim)
+
+
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What responsibilities r make of the data, about the component means m: sums over n, weights included."""
@@ -146,7 +153,7 @@ class Statistics:
         counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
         if full:
             square = np.empty((len(counts), dim, dim))
-            rows, columns = np.tril_indices(dim)
+            rows, columns = _lower(dim)
             square[:, rows, columns] = second
             square[:, columns, rows] = second
             return cls(counts, first, square, counts[:, None])

@@ -10,6 +10,7 @@ from ._mixture_sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_rea
 
 LARGEST = 1e150  # squares of data beyond it overflow
 GRAIN = 4  # most blocks of some 0.2 ms that a thread takes at once
+HELD = 1 << 18  # most numbers that their statistics are together, 2 MB
 CLOSEST = 1e-140  # squares of differences below it underflow
 LEAST_ROWS, MOST_ROWS = 1e-100, 1e100  # sums of weights: beyond, precisions leave float64
 
@@ -38,7 +39,7 @@ class Data:
             return out, totals
 
         numbers = range(self.source.block_count) if indices is None else indices
-        grain = min(max(len(numbers) // (2 * threads.count), 1), GRAIN)
+        grain = max(1, min(GRAIN, len(numbers) // (2 * threads.count), HELD // expectation.size))
         out, totals = _blocks.merge(threads.imap(task, zip(numbers), grain=grain))
         return out, float(totals[0])
 

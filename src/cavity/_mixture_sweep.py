@@ -232,11 +232,20 @@ class Expectation:
         """Whether precisions are matrices."""
         return self.precision.ndim == 3
 
+    @property
+    def shape(self):
+        """The shape (K, numbers) of a block's statistics."""
+        k, dim = self.mean.shape
+        return k, 1 + dim + dim * (dim + 1) // 2 if self.full else 1 + (2 if self.gain is None else 3) * dim
+
+    @property
+    def size(self):
+        """How many numbers these are."""
+        return self.shape[0] * self.shape[1]
+
     def statistics(self, rows, weight=NO_WEIGHT):
         """Return the statistics (K, numbers) and the sum of the log densities (1,) of a block, and a bad row or -1."""
-        k, dim = self.mean.shape
-        width = 1 + dim + dim * (dim + 1) // 2 if self.full else 1 + (2 if self.gain is None else 3) * dim
-        out, totals = np.empty((k, width)), np.zeros(1)
+        out, totals = np.empty(self.shape), np.zeros(1)
         place = rows, weight, self.frame.origin, self.frame.scale, self.mean, self.precision, self.height
         if self.full:
             bad = _kernel.full(*place, out, totals)

@@ -112,6 +112,8 @@ def speed(row):
         return f"{1e3 / row['nanoseconds']:.1f} M updates/s"
     if row["unit"] == "problem":
         return f"{row['nanoseconds'] / 1e3:.2f} us a problem"
+    if row["nanoseconds"] >= 1e3:
+        return f"{row['nanoseconds'] / 1e3:.3g} us"
     return f"{row['nanoseconds']:.3g} ns"
 
 

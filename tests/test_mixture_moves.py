@@ -123,6 +123,19 @@ def test_moves_leave_local_optima_of_surplus_components(covariance):
         assert model.fit(X, initial_means=start, max_iter=30, moves=True).n_iter == 30
 
 
+def test_passes_after_which_moves_were_accepted_count_those_that_chose_the_start():
+    X, seen = draws(7, 400, [[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]]), []
+    model = cavity.GaussianMixture(8, "tied", "stick_breaking")
+    alone = model.fit(X, max_iter=5000)
+    moved = model.fit(X, max_iter=5000, moves=True, callback=lambda n_iter, elbo: seen.append((n_iter, elbo)))
+    accepted = moved.trace["moves"]
+    assert len(accepted) > 0
+    assert np.all(accepted > alone.n_iter)
+    assert np.all(moved.trace["elbo"][accepted - 1] > alone.elbo)
+    assert np.array_equal(moved.trace["elbo"][: alone.n_iter], alone.trace["elbo"])
+    assert seen[-1] == (moved.n_iter, moved.elbo)
+
+
 def test_moves_change_nothing_at_the_best_optimum():
     X = draws(6, 600, [[-4.0], [4.0]])
     model = model_of("full", 2, 1)

@@ -42,6 +42,7 @@ def improved(sweeps, fit, options, callback=None):
     tried = True
     while tried and fit.n_iter < options["max_iter"] and fit.status != STOPPED:
         tried = False
+        fit = _revisited(fit)  # for the statistics that candidates are made of
         for state in _candidates(sweeps, fit.state):
             left = options["max_iter"] - fit.n_iter
             if left < 1:
@@ -59,6 +60,13 @@ def improved(sweeps, fit, options, callback=None):
             if tried or trial.status == STOPPED:
                 break
     return replace(fit, trace=fit.trace | {"moves": np.array(accepted, dtype=int)})
+
+
+def _revisited(fit):
+    """Return the fit after one more pass, which changed nothing."""
+    last = {"elbo": fit.elbo, "change": fit.trace["change"][-1], "contraction": np.nan}
+    trace = {name: np.append(fit.trace[name], value) for name, value in last.items()}
+    return replace(fit, n_iter=fit.n_iter + 1, trace=trace)
 
 
 def _noise(elbo):

@@ -271,9 +271,9 @@ class GaussianMixture:
                     done = _mixture_memoised.fit(sweeps, start, left, report)
                 else:
                     done = _cavi.fit(sweeps, start, **left, callback=report)
-                if moves:
-                    done = _mixture_moves.improved(sweeps, done, left, report)
                 done = done if trial is None else _cavi.joined(trial, done)
+                if moves:
+                    done = _mixture_moves.improved(sweeps, done, options, callback)
                 best = done if best is None or done.elbo > best.elbo else best
         warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
         return model._posterior(best.state, best.image.counts, data, prior, VariationalPosterior.outcome(best))

@@ -40,7 +40,7 @@ def begun(covariance, dim, k, threads):
 
 def sums(sweeps, state):
     """Return N_k, sums of r x and the sum of log densities, in the units of the data, from our kernel."""
-    found, total = sweeps.statistics(state)
+    found, total = sweeps.statistics(sweeps.expectation(state))
     mean = sweeps.frame.user_rows(state.factors.mean)
     first = found.first / sweeps.frame.scale + found.counts[:, None] * mean
     return found.counts, first, total + sweeps.data.log_scale

@@ -45,9 +45,9 @@ class Data:
 
     def sample(self):
         """Return rows at equal distances with their weights, as data of their own; all if they are few."""
-        rows = self.source.sample()
-        if len(rows) == self.source.n_rows:
+        if self.source.n_rows <= _blocks.SAMPLE:
             return self
+        rows = self.source.sample()
         source = _blocks.open_source(rows, self.source.name, ndim=(2,), block_rows=self.source.block_rows)
         weights, total = None, float(len(rows))
         if self.weights is not None:

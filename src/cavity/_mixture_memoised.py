@@ -76,8 +76,9 @@ class MemoisedSweeps:
 
     def _visited(self, state, blocks, origin):
         """Return the statistics of a group about the origin, and the entropy of its responsibilities."""
-        statistics, total = self._sweeps.statistics(state, blocks)
-        entropy = total - self._sweeps.expectation(state).energy(statistics)
+        expectation = self._sweeps.expectation(state)
+        statistics, total = self._sweeps.statistics(expectation, blocks)
+        entropy = total - expectation.energy(statistics)
         return statistics.moved(state.factors.mean - origin), entropy
 
     def _renewed(self, state, origin, kept):

@@ -75,7 +75,7 @@ def _noise(elbo):
 
 def _candidates(sweeps, state):
     """Yield states to try: in order of size, with two components merged, with one left out."""
-    statistics, _ = sweeps.statistics(state)
+    statistics, _ = sweeps.statistics(sweeps.expectation(state))
     counts = statistics.counts
     by_size = np.argsort(-counts, kind="stable")
     if state.weights.sticks and np.any(np.diff(by_size) < 0):

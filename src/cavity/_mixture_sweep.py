@@ -289,14 +289,14 @@ class Sweeps:
 
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
-        statistics, total = self.statistics(state)
+        statistics, total = self.statistics(self.expectation(state))
         elbo = total + self.data.log_scale - state.divergence(self.prior)
         return state.renewed(self.prior, statistics), elbo
 
-    def statistics(self, state, blocks=None):
+    def statistics(self, expectation, blocks=None):
         """Return the statistics that a state leads to and the sum of log densities, of all blocks or some."""
-        found, total = self.data.statistics(self.expectation(state), self._threads, blocks)
-        return Statistics.of(found, self.data.source.n_features, state.full), total
+        found, total = self.data.statistics(expectation, self._threads, blocks)
+        return Statistics.of(found, self.data.source.n_features, expectation.full), total
 
     def expectation(self, state):
         """Return what the kernels need of a state."""

@@ -10,7 +10,7 @@ from ._executors import Threads
 from ._mixture_data import check_rows, open_rows
 from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import Expectation, Frame, State, block_rows, check_reached
-from .results import VariationalPosterior, table
+from .results import VariationalPosterior, freeze, table
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": np.nan, "converged": False, "n_iter": 0, "contraction": np.nan, "predicted_gap": np.inf}
@@ -58,9 +58,8 @@ class GaussianMixturePosterior(VariationalPosterior):
     def __post_init__(self):
         self._freeze()
         for state in (self._state, self._prior):
-            for part in (state.weights, state.factors):
-                for field in fields(part):
-                    getattr(part, field.name).flags.writeable = False
+            freeze(state.weights)
+            freeze(state.factors)
 
     @classmethod
     def _of(cls, model, state, prior, frame, n_samples, outcome):

@@ -7,6 +7,15 @@ import numpy as np
 from . import persistence
 
 
+def freeze(record):
+    """Clear the writeable flag of the arrays in the fields of a dataclass, those in dictionaries too."""
+    for field in fields(record):
+        value = getattr(record, field.name)
+        for array in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+
+
 class Posterior:
     """Base of the frozen posterior dataclasses.
 
@@ -48,11 +57,7 @@ class Posterior:
 
     def _freeze(self):
         """Clear the writeable flag of every array field (for __post_init__)."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            for array in value.values() if isinstance(value, dict) else (value,):
-                if isinstance(array, np.ndarray):
-                    array.flags.writeable = False
+        freeze(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

@@ -8,7 +8,7 @@ References
 """
 
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from . import _arrays
 from ._mixture_moves import OCCUPIED
 from .errors import NotPositiveDefiniteError
 from .mixture import GaussianMixture
+from .results import freeze
 
 CANDIDATES = tuple(range(1, 11))
 
@@ -152,10 +153,7 @@ class Selection:
     failures: tuple
 
     def __post_init__(self):
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
+        freeze(self)
 
     @property
     def best(self):

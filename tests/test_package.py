@@ -71,7 +71,7 @@ LAYERS = [  # each may import from those below it only
         "results",
     },
     {"_algebra", "_special", "products"},
-    {"_family", "_triangular"},
+    {"_family", "_sweeps", "_triangular"},
     {"_blocks", "_executors", "_loop", "_rows", "_streams"},
     {"_npy"},
     {"_arrays", "_weights", "persistence"},

@@ -11,10 +11,13 @@ import numpy as np
 
 from ._blocks import merge, rows, starts
 from ._executors import spans
+from ._sweeps import kernel, visit
 from ._weights import Covariance
 
 GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
 BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
+FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
+SWEEP_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,16 @@ class Belief:
     def divergence(self):
         """KL(q || prior)."""
         return self.prior_slope() + 0.5 * self.log_determinant
+
+    def change_from(self, old):
+        """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
+        from scipy.linalg import solve_triangular
+
+        shift = self.factor.T @ (self.u - old.u)
+        ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
+        ratio = ratio @ ratio.T
+        ratio[np.diag_indices_from(ratio)] -= 1.0
+        return max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
 
 
 class Dense:
@@ -110,6 +123,15 @@ class Dense:
         prior = np.diag(self.root**-2.0) if self.root.ndim == 1 else np.linalg.inv(self.root @ self.root.T)
         return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
 
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        from scipy.linalg import solve_triangular
+
+        h, g = self.whitened(h), self.pulled(g)
+        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
+        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
+        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
+
     def blocks(self, start, stop):
         """The slices of rows of one group, in order."""
         return [slice(start + low, start + high) for low, high in starts(stop - start, self.block)]
@@ -166,3 +188,61 @@ class Dense:
             return h, g, 0.0
 
         return self.reduce(task)[:2]
+
+    # --------------------------------------------------------------------------------- one site after the other
+
+    def sweep(self, sites, belief, part, tau, rho, up, down):
+        """Visit the sites of a slice of rows one after the other; tau, rho change in place.
+
+        Returns
+        -------
+        belief, skipped, log_z
+            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
+            normalisers of the others.
+        """
+        one_by_one = sites.compiled and self.size <= FEW_COLUMNS
+        walk = self._one_by_one if one_by_one else self._block_by_block
+        skipped, log_z = walk(sites, belief.mean.copy(), belief.root @ belief.root.T, part, tau, rho, up, down)
+        return self.belief(*self.gather(tau, rho)), skipped, log_z
+
+    def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
+        """A rank-1 update of the covariance of the coordinates for each site."""
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
+            block = slice(low, min(low + SWEEP_ROWS, part.stop))
+            base = np.zeros(1) if self.base is None else self.base[block]
+            x, arguments = rows(self.features, block), sites.arguments(block)
+            missed, gained = kernel.sweep_rows(
+                *arguments, x, base, mean, covariance, tau[block], rho[block], up, down, np.empty(self.size)
+            )
+            skipped, log_z = skipped + missed, log_z + gained
+        return skipped, log_z
+
+    def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
+        """The same schedule at BLAS-3 speed.
+
+        Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance
+        of the coordinates takes all B changes at once.
+        """
+        size = int(np.clip(self.size // 2, 8, 64))
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, size):
+            block = slice(low, min(low + size, part.stop))
+            x = rows(self.features, block)
+            before_tau, before_rho = tau[block].copy(), rho[block].copy()
+            spread = x @ covariance
+            joint = spread @ x.T
+            f = x @ mean
+            if self.base is not None:
+                f += self.base[block]
+            missed, gained = visit(sites, block, f.copy(), joint.copy(), tau, rho, up, down)
+            skipped, log_z = skipped + missed, log_z + gained
+            d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+            system = d_rho[:, None] * joint
+            system[np.diag_indices_from(system)] += 1.0
+            right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
+            solved = np.linalg.solve(system, right)  # (I + R V)^{-1} [r, R U]
+            mean += spread.T @ solved[:, 0]
+            covariance -= spread.T @ solved[:, 1:]
+            covariance = 0.5 * (covariance + covariance.T)
+        return skipped, log_z

@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from . import _core
-from ._blocks import rows
 from ._loop import CONVERGED, STOPPED, STUCK, iterate
-
-_kernel = _core.best("ep")
+from ._sweeps import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
-FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
-SWEEP_ROWS = 8192
 PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
 RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
 SHORTEST = 1e-100
@@ -42,7 +37,6 @@ DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 DEPTH = 8  # steps that the double loop extrapolates from
-SMALLEST_SHARE = 1e-13  # of a posterior precision that a cavity must keep: less is rounding
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
 NO_FIXED_POINT = "no fixed point with proper cavities found"
@@ -64,17 +58,6 @@ class Fit:
     trace: dict = field(default_factory=dict)
 
 
-def change_between(old, new):
-    """Bound of the change of all linear functionals: means in sd of `new`, variances relative."""
-    from scipy.linalg import solve_triangular
-
-    shift = new.factor.T @ (new.u - old.u)
-    ratio = solve_triangular(new.factor, old.factor, lower=True, check_finite=False)
-    ratio = ratio @ ratio.T
-    ratio[np.diag_indices_from(ratio)] -= 1.0
-    return max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
-
-
 def towards(geometry, start, h, g, length, accept=lambda belief: True):
     """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
 
@@ -86,15 +69,6 @@ def towards(geometry, start, h, g, length, accept=lambda belief: True):
             return belief, length
         length *= 0.5
     raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
-
-
-def cavities(mean, variance, tau, rho, fraction):
-    """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
-    keep = 1.0 - fraction * rho * variance
-    proper = keep > SMALLEST_SHARE
-    v = variance / np.where(proper, keep, 1.0)
-    m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
-    return m, v, proper
 
 
 def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
@@ -135,7 +109,7 @@ class Engine:
             skipped = move()
             self.sweeps += 1
             self.improper.append(skipped)
-            change = change_between(before, self.belief) / self.step if self.belief is not before else np.inf
+            change = self.belief.change_from(before) / self.step if self.belief is not before else np.inf
             self._adapt(change)
             return np.array([change]), np.array([skipped == 0])
 
@@ -230,10 +204,12 @@ class Engine:
 
     def _one_by_one(self, n):
         """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
-        skipped, _ = sweep(
-            self.geometry, self.sites, self.belief, slice(0, n), self.tau, self.rho, self.step, self._down()
+        part = slice(0, n)
+        self.belief, skipped, _ = self.geometry.sweep(
+            self.sites, self.belief, part, self.tau, self.rho, self.step, self._down()
         )
-        self._refresh()
+        if self.belief is None:
+            self._make_proper()
         return skipped
 
     # ------------------------------------------------------------------------------------------ double loop
@@ -266,9 +242,9 @@ class Engine:
             h, g = self.geometry.gather(tau, rho)
             self.tau, self.rho = tau, rho
             target = self.geometry.belief(h, g)
-            gradient = history.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
+            gradient = self.geometry.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
             slope = float(gradient @ gradient)  # of F along the step to the target
-            changes.append(change_between(self.belief, target) if target is not None else np.sqrt(slope))
+            changes.append(target.change_from(self.belief) if target is not None else np.sqrt(slope))
             if changes[-1] <= self.tol:
                 self.belief = target
                 return CONVERGED
@@ -365,103 +341,6 @@ class Engine:
 
         totals, residuals = zip(*self.geometry.each_group(group), strict=True)
         return float(np.sum(totals)) - self.belief.prior_gap(), loo, max(residuals)
-
-
-def sweep(geometry, sites, belief, part, tau, rho, up, down):
-    """Visit sites one after the other from a belief; tau, rho change in place.
-
-    Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance of
-    the coordinates takes all B changes at once. The schedule is that of one rank-1 update a site, at BLAS-3 speed.
-
-    Returns
-    -------
-    skipped, log_z
-        The number of sites left alone, and the sum of log normalisers of the others.
-    """
-    covariance, mean = belief.root @ belief.root.T, belief.mean.copy()
-    if sites.compiled and geometry.size <= FEW_COLUMNS:
-        skipped, log_z = 0, 0.0
-        for low in range(part.start, part.stop, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
-            block = slice(low, min(low + SWEEP_ROWS, part.stop))
-            base = np.zeros(1) if geometry.base is None else geometry.base[block]
-            missed, gained = _kernel.sweep_rows(
-                *sites.arguments(block),
-                rows(geometry.features, block),
-                base,
-                mean,
-                covariance,
-                tau[block],
-                rho[block],
-                up,
-                down,
-                np.empty(geometry.size),
-            )
-            skipped, log_z = skipped + missed, log_z + gained
-        return skipped, log_z
-    size = int(np.clip(geometry.size // 2, 8, 64))
-    skipped, log_z = 0, 0.0
-    for low in range(part.start, part.stop, size):
-        block = slice(low, min(low + size, part.stop))
-        x = rows(geometry.features, block)
-        before_tau, before_rho = tau[block].copy(), rho[block].copy()
-        spread = x @ covariance
-        joint = spread @ x.T
-        f = x @ mean
-        if geometry.base is not None:
-            f += geometry.base[block]
-        missed, gained = _sweep_block(sites, block, f.copy(), joint.copy(), tau, rho, up, down)
-        skipped, log_z = skipped + missed, log_z + gained
-        d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
-        system = d_rho[:, None] * joint
-        system[np.diag_indices_from(system)] += 1.0
-        right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
-        solved = np.linalg.solve(system, right)  # (I + R V)^{-1} [r, R U]
-        mean += spread.T @ solved[:, 0]
-        covariance -= spread.T @ solved[:, 1:]
-        covariance = 0.5 * (covariance + covariance.T)
-    return skipped, log_z
-
-
-def _sweep_block(sites, block, f, joint, tau, rho, up, down):
-    """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow)."""
-    if sites.compiled:
-        log_z = np.zeros(f.size)
-        skipped = _kernel.sweep(
-            *sites.arguments(block),
-            f,
-            joint,
-            tau[block],
-            rho[block],
-            up,
-            down,
-            log_z,
-        )
-        return skipped, float(np.sum(log_z))
-    skipped, total = 0, 0.0
-    for j, i in enumerate(range(block.start, block.stop)):
-        one = slice(i, i + 1)
-        fraction, variance = sites.part(sites.fraction, one), joint[j, j]
-        m, v, proper = cavities(f[j : j + 1], joint[j, j : j + 1], tau[one], rho[one], fraction)
-        if not proper[0]:
-            skipped += 1
-            continue
-        log_z, match_tau, match_rho = sites.match(one, m, v)
-        d_tau, d_rho = match_tau[0] / fraction[0] - tau[i], match_rho[0] / fraction[0] - rho[i]
-        damping = up if d_rho >= 0 else down
-        if fraction[0] < 1.0 and damping > fraction[0] and 1.0 + damping * d_rho * variance < 0.5:
-            damping = fraction[0]
-        d_tau, d_rho = damping * d_tau, damping * d_rho
-        scale = 1.0 + d_rho * variance
-        if not scale > 0.0:
-            skipped += 1
-            continue
-        total += float(log_z[0])
-        tau[i] += d_tau
-        rho[i] += d_rho
-        column = joint[j].copy()
-        f += (d_tau - d_rho * f[j]) / scale * column
-        joint -= d_rho / scale * np.outer(column, column)
-    return skipped, total
 
 
 class Cavities:
@@ -586,21 +465,12 @@ class Extrapolation:
         self.last = point, residual
         if not self.pairs:
             return None
-        columns = np.column_stack([self.coordinates(belief, *r) for _, r in self.pairs])
-        gamma = np.linalg.lstsq(columns, self.coordinates(belief, *residual), rcond=1e-10)[0]
+        columns = np.column_stack([self.geometry.coordinates(belief, *r) for _, r in self.pairs])
+        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=1e-10)[0]
         h, g = point[0] + residual[0], point[1] + residual[1]
         for weight, (x, r) in zip(gamma, self.pairs, strict=True):
             h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])
         return h, g
-
-    def coordinates(self, belief, h, g):
-        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
-        from scipy.linalg import solve_triangular
-
-        h, g = self.geometry.whitened(h), self.geometry.pulled(g)
-        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
-        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
-        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
 
 
 def filter_rows(geometry, sites):
@@ -608,5 +478,5 @@ def filter_rows(geometry, sites):
     n = geometry.n_rows
     tau, rho = np.zeros(n), np.zeros(n)
     belief = geometry.prior()
-    _, log_z = sweep(geometry, sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
-    return geometry.belief(*geometry.gather(tau, rho)), log_z
+    belief, _, log_z = geometry.sweep(sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
+    return belief, log_z

@@ -11,8 +11,9 @@ References
 import numpy as np
 
 from ._blocks import merge
-from ._ep import PATIENCE, SMALLEST_STEP, Fit, cavities, change_between, site_values, towards
+from ._ep import PATIENCE, SMALLEST_STEP, Fit, site_values, towards
 from ._loop import iterate
+from ._sweeps import cavities
 
 
 class Stochastic:
@@ -53,7 +54,7 @@ class Stochastic:
             self.belief, length = towards(
                 self.geometry, before, h, g, self.step, lambda belief: self._cavity(belief) is not None
             )
-            change = change_between(before, self.belief) / length
+            change = self.belief.change_from(before) / length
             if change > 0.9 * self.last:
                 self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
             elif change < 0.5 * self.last:

@@ -26,6 +26,7 @@ SIMD = (
     "factorized",
     "gaussian",
     "gaussian_mixture",
+    "latent",
     "mixture",
     "normal",
     "simd",

@@ -119,7 +119,9 @@ class Engine:
         status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
         if status == STUCK:
             status, steps = self._double_loop()
-        if status != CONVERGED:
+        if status == CONVERGED:
+            self.belief = self.geometry.settled(self.belief)
+        if status != CONVERGED or self.belief is None:
             self._make_proper()
         log_evidence, loo, residual = self._evaluate()
         if status == CONVERGED and not residual <= WORST_RESIDUAL:

@@ -1,0 +1,404 @@
+"""The geometry of Gaussian processes: sites on function values f = base + g, g ~ N(0, K), N of them.
+
+Sites are kept as they are: the sums (h, g) of the engine are the precisions rho and tau - rho base, (N,) each. With R
+their diagonal, everything is found from the triangle of B = I + S K S, S^2 the positive part of R, whose eigenvalues
+are at least one: no inverse of K, and no jitter [RW]_ (section 3.6). Sites of negative precision, T = -R there, take
+away from Sigma_+ = (K^-1 + S^2)^-1:
+
+    Sigma = Sigma_+ + Sigma_+ T^(1/2) C^-1 T^(1/2) Sigma_+,    C = I - T^(1/2) Sigma_+ T^(1/2) over these sites,
+
+which exists if and only if C is positive definite.
+
+Digits: where rho_i K_ii > 1 moments come from B^-1, Sigma_ii = (1 - B^-1_ii)/rho_i, else from K by subtraction; each
+loses none where it is used.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from . import _core
+from ._executors import spans
+from ._sweeps import visit
+
+_kernel = _core.best("latent")
+
+GROUPS = 16
+BLOCK = 1024  # rows whose sites are matched together
+COLUMNS = 256  # of K worked on at a time
+SWEEP = 64  # sites whose changes reach the covariance together
+EXACT_EVERY = 8  # sweeps after which the running covariance is built anew
+WELL_KNOWN = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what is lost is below 1e-11
+
+
+@dataclass(slots=True)
+class Solver:
+    """The triangle of B and what negative sites add: solves with I + K R."""
+
+    root: np.ndarray  # (N,): S
+    triangle: np.ndarray  # (N, N) lower: L, B = L L', or its inverse
+    inverted: bool
+    log_determinant: float  # of I + K R
+    negative: np.ndarray | None = None  # (n,): indices of the negative sites
+    weight: np.ndarray | None = None  # (n,): T^(1/2)
+    reach: np.ndarray | None = None  # (n, N): K_n. S L^-T
+    corner: np.ndarray | None = None  # (n, n) lower, C = corner corner'
+
+    def forward(self, x):
+        """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
+        apply = blas.dtrmm if self.inverted else blas.dtrsm
+        return apply(1.0, self.triangle.T, x.T, lower=0, trans_a=1, overwrite_b=1).T
+
+    def backward(self, x):
+        """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
+        apply = blas.dtrmm if self.inverted else blas.dtrsm
+        return apply(1.0, self.triangle.T, x.T, lower=0, overwrite_b=1).T
+
+    def invert(self):
+        """Replace L by its inverse."""
+        if not self.inverted:
+            lapack.dtrtri(self.triangle.T, lower=0, overwrite_c=1)
+            self.inverted = True
+        return self
+
+    def explained(self, cross):
+        """What the sites tell about values with covariances `cross` (n, N) with f: rows v and z.
+
+        Their covariance under the posterior is the prior's less v v' plus z z'; z is None without negative sites.
+        """
+        v = self.forward(cross * self.root)
+        if self.negative is None:
+            return v, None
+        left = (cross[:, self.negative] - v @ self.reach.T) * self.weight
+        return v, blas.dtrsm(1.0, self.corner, left.T, lower=1).T
+
+    def spread(self, prior, cross):
+        """Posterior variances of values with prior variances `prior` (n,) and covariances `cross` (n, N) with f."""
+        v, z = self.explained(cross)
+        out = prior - np.einsum("ij,ij->i", v, v)
+        if z is not None:
+            out += np.einsum("ij,ij->i", z, z)
+        # below that the difference is rounding
+        return np.maximum(out, np.finfo(float).eps * prior)
+
+
+def solver_of(gram, h, buffer):
+    """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
+    root = np.sqrt(np.maximum(h, 0.0))
+    _kernel.scaled(gram, root, buffer)
+    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1, clean=0)
+    diagonal = np.diagonal(buffer)
+    if failed or not np.all(np.isfinite(diagonal)):
+        return None
+    out = Solver(root, buffer, False, 2.0 * float(np.sum(np.log(diagonal))))
+    negative = np.flatnonzero(h < 0)
+    if negative.size:
+        out.weight = np.sqrt(-h[negative])
+        cross = gram[negative]
+        out.reach = out.forward(cross * root)
+        left = cross[:, negative] - out.reach @ out.reach.T
+        system = -out.weight[:, None] * left * out.weight
+        system[np.diag_indices_from(system)] += 1.0
+        out.corner, failed = lapack.dpotrf(system, lower=1)
+        if failed:
+            return None
+        out.negative = negative
+        out.log_determinant += 2.0 * float(np.sum(np.log(np.diagonal(out.corner))))
+    return out
+
+
+def solve(gram, solver, h, g):
+    """alpha = (I + R K)^-1 g and the posterior mean K alpha, which has (K^-1 + R) mean = g."""
+    n = solver.negative
+    if n is None:
+        return _solve_positive(gram, solver, h, g)
+    _, mean = _solve_positive(gram, solver, np.maximum(h, 0.0), g)
+    scaled = lapack.dpotrs(solver.corner, solver.weight * mean[n], lower=1)[0]
+    pushed = g.copy()
+    pushed[n] += solver.weight * scaled  # T times the means at the negative sites
+    return _solve_positive(gram, solver, np.maximum(h, 0.0), pushed)
+
+
+def _solve_positive(gram, solver, h, g):
+    """`solve` for h >= 0: sites that know their value better than the prior does by S^-1 g, the others by K g."""
+    strong = h * np.diagonal(gram) > 1.0
+    root = solver.root
+    weak = np.where(strong, 0.0, g)
+    right = np.where(strong, g, 0.0) / np.where(strong, root, 1.0)
+    if np.any(weak):
+        right -= root * (gram @ weak)
+    alpha = weak + root * solver.backward(solver.forward(right[None]))[0]
+    mean = gram @ alpha
+    mean[strong] = ((g - alpha) / np.where(strong, h, 1.0))[strong]
+    return alpha, mean
+
+
+def variances(gram, solver, h):
+    """Posterior variances of the function values; the solver is inverted."""
+    known = np.empty(len(h))
+    _kernel.column_squares(solver.invert().triangle, known)
+    np.subtract(1.0, known, out=known)
+    well = known > WELL_KNOWN
+    out = known / np.where(well, h, 1.0)
+    rest = np.flatnonzero(~well)
+    for low in range(0, rest.size, COLUMNS):
+        index = rest[low : low + COLUMNS]
+        v = solver.forward(gram[index] * solver.root)
+        out[index] = np.diagonal(gram)[index] - np.einsum("ij,ij->i", v, v)
+    if solver.negative is not None:
+        z = _reached(gram, solver, h)
+        out += np.einsum("ij,ij->j", z, z)
+    return np.maximum(out, np.finfo(float).eps * np.diagonal(gram))
+
+
+def _reached(gram, solver, h):
+    """C^(-1/2) T^(1/2) Sigma_+ for the rows of the negative sites, (n, N): its square is what they add to Sigma_+."""
+    back = solver.root * solver.backward(solver.reach.copy())
+    cross = gram[solver.negative] - back @ gram
+    strong = h * np.diagonal(gram) > 1.0
+    cross[:, strong] = back[:, strong] / h[strong]
+    return blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * cross, lower=1)
+
+
+def covariance(gram, solver, h):
+    """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
+    triangle = solver.invert().triangle
+    known = np.empty(len(h))
+    _kernel.column_squares(triangle, known)
+    well = 1.0 - known > WELL_KNOWN
+    rest = np.flatnonzero(~well)
+    if rest.size:
+        v = solver.forward(gram[rest] * solver.root)
+        columns = gram[rest] - (solver.root * solver.backward(v)) @ gram
+    added = None if solver.negative is None else _reached(gram, solver, h)
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    _kernel.covariance(triangle, np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0))
+    for i, column in zip(rest, columns if rest.size else (), strict=True):
+        triangle[i, : i + 1] = column[: i + 1]
+        triangle[i:, i] = column[i:]
+    if added is not None:
+        blas.dsyrk(1.0, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+    return triangle
+
+
+def evidence_weights(solver, alpha):
+    """d log evidence / d K in the lower triangle of the solver's buffer, which it takes: (alpha alpha' - A)/2.
+
+    A = (I + R K)^-1 R = S B^-1 S - Q' C^-1 Q, Q = T^(1/2) (I_n. - K_n. S B^-1 S) [RW]_ (eq. 5.23).
+    """
+    added = None
+    if solver.negative is not None:
+        back = -solver.root * solver.backward(solver.reach.copy())
+        back[np.arange(len(back)), solver.negative] += 1.0
+        added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
+    triangle = solver.invert().triangle
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    _kernel.evidence_weights(triangle, solver.root, alpha)
+    if added is not None:
+        blas.dsyrk(0.5, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+    return triangle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """Marginals of the function values, their prior means taken away."""
+
+    h: np.ndarray  # (N,): rho
+    g: np.ndarray  # (N,): tau - rho base
+    mean: np.ndarray  # (N,)
+    variance: np.ndarray  # (N,)
+    alpha: np.ndarray  # (N,): K^-1 mean
+    log_determinant: float  # of I + K R; nan while a sweep goes on
+
+    def prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean."""
+        return 0.5 * float(self.mean @ self.alpha) + 0.5 * self.log_determinant
+
+    def divergence(self):
+        """KL(q || prior)."""
+        return self.prior_gap() - 0.5 * float(self.h @ self.variance)
+
+    def change_from(self, old):
+        """The largest change of a marginal: means in sd of this belief, variances relative."""
+        shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
+        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
+
+
+class Latent:
+    """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
+
+    def __init__(self, gram, base, threads, buffer=None):
+        self.gram, self.base, self.threads = gram, base, threads
+        self.n_rows = len(gram)
+        self.diagonal = np.diagonal(gram)
+        self.buffer = np.empty(gram.shape) if buffer is None else buffer
+        self._solver = None, None  # whose triangle the buffer holds, if any
+        self._joint, self._age = None, 0  # whose covariance it holds, and for how many sweeps it has been carried on
+        self._metric = None, None
+
+    # ------------------------------------------------------------------------------------------ beliefs
+
+    def prior(self):
+        """The prior as a Belief."""
+        zero = np.zeros(self.n_rows)
+        return Belief(zero, zero, zero, self.diagonal.copy(), zero, 0.0)
+
+    def belief(self, h, g):
+        """The posterior whose sites are (h, g), or None if it is not proper."""
+        self._solver, self._joint = (None, None), None
+        if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
+            return None
+        solver = solver_of(self.gram, h, self.buffer)
+        if solver is None:
+            return None
+        variance = variances(self.gram, solver, h)
+        alpha, mean = solve(self.gram, solver, h, g)
+        if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
+            return None
+        out = Belief(h, g, mean, variance, alpha, solver.log_determinant)
+        self._solver = out, solver
+        return out
+
+    def settled(self, belief):
+        """The belief without the rounding of running sums; None if it is not proper."""
+        return belief if np.isfinite(belief.log_determinant) else self.belief(belief.h, belief.g)
+
+    def solver(self, belief):
+        """The solver of a belief; the buffer holds it until the next call of a method."""
+        if self._solver[0] is not belief:
+            self._joint = None
+            self._solver = belief, solver_of(self.gram, belief.h, self.buffer)
+        return self._solver[1]
+
+    def covariance(self, belief):
+        """The covariance of a belief in the lower triangle of the buffer, until the next call of a method."""
+        if self._joint is not belief:
+            if not np.any(belief.h):
+                np.copyto(self.buffer, self.gram)
+            else:
+                covariance(self.gram, self.solver(belief), belief.h)
+            self._solver, self._joint, self._age = (None, None), belief, 0
+        return self.buffer
+
+    def evidence_weights(self, belief):
+        """d log evidence / d K in the lower triangle of the buffer, until the next call of a method."""
+        weights = evidence_weights(self.solver(belief), belief.alpha)
+        self._solver = None, None
+        return weights
+
+    def sharpened(self, belief, factor):
+        """A belief of the same mean with `factor` times the precision of its sites, and some for sites without."""
+        h = factor * belief.h + (factor - 1.0) / self.diagonal
+        return self.belief(h, belief.alpha + h * belief.mean)
+
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        if self._metric[0] is not belief:
+            joint = np.tril(self.covariance(belief))
+            joint += np.tril(joint, -1).T
+            self._metric = belief, (half_of(joint), half_of(0.5 * joint * joint))
+        first, second = self._metric[1]
+        return np.append(h @ second, (g - h * belief.mean) @ first)
+
+    # ------------------------------------------------------------------------------------------ blocks of rows
+
+    def blocks(self, start, stop):
+        """The slices of rows of one group, in order."""
+        return [slice(low, min(low + BLOCK, stop)) for low in range(start, stop, BLOCK)]
+
+    def each_group(self, function):
+        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
+        return self.threads.imap(function, spans(self.n_rows, GROUPS, BLOCK))
+
+    def values(self, belief, part):
+        """The rows of a block and the means and variances of their f."""
+        return part, self.base[part] + belief.mean[part], belief.variance[part]
+
+    def add(self, _, part, tau, rho, h, g):
+        """Put the sites of a block into (h, g)."""
+        h[part] = rho
+        g[part] = tau - rho * self.base[part]
+        return h, g
+
+    def reduce(self, task):
+        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
+        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
+
+        def group(start, stop):
+            return sum(task(part, h, g)[2] for part in self.blocks(start, stop))
+
+        return h, g, sum(self.each_group(group))
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return rho.copy(), tau - rho * self.base
+
+    # ------------------------------------------------------------------------------------------ one site after another
+
+    def sweep(self, sites, belief, part, tau, rho, up, down):
+        """Visit the sites of a slice of rows one after the other; tau, rho change in place.
+
+        The sites of a block see each other through their joint covariance. A visit turns Sigma into Sigma - c s s', s
+        the column of the site at that time; those of a block are U (I + diag(c) V)^-1, U the columns before the block
+        and V the part of the s above the diagonal. So the covariance takes a whole block in one product, and the
+        schedule is exactly that of one rank-1 update a site.
+
+        Returns
+        -------
+        belief, skipped, log_z
+            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
+            normalisers of the others.
+        """
+        joint, age = self.covariance(belief), self._age
+        self._joint = None  # until the sweep is complete
+        mean = self.base + belief.mean
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, SWEEP):
+            missed, gained = self._visit(
+                joint, mean, sites, slice(low, min(low + SWEEP, part.stop)), tau, rho, up, down
+            )
+            skipped, log_z = skipped + missed, log_z + gained
+        h, g = self.gather(tau, rho)
+        variance = np.diagonal(joint).copy()
+        if age + 1 >= EXACT_EVERY or not np.all(variance > 0):
+            return self.belief(h, g), skipped, log_z
+        mean -= self.base
+        self._joint = Belief(h, g, mean, variance, g - h * mean, np.nan)
+        self._age = age + 1
+        return self._joint, skipped, log_z
+
+    def _visit(self, joint, mean, sites, block, tau, rho, up, down):
+        """Visit one block of sites; joint (its lower triangle) and mean, of all values, change in place."""
+        low, stop = block.start, block.stop
+        columns = np.empty((stop - low, self.n_rows))
+        columns[:, :low] = joint[block, :low]
+        columns[:, low:] = joint[low:, block].T
+        inner = np.tril(joint[block, block])
+        inner += np.tril(inner, -1).T
+        columns[:, block] = inner
+        f, before_tau, before_rho = mean[block].copy(), tau[block].copy(), rho[block].copy()
+        skipped, log_z = visit(sites, block, f, inner, tau, rho, up, down)
+        d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+        scale = 1.0 + d_rho * np.diagonal(inner)
+        shift, c = (d_tau - d_rho * f) / scale, d_rho / scale
+        system = c[:, None] * np.triu(inner, 1)  # its diagonal is taken to be one
+        columns = blas.dtrsm(1.0, system, columns.T, side=1, lower=0, diag=1, overwrite_b=1).T
+        mean += shift @ columns
+        for sign, chosen in ((-1.0, c > 0), (1.0, c < 0)):
+            if chosen.any():
+                rows = np.sqrt(np.abs(c[chosen]))[:, None] * columns[chosen]
+                blas.dsyrk(sign, rows.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
+        return skipped, log_z
+
+
+def half_of(matrix):
+    """A square root r of a positive semi-definite matrix, matrix = r r'."""
+    from scipy.linalg import eigh
+
+    values, vectors = eigh(matrix, check_finite=False)
+    return vectors * np.sqrt(np.maximum(values, 0.0))  # below zero by rounding only

@@ -37,7 +37,7 @@ _PUBLIC = {
     "select_components": "selection",
 }
 
-_MODULES = ("data", "distributions", "likelihoods", "mean_field")
+_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field")
 
 __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

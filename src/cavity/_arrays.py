@@ -4,6 +4,7 @@ Messages name the argument, what was expected and what came. Nothing is checked 
 """
 
 import numbers
+import os
 
 import numpy as np
 
@@ -154,6 +155,46 @@ def vector(value, name, size):
     if array.ndim == 1 and array.shape != (size,):
         raise ValueError(f"{name} must be a number or have shape ({size},) like a data point, got {array.shape}")
     return np.ascontiguousarray(np.broadcast_to(array, (size,)))
+
+
+def shaped(value, name, shape):
+    """Return `value` as a finite float64 array in C order, of exactly that shape."""
+    array = finite_array(value, name)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    return np.ascontiguousarray(array)
+
+
+def matrix(shape, what):
+    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs; `what` begins the message."""
+    needed = 8 * shape[0] * shape[1]
+    try:
+        if needed > _memory():
+            raise MemoryError
+        return np.empty(shape)
+    except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
+        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are") from None
+
+
+def _memory():
+    """Return the bytes of memory of this machine, as many as can be if that is not known."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return np.inf
+
+
+def output(value, name, shape):
+    """Return `value`, which has to be a writeable float64 array of that shape in C order."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} must be an array, got {type(value).__name__}")
+    good = value.shape == shape and value.dtype == np.float64 and value.flags.carray
+    if not good:
+        raise ValueError(
+            f"{name} must be a writeable float64 array of shape {shape} in C order, got shape {value.shape}, "
+            f"dtype {value.dtype}, writeable={value.flags.writeable}, C order={value.flags.c_contiguous}"
+        )
+    return value
 
 
 def symmetric(value, name, size=None, *, copy=True):

@@ -15,6 +15,8 @@ _PUBLIC = {
     "Gaussian": "gaussian",
     "GaussianMixture": "mixture",
     "GaussianMixturePosterior": "_mixture_posterior",
+    "GaussianProcess": "gp",
+    "GaussianProcessPosterior": "_gp_posterior",
     "LinearRegression": "linear_regression",
     "LinearRegressionPosterior": "linear_regression",
     "LogisticRegression": "logistic_regression",

@@ -167,11 +167,16 @@ def shaped(value, name, shape):
 
 def matrix(shape, what):
     """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs; `what` begins the message."""
-    needed = 8 * shape[0] * shape[1]
+    return matrices(1, shape, what)[0]
+
+
+def matrices(count, shape, what):
+    """Return several such matrices, or raise MemoryError with the bytes they need together."""
+    needed = 8 * count * shape[0] * shape[1]
     try:
         if needed > _memory():
             raise MemoryError
-        return np.empty(shape)
+        return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
         raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are") from None
 

@@ -384,7 +384,8 @@ class Cavities:
             step = -_solve_pairs(hessian, pull)
             slope = np.einsum("ni,ni->n", step, pull)
             # never to r <= 0, where there is no cavity
-            length = np.where(step[:, 1] < -0.9 * r[active], -0.9 * r[active] / step[:, 1], 1.0)
+            falling = np.minimum(step[:, 1], -0.9 * r[active])
+            length = -0.9 * r[active] / falling
             todo, fine = np.arange(active.size), np.zeros(active.size, dtype=bool)
             for _ in range(20):
                 at = active[todo]

@@ -268,6 +268,10 @@ class Latent:
         """The belief without the rounding of running sums; None if it is not proper."""
         return belief if np.isfinite(belief.log_determinant) else self.belief(belief.h, belief.g)
 
+    def hold(self, belief, solver):
+        """Say that the buffer is the triangle of the solver of a belief."""
+        self._solver, self._joint = (belief, solver), None
+
     def solver(self, belief):
         """The solver of a belief; the buffer holds it until the next call of a method."""
         if self._solver[0] is not belief:

@@ -102,3 +102,14 @@ def observations(likelihood, y, n):
     if len(checked) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
     return checked
+
+
+def row_weights(value, n):
+    """Return n weights, one per row of X: none negative, not all zero."""
+    weights = row_vector(value, "sample_weight", n)
+    if np.any(weights < 0):
+        row = int(np.argmax(weights < 0))
+        raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
+    if not np.any(weights > 0):
+        raise ValueError("sample_weight must be positive in some row, got zeros only")
+    return weights

@@ -19,13 +19,13 @@ from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._loop import CONVERGED, warn_unconverged
-from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector
-from ._sites import Sites, tilted
+from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
+from ._sites import Sites, class_probabilities, log_density
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
 from .errors import NumericalWarning
 from .gaussian import Gaussian
-from .likelihoods import ONE, Likelihood
+from .likelihoods import Likelihood
 from .results import Posterior, table
 
 PREDICT_ROWS = 8192
@@ -231,15 +231,8 @@ class GLM:
             )
         y = observations(self.likelihood, y, n)
         offset = None if offset is None else row_vector(offset, "offset", n)
-        weights = None if sample_weight is None else row_vector(sample_weight, "sample_weight", n)
-        used = np.ones(n, dtype=bool)
-        if weights is not None:
-            if np.any(weights < 0):
-                row = int(np.argmax(weights < 0))
-                raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
-            if not np.any(weights > 0):
-                raise ValueError("sample_weight must be positive in some row, got zeros only")
-            used = weights > 0
+        weights = None if sample_weight is None else row_weights(sample_weight, n)
+        used = np.ones(n, dtype=bool) if weights is None else weights > 0
         spare = None if used.all() else Spare(~used, X[~used], y[~used], None if offset is None else offset[~used])
         idle = None
         if self.approximation == "full":
@@ -626,15 +619,7 @@ class GLMPosterior(Posterior):
         ndarray (n, n_classes)
             For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
         """
-        classes = self.model.likelihood.n_classes
-        if classes is None:
-            name = type(self.model.likelihood).__name__
-            raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
-        mean, variance = self.predict(X, offset)
-        labels = (0, 1) if classes == 2 else range(classes)
-        check = self.model.likelihood.check
-        columns = [self._log_density(check(np.full(len(mean), float(k))), mean, variance) for k in labels]
-        return np.exp(np.column_stack(columns))
+        return class_probabilities(self.model.likelihood, lambda: self.predict(X, offset))
 
     def log_density(self, X, y, offset=None):
         """Log predictive density of new observations, integrated over the posterior.
@@ -654,25 +639,15 @@ class GLMPosterior(Posterior):
             log p(y | x, data).
         """
         mean, variance = self.predict(X, offset)
-        return self._log_density(observations(self.model.likelihood, y, len(mean)), mean, variance)
+        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
 
     def _with_spare(self, spare):
         """The same posterior with the predictive densities of rows of weight zero among the leave-one-out ones."""
         if self._loo is None:
             return self
         loo = self._loo.copy()
-        loo[spare.mask] = self._log_density(spare.y, *self.predict(spare.X, spare.offset))
+        loo[spare.mask] = log_density(self.model.likelihood, spare.y, *self.predict(spare.X, spare.offset))
         return replace(self, _loo=loo)
-
-    def _log_density(self, y, mean, variance):
-        likelihood = self.model.likelihood
-        out = np.empty(len(mean))
-        sure = variance < SMALLEST_REACH**2  # x = 0, or beyond rounding
-        if sure.any():
-            out[sure] = likelihood.log_p(y[sure], mean[sure])
-        if not sure.all():
-            out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
-        return out
 
     def expected(self, X, offset=None):
         """Mean of a new observation, integrated over the posterior.

@@ -46,6 +46,7 @@ class Likelihood:
     __slots__ = ()
 
     n_classes = None  # of classifiers: predict_proba has that many columns
+    scales = ()  # names of the positive parameters that Gaussian processes learn, fields of a dataclass
 
     def log_p(self, y, f):
         """Log likelihood log p(y|f), elementwise.
@@ -432,6 +433,7 @@ class Gaussian(_Compiled):
     noise_variance: float = 1.0
 
     _kind = GAUSSIAN
+    scales = ("noise_variance",)
 
     def __post_init__(self):
         _positive(self, "noise_variance")
@@ -461,6 +463,7 @@ class Laplace(_Compiled):
     scale: float = 1.0
 
     _kind = LAPLACE
+    scales = ("scale",)
 
     def __post_init__(self):
         _positive(self, "scale")
@@ -493,6 +496,7 @@ class StudentT(_Compiled):
     scale: float = 1.0
 
     _kind = STUDENT_T
+    scales = ("scale",)
 
     def __post_init__(self):
         _positive(self, "degrees_of_freedom", "scale")

@@ -18,6 +18,7 @@ KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "factorized": ("factorized", "FactorizedGaussianPosterior"),
     "gaussian_mixture": ("_mixture_posterior", "GaussianMixturePosterior"),
+    "gaussian_process": ("_gp_posterior", "GaussianProcessPosterior"),
     "glm": ("glm", "GLMPosterior"),
     "linear_regression": ("linear_regression", "LinearRegressionPosterior"),
     "logistic_regression": ("logistic_regression", "LogisticRegressionPosterior"),

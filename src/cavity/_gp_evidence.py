@@ -1,0 +1,179 @@
+"""The log evidence of a Gaussian process at given settings, and its gradient: exact for Gaussian noise, else by EP.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import _arrays, _latent
+from ._ep import Engine
+from ._latent import Belief, Latent
+from ._loop import CONVERGED
+from ._sites import Sites
+from .errors import NotPositiveDefiniteError
+from .likelihoods import LOG_2PI, ONE, Gaussian
+
+SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """Checked rows in use."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray
+    offset: np.ndarray  # (N,)
+    weights: np.ndarray | None
+    noise: np.ndarray | None  # (N,): known noise variances
+
+    def weight(self):
+        """Weights, (N,) or (1,) where all are one."""
+        return ONE if self.weights is None else self.weights
+
+    def basis(self, degree):
+        """Orthonormal columns, times sqrt(N), that span the mean functions, and their triangle: H = basis triangle.
+
+        `degree` is 1 for a constant and 2 for a linear mean.
+        """
+        n = len(self.X)
+        columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), self.X])
+        basis, triangle = np.linalg.qr(columns)
+        return basis * np.sqrt(n), triangle / np.sqrt(n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What the evidence depends on: the mean is the offset plus basis @ coefficients."""
+
+    covariance: object
+    likelihood: object
+    basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
+    coefficients: np.ndarray | None = None  # (p,)
+
+
+@dataclass(slots=True, eq=False)
+class Point:
+    """The posterior at some settings; `geometry` is valid until the next one is asked for."""
+
+    settings: Settings
+    log_evidence: float
+    belief: Belief
+    geometry: Latent
+    base: np.ndarray
+    fit: object  # of the engine; None if exact
+
+
+class Evidence:
+    """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
+
+    def __init__(self, data, threads, *, schedule, damping, power, max_iter, tol, start=None):
+        self.data, self.threads, self.power = data, threads, power
+        self.options = dict(schedule=schedule, damping=damping, max_iter=max_iter, tol=tol)
+        shape = (len(data.X), len(data.X))
+        self.gram, self.buffer = _arrays.matrices(2, shape, "the fit: the covariance and a work matrix, each")
+        self.start = start
+
+    def at(self, settings, callback=None, tol=None):
+        """Return the Point of some settings."""
+        data = self.data
+        settings.covariance._gram(data.X, self.gram, self.threads)
+        if isinstance(settings.likelihood, Gaussian):
+            return self._exact(settings)
+        base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
+        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        sites = Sites(settings.likelihood, data.y, data.weights, self.power)
+        options = self.options if tol is None else {**self.options, "tol": tol}
+        fit = Engine(geometry, sites, callback=callback, start=self.start, **options).run()
+        if fit.status == CONVERGED:
+            self.start = fit.tau, fit.rho
+        return Point(settings, fit.log_evidence, fit.belief, geometry, base, fit)
+
+    def _exact(self, settings):
+        """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
+        data, weight = self.data, self.data.weight()
+        noise = settings.likelihood.noise_variance if data.noise is None else data.noise
+        rho = np.broadcast_to(weight / noise, data.y.shape).copy()
+        solver = _latent.solver_of(self.gram, rho, self.buffer)
+        if solver is None:
+            raise NotPositiveDefiniteError(
+                "the covariance of the observations is not positive definite: noise of variance "
+                f"{np.min(noise):.3g} is lost in rounding beside a prior variance of "
+                f"{np.max(np.diagonal(self.gram)):.3g}; raise noise_variance"
+            )
+        base = data.offset
+        if settings.basis is not None:
+            known = solver.forward(solver.root * settings.basis.T)
+            rest = solver.forward((solver.root * (data.y - data.offset))[None])[0]
+            settings = replace(settings, coefficients=np.linalg.lstsq(known.T, rest)[0])
+            base = base + settings.basis @ settings.coefficients
+        apart = data.y - base
+        g = rho * apart
+        alpha, mean = _latent.solve(self.gram, solver, rho, g)
+        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
+        value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
+        if not (np.isfinite(value) and np.all(np.isfinite(mean))):
+            raise OverflowError("the log evidence leaves the range of float64; rescale y")
+        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
+        geometry.hold(belief, solver)
+        return Point(settings, value, belief, geometry, base, None)
+
+    def gradient(self, point):
+        """Return the gradient in the log parameters of the covariance, in the coefficients and in the log scales.
+
+        At EP's fixed point the sites count as constants [RW]_ (eq. 5.23 and section 5.5.2).
+        """
+        settings, alpha = point.settings, point.belief.alpha
+        weights = point.geometry.evidence_weights(point.belief)
+        by_covariance = settings.covariance._gradient(self.data.X, weights, None, self.threads)
+        by_mean = np.zeros(0)
+        if settings.coefficients is not None and point.fit is not None:
+            by_mean = settings.basis.T @ alpha
+        return by_covariance, by_mean, self._scale_gradient(point, np.diagonal(weights))
+
+    def _scale_gradient(self, point, weights):
+        """Derivatives in the logs of the scales of the likelihood."""
+        likelihood = point.settings.likelihood
+        if point.fit is None:
+            if self.data.noise is not None:
+                return np.zeros(0)
+            rest = np.sum(1.0 - np.broadcast_to(self.data.weight(), weights.shape))
+            return np.array([float(np.sum(weights / point.belief.h)) + 0.5 * float(rest)])
+        return np.array([self._scale_slope(point, name) for name in likelihood.scales])
+
+    def _scale_slope(self, point, name):
+        """Of the sum of log normalisers at the cavities of the fixed point, by differences: good to 1e-10."""
+        from ._sweeps import cavities
+
+        belief, fit, data = point.belief, point.fit, self.data
+        sites = Sites(point.settings.likelihood, data.y, data.weights, self.power)
+        mean = point.base + belief.mean
+        m, v, _ = cavities(mean, belief.variance, fit.tau, fit.rho, sites.fraction)
+
+        def total(step):
+            value = getattr(sites.likelihood, name) * np.exp(step)
+            moved = Sites(replace(sites.likelihood, **{name: value}), data.y, data.weights, self.power)
+            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction))
+
+        near, far = total(SCALE_STEP) - total(-SCALE_STEP), total(2 * SCALE_STEP) - total(-2 * SCALE_STEP)
+        return (8.0 * near - far) / (12.0 * SCALE_STEP)
+
+
+def leave_one_out(data, likelihood, point):
+    """Marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
+
+    Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
+    """
+    belief, geometry = point.belief, point.geometry
+    variance = _latent.variances(geometry.gram, geometry.solver(belief), belief.h)
+    left = np.empty(len(variance))
+    _latent._kernel.column_squares(geometry.solver(belief).triangle, left)
+    share = np.minimum(1.0, 1.0 / data.weight())
+    v = variance / (1.0 - share + share * left)
+    m = point.base + belief.mean - v * share * belief.alpha
+    spread = v + (likelihood.noise_variance if data.noise is None else data.noise)
+    return variance, -0.5 * ((data.y - m) ** 2 / spread + np.log(spread) + LOG_2PI)

@@ -1,0 +1,181 @@
+"""Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from .covariances import Sum
+from .errors import ConvergenceWarning
+from .likelihoods import Gaussian
+
+SEARCH_TOL = 1e-6  # of the fits on the way: the evidence is stationary in the sites
+MOST_STEPS = 200
+FAR = 1e10  # scales of likelihoods stay within this factor of where they start
+SPREADS = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
+NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
+FAILED = 1e100  # instead of minus the evidence where none was found
+FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
+
+
+class Vector:
+    """The free settings as one vector: logs of covariance parameters, mean coefficients, logs of scales."""
+
+    def __init__(self, settings, covariance, scales):
+        self.settings, self.scales = settings, scales
+        self.exact = isinstance(settings.likelihood, Gaussian)
+        self.n_covariance = len(settings.covariance.log_parameters) if covariance else 0
+        # with Gaussian noise the best coefficients of the mean are known at any setting of the others
+        self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
+
+    def pack(self, settings):
+        """The vector of some settings."""
+        mean = settings.coefficients if self.n_mean else ()
+        scales = [np.log(getattr(settings.likelihood, name)) for name in self.scales]
+        return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, scales])
+
+    def unpack(self, vector):
+        """The settings of a vector."""
+        covariance, mean, scales = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
+        known, likelihood = self.settings.covariance, self.settings.likelihood
+        if self.scales:
+            values = {name: float(np.exp(value)) for name, value in zip(self.scales, scales, strict=True)}
+            likelihood = replace(likelihood, **values)
+        return replace(
+            self.settings,
+            covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
+            likelihood=likelihood,
+            coefficients=mean if self.n_mean else self.settings.coefficients,
+        )
+
+    def bounds(self):
+        """(low, high) of every entry."""
+        given = [np.log(getattr(self.settings.likelihood, name)) for name in self.scales]
+        far = np.log(FAR)
+        free = [(-np.inf, np.inf)] * self.n_mean
+        return np.array(
+            [*self.settings.covariance.log_bounds[: self.n_covariance], *free, *((g - far, g + far) for g in given)]
+        )
+
+    def gradient(self, parts):
+        """One vector of the parts of `Evidence.gradient`."""
+        covariance, mean, scales = parts
+        return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], scales[: len(self.scales)]])
+
+
+class Objective:
+    """Minus the log evidence and log prior, and its gradient, as an optimiser wants them."""
+
+    def __init__(self, evidence, vector):
+        self.evidence, self.vector = evidence, vector
+        self.values = []  # log evidence plus log prior of every evaluation
+
+    def __call__(self, x):
+        settings = self.vector.unpack(x)
+        try:
+            point = self.evidence.at(settings, tol=max(SEARCH_TOL, self.evidence.options["tol"]))
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return FAILED, np.zeros(len(x))
+        prior, slope = settings.covariance.log_prior()
+        gradient = self.vector.gradient(self.evidence.gradient(point))
+        gradient[: self.vector.n_covariance] += slope[: self.vector.n_covariance]
+        self.values.append(point.log_evidence + prior)
+        return -self.values[-1], -gradient
+
+
+def starts(settings, data, vector):
+    """The given settings, and some of the scale of the data, within the bounds: a list of vectors."""
+    low, high = vector.bounds().T
+    given = vector.pack(settings)
+    found = [np.clip(given, low, high)]
+    variance = _variance(settings, data) if vector.exact else None
+    for factor in SPREADS:
+        candidate = given.copy()
+        if vector.n_covariance:
+            candidate[: vector.n_covariance] = scaled_to(settings.covariance, data.X, factor, variance)
+        if variance is not None and vector.scales:
+            candidate[-1] = np.log(NOISE_SHARE * variance)
+        candidate = np.clip(candidate, low, high)
+        if not any(np.array_equal(candidate, other) for other in found):
+            found.append(candidate)
+    return found
+
+
+def _variance(settings, data):
+    """Variance of y about its mean function by least squares."""
+    rest = data.y - data.offset
+    if settings.basis is not None:
+        rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
+    variance = float(np.mean(rest**2))
+    return variance if variance > 0 else 1.0
+
+
+def scaled_to(covariance, X, factor, variance):
+    """Log parameters with lengthscales of `factor` column spreads and, if given, variances that share `variance`."""
+    spread = np.std(X, axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    leaves, out = dict(covariance._labelled()), covariance.log_parameters.copy()
+    n_terms = len(covariance.parts) if isinstance(covariance, Sum) else 1
+    scaled = set()  # a product takes the variance once
+    for i, name in enumerate(covariance.parameter_names):
+        label, _, rest = name.partition(".")
+        kind, _, index = rest.rstrip("]").partition("[")
+        leaf = leaves[label]
+        columns = spread if leaf.columns is None else spread[list(leaf.columns)]
+        if kind == "lengthscale" and not hasattr(leaf, "period"):
+            size = columns[int(index)] if index else np.sqrt(np.mean(columns**2))
+            out[i] = np.log(factor * size * np.sqrt(len(columns)))
+        elif kind == "variance" and variance is not None and not hasattr(leaf, "period"):
+            term = _term_of(covariance, leaf)
+            if term not in scaled:
+                out[i] = np.log(variance / n_terms)
+                scaled.add(term)
+    return out
+
+
+def _term_of(covariance, leaf):
+    """The index of the part of a sum that a leaf belongs to."""
+    if not isinstance(covariance, Sum):
+        return 0
+    return next(i for i, part in enumerate(covariance.parts) if any(leaf is other for other in part._leaves()))
+
+
+def learn(settings, data, evidence, covariance, scales, n_starts):
+    """Return the settings of the largest evidence found, the values on the way, and whether the search came to rest.
+
+    Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
+    Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
+    """
+    from scipy.optimize import minimize
+
+    vector = Vector(settings, covariance, scales)
+    if vector.n_covariance + vector.n_mean + len(scales) == 0:
+        return settings, np.zeros(0), True
+    objective, bounds = Objective(evidence, vector), vector.bounds()
+    candidates = sorted(((objective(x)[0], i, x) for i, x in enumerate(starts(settings, data, vector))))
+    best = None
+    for _, _, start in candidates[:n_starts]:
+        result = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": MOST_STEPS, "ftol": 1e-12, "gtol": 1e-5},
+        )
+        if best is None or result.fun < best.fun:
+            best = result
+    if best.fun >= FAILED:
+        raise ArithmeticError("no settings with a finite log evidence found; rescale X or y, or set bounds")
+    slope = np.where(
+        (best.jac > 0) & (best.x <= bounds[:, 0]) | (best.jac < 0) & (best.x >= bounds[:, 1]), 0.0, best.jac
+    )
+    at_rest = bool(np.max(np.abs(slope)) <= FLAT * max(1.0, abs(best.fun) ** 0.5))
+    if not at_rest:
+        warnings.warn(
+            f"the search for hyperparameters stopped with a gradient of {np.max(np.abs(slope)):.2g} nats "
+            f"after {len(objective.values)} evaluations",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return vector.unpack(best.x), np.array(objective.values), at_rest

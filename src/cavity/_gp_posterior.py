@@ -1,0 +1,512 @@
+"""The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from . import _arrays, _latent, covariances, likelihoods
+from ._executors import Threads, single_blas
+from ._gp_evidence import Data, Evidence, Settings, leave_one_out
+from ._latent import Solver
+from ._loop import CONVERGED, warn_unconverged
+from ._rows import design_matrix, observations, row_vector
+from ._sites import class_probabilities, log_density
+from .gaussian import Gaussian as Sites
+from .results import Posterior, table
+
+PREDICT_ROWS = 512
+NOT_LEARNT = "the search for hyperparameters did not come to rest"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Checked rows, and which of them are not in use: those of weight zero, and those whose f has no variance."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray
+    base: np.ndarray  # (N,): offset plus known prior mean
+    weights: np.ndarray | None
+    noise: np.ndarray | None
+    spare: np.ndarray  # (N,) bool
+    idle: np.ndarray  # (N,) bool
+
+    def used(self):
+        """The rows in use."""
+        keep = self.keep
+        if keep.all():
+            return Data(self.X, self.y, self.base, self.weights, self.noise)
+        part = {name: None if (a := getattr(self, name)) is None else a[keep] for name in ("weights", "noise")}
+        return Data(self.X[keep], self.y[keep], self.base[keep], **part)
+
+    @property
+    def keep(self):
+        """Which rows are in use."""
+        return ~(self.spare | self.idle)
+
+    def scatter(self, values, others=0.0):
+        """Put values of the rows in use into place, `others` elsewhere."""
+        out = np.full(len(self.y), others)
+        out[self.keep] = values
+        return out
+
+    def and_then(self, other):
+        """These rows and others after them."""
+
+        def joined(name):
+            a, b = getattr(self, name), getattr(other, name)
+            if a is None and b is None:
+                return None
+            a, b = (np.ones(len(r.y)) if v is None else v for r, v in ((self, a), (other, b)))
+            return np.concatenate([a, b])
+
+        return Rows(**{f.name: joined(f.name) for f in fields(self)})
+
+
+def rows_of(X, covariance, like=None):
+    """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
+    X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
+    _arrays.check_finite(X, "X")
+    if like is not None and X.shape[1] != like:
+        raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
+    covariance.check_columns(X.shape[1])
+    return X
+
+
+def learnt(model, point, triangle):
+    """The model with what was learnt in it."""
+    settings, mean = point.settings, model.mean
+    if triangle is not None:
+        mean = np.linalg.solve(triangle, settings.coefficients)
+        mean = float(mean[0]) if len(mean) == 1 else mean
+    return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
+
+
+def posterior_of(model, rows, evidence, point, triangle=None, values=(), at_rest=True):
+    """Return the posterior at a point of the evidence of the rows in use."""
+    data, belief, fit = evidence.data, point.belief, point.fit
+    model = learnt(model, point, triangle)
+    if fit is None:
+        variance, loo = leave_one_out(data, model.likelihood, point)
+        tau, rho, status, n_iter, residual = belief.h * data.y, belief.h, CONVERGED, 1, 0.0
+        trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
+    else:
+        variance, loo, tau, rho = belief.variance, fit.loo, fit.tau, fit.rho
+        status, n_iter, residual, trace = fit.status, fit.n_iter, fit.residual, dict(fit.trace)
+    trace["learning"] = np.asarray(values, dtype=np.float64)
+    if status == CONVERGED and not at_rest:
+        status = NOT_LEARNT
+    solver = point.geometry.solver(belief).invert()
+    for i, row in enumerate(solver.triangle):
+        row[i + 1 :] = 0.0
+    rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if triangle is not None else rows
+    out = GaussianProcessPosterior(
+        model=model,
+        X=rows.X,
+        mean=rows.scatter(point.base + belief.mean),
+        variance=rows.scatter(variance),
+        log_evidence=point.log_evidence,
+        converged=status == CONVERGED,
+        n_iter=n_iter,
+        status=status,
+        residual=residual,
+        n_samples=len(rows.y),
+        trace=trace,
+        _loo=rows.scatter(loo),
+        _tau=rows.scatter(tau),
+        _rho=rows.scatter(rho),
+        _alpha=belief.alpha,
+        _rows=rows,
+        _solver=solver,
+        _options={**evidence.options, "power": evidence.power},
+    )
+    return out if rows.keep.all() else out._completed()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianProcessPosterior(Posterior):
+    """The posterior of a `GaussianProcess`, given N rows.
+
+    Attributes
+    ----------
+    model : GaussianProcess
+        The settings, with what was learnt in them.
+    X : ndarray (N, D)
+        The rows.
+    mean, variance : ndarray (N,)
+        Posterior mean and variance of f at the rows.
+    log_evidence : float
+        log p(y | X), or EP's estimate of it, all constants included: models of the same y compare by it. Log priors of
+        hyperparameters are not in it.
+    converged : bool
+        Whether the stopping rules of `GaussianProcess.fit` were met, that of the hyperparameters included.
+    n_iter : int
+        Sweeps and steps of the double loop of the last fit.
+    status : str
+        Why the iteration ended.
+    residual : float
+        How far the sites are from their fixed point: the largest change of a marginal moment that one more undamped
+        renewal of a single site would make, means in posterior sd, variances relative.
+    n_samples : int
+        N.
+    trace : dict of ndarray
+        "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
+        log evidence plus log prior of every evaluation of the search for hyperparameters.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> X, y = np.array([[0.0], [1.0], [3.0]]), [1, 1, 0]
+    >>> model = cavity.GaussianProcess(cavity.covariances.RBF(4.0), cavity.likelihoods.Probit())
+    >>> posterior = model.fit(X, y, learn=False)
+    >>> round(posterior.log_evidence, 6), np.exp(posterior.loo_log_density).round(2).tolist()
+    (-1.859635, [0.67, 0.62, 0.47])
+    >>> posterior.predict_proba([[0.5], [2.0]])[:, 1].round(2).tolist()
+    [0.88, 0.49]
+    """
+
+    model: object
+    X: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    log_evidence: float
+    converged: bool
+    n_iter: int
+    status: str
+    residual: float
+    n_samples: int
+    trace: dict
+    _loo: np.ndarray
+    _tau: np.ndarray
+    _rho: np.ndarray
+    _alpha: np.ndarray
+    _rows: Rows
+    _solver: Solver
+    _options: dict
+
+    kind = "gaussian_process"
+
+    def __post_init__(self):
+        self._freeze()
+        for part in (self._rows, self._solver):
+            for f in fields(part):
+                if isinstance(getattr(part, f.name), np.ndarray):
+                    getattr(part, f.name).flags.writeable = False
+
+    def __repr__(self):
+        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        method = "exact" if self._exact else "EP"
+        return table(
+            f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",
+            [
+                ("log_evidence", f"{self.log_evidence:.6f}"),
+                ("covariance", repr(self.model.covariance)),
+                ("likelihood", repr(self.model.likelihood)),
+                ("mean", f"{self.model.mean}"),
+                ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
+            ],
+        )
+
+    @property
+    def _exact(self):
+        return isinstance(self.model.likelihood, likelihoods.Gaussian)
+
+    @property
+    def loo_log_density(self):
+        """log p(y_i | the other rows) for every row, (N,), at the hyperparameters of the model.
+
+        Exact for Gaussian noise; with EP free, from the cavities. A row of weight above one leaves one of its copies
+        out; for a row of weight zero, which was not used, it is the predictive density.
+
+        Raises
+        ------
+        ValueError
+            If a cavity without a row is improper, naming the row.
+        """
+        if np.any(np.isnan(self._loo)):
+            row = int(np.argmax(np.isnan(self._loo)))
+            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
+        return self._loo
+
+    @property
+    def sites(self):
+        """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
+        return Sites(self._tau, self._rho)
+
+    @cached_property
+    def covariance(self):
+        """Posterior covariance of f at the rows, (N, N)."""
+        if not self._rows.keep.all():
+            return _arrays.read_only(self.predict_covariance(self.X)[1])
+        with Threads(1) as threads, single_blas():
+            gram = np.empty(self._solver.triangle.shape)
+            self.model.covariance._gram(self.X, gram, threads)
+            own = replace(self._solver, triangle=self._solver.triangle.copy())
+            lower = _latent.covariance(gram, own, self._rho)
+        return _arrays.read_only(np.tril(lower) + np.tril(lower, -1).T)
+
+    @cached_property
+    def log_evidence_gradient(self):
+        """Derivatives of log_evidence in the logs of the free parameters, in the order of their names.
+
+        The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
+        """
+        X = self._rows.used().X
+        with Threads(1) as threads, single_blas():
+            own = replace(self._solver, triangle=self._solver.triangle.copy())
+            weights = _latent.evidence_weights(own, self._alpha)
+            return _arrays.read_only(self.model.covariance._gradient(X, weights, None, threads))
+
+    def predict(self, X, *, offset=None, noise=False):
+        """Predict the latent value f at new rows: its moments.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+        """
+        X, base = self._new_rows(X, offset)
+        extra = self._noise() if _arrays.flag(noise, "noise") else 0.0
+        mean, variance = np.empty(len(X)), np.empty(len(X))
+        known = self._rows.used().X
+        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
+        with Threads(1) as threads, single_blas():
+            for low in range(0, len(X), PREDICT_ROWS):
+                part = slice(low, low + PREDICT_ROWS)
+                cross = np.empty((len(X[part]), len(known)))
+                self.model.covariance._cross(X[part], known, cross, threads)
+                mean[part] = base[part] + cross @ self._alpha
+                variance[part] = self._solver.spread(prior[part], cross)
+        return mean, variance + extra
+
+    def predict_covariance(self, X, *, offset=None):
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+        """
+        X, base = self._new_rows(X, offset)
+        known = self._rows.used().X
+        out = _arrays.matrix((len(X), len(X)), "the covariance of X")
+        cross = np.empty((len(X), len(known)))
+        with Threads(1) as threads, single_blas():
+            self.model.covariance._gram(X, out, threads)
+            self.model.covariance._cross(X, known, cross, threads)
+            mean = base + cross @ self._alpha
+            v, z = self._solver.explained(cross)
+            out -= v @ v.T
+            if z is not None:
+                out += z @ z.T
+        return mean, 0.5 * (out + out.T)
+
+    def _new_rows(self, X, offset):
+        """New rows checked, and their prior means."""
+        X = rows_of(X, self.model.covariance, self.X.shape[1])
+        base = self.model.prior_mean(X)
+        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+
+    def _noise(self):
+        if not self._exact:
+            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        if self._rows.noise is not None:
+            raise ValueError(
+                "noise=True has no meaning where every row had a noise_variance of its own; add it yourself"
+            )
+        return self.model.likelihood.noise_variance
+
+    def predict_proba(self, X, *, offset=None):
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, n_classes)
+            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        """
+        return class_probabilities(self.model.likelihood, lambda: self.predict(X, offset=offset))
+
+    def log_density(self, X, y, *, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+        """
+        mean, variance = self.predict(X, offset=offset)
+        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+
+    def expected(self, X, *, offset=None):
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+        """
+        return self.model.likelihood.expected(*self.predict(X, offset=offset))
+
+    def sample(self, X, n, rng):
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array_like (m, D)
+            Rows at which to draw their values.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws of f; noise of the likelihood is not in them.
+        """
+        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
+        mean, covariance = self.predict_covariance(X)
+        return mean + rng.standard_normal((n, len(mean))) @ _latent.half_of(covariance).T
+
+    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
+        """Take in new rows at the hyperparameters of the model, which are not learnt again.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            New rows.
+        y : array_like (n,)
+            Their observations.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise_variance : array_like (n,), optional
+            Known noise variances of the rows; needed if, and only if, the fit had them.
+        sample_weight : array_like (n,), optional
+            Weights.
+
+        Returns
+        -------
+        GaussianProcessPosterior
+            What a fit of all rows with ``learn=False`` returns; this one stays as it is.
+            EP starts from the sites known.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, before any work.
+        """
+        rows = self.model._check(X, y, offset, noise_variance, sample_weight)
+        if rows.X.shape[1] != self.X.shape[1]:
+            raise ValueError(f"X must have {self.X.shape[1]} columns like the data of the fit, got {rows.X.shape[1]}")
+        if (rows.noise is None) != (self._rows.noise is None):
+            raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
+        joined = self._rows.and_then(rows)
+        data, fresh = joined.used(), np.zeros(int(rows.keep.sum()))
+        start = tuple(np.append(a[self._rows.keep], fresh) for a in (self._tau, self._rho))
+        with Threads(1) as threads, single_blas():
+            evidence = Evidence(data, threads, start=start, **self._options)
+            point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
+            posterior = posterior_of(self.model, joined, evidence, point)
+        if not posterior.converged:
+            options, change = self._options, posterior.trace["change"]
+            warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
+        return posterior
+
+    def _completed(self):
+        """This posterior with the rows that are not in use: predictions where weights are zero, and known values."""
+        rows, mean, variance, loo = self._rows, self.mean.copy(), self.variance.copy(), self._loo.copy()
+        likelihood, idle, spare = self.model.likelihood, rows.idle, rows.spare
+        mean[idle] = rows.base[idle]
+        loo[idle] = likelihood.log_p(rows.y[idle], rows.base[idle])
+        weight = 1.0 if rows.weights is None else rows.weights[idle]
+        total = float(np.sum(weight * loo[idle]))
+        if spare.any():
+            known = rows.base[spare] - self.model.prior_mean(self.X[spare])
+            mean[spare], variance[spare] = self.predict(self.X[spare], offset=known)
+            loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
+        return replace(self, mean=mean, variance=variance, _loo=loo, log_evidence=self.log_evidence + total)
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        likelihood = self.model.likelihood
+        name = type(likelihood).__name__
+        if type(likelihood).__module__ != likelihoods.__name__:
+            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        arrays = {"prior_mean": np.asarray(self.model.mean)}
+        for prefix, record in (("", self), ("rows_", self._rows), ("solver_", self._solver)):
+            for f in fields(record):
+                value = getattr(record, f.name)
+                if isinstance(value, np.ndarray):
+                    arrays[prefix + f.name] = value
+        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
+        plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
+        settings = {key: getattr(self, key) for key in plain}
+        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
+        settings["covariance"] = self.model.covariance.to_settings()
+        settings["likelihood"] = [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+        return arrays, settings
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        from .gp import GaussianProcess
+
+        settings = dict(settings)
+        name, parameters = settings.pop("likelihood")
+        covariance = covariances.from_settings(settings.pop("covariance"))
+        model = GaussianProcess(covariance, getattr(likelihoods, name)(**parameters), arrays.pop("prior_mean")[()])
+
+        def taken(prefix):
+            names = [key for key in arrays if key.startswith(prefix)]
+            return {key.removeprefix(prefix): arrays.pop(key) for key in names}
+
+        trace, rows, solver = taken("trace_"), taken("rows_"), taken("solver_")
+        missing = {f.name: None for f in fields(Rows)}
+        return cls(
+            model=model,
+            trace=trace,
+            _rows=Rows(**{**missing, **rows}),
+            _solver=Solver(**solver, **settings.pop("solver")),
+            **arrays,
+            **settings,
+        )

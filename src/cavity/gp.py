@@ -1,0 +1,256 @@
+"""Gaussian processes: exact regression, and expectation propagation for any other likelihood.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
+.. [KR] M. Kuss and C. E. Rasmussen, "Assessing approximate inference for binary Gaussian process classification",
+   JMLR 6, 2005.
+.. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import _arrays
+from ._covariance import Covariance
+from ._executors import Threads, single_blas
+from ._gp_evidence import Evidence, Settings
+from ._gp_learn import learn as maximise
+from ._gp_posterior import Rows, posterior_of, rows_of
+from ._loop import CONVERGED, warn_unconverged
+from ._rows import observations, row_vector, row_weights
+from .likelihoods import Gaussian, Likelihood, _Compiled
+
+SMALLEST_VARIANCE = 1e-300  # of a function value under the prior, below which it is known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianProcess:
+    """Gaussian process with any likelihood: exact for Gaussian noise [RW]_ (algorithm 2.1), else by EP (3.5).
+
+    Each row x has a latent value f(x) and an observation y with likelihood p(y|f); f - mean is a Gaussian process with
+    the given covariance.
+
+    Parameters
+    ----------
+    covariance : cavity.covariances.Covariance
+        For example ``cavity.covariances.RBF()``; sums and products of others.
+    likelihood : cavity.likelihoods.Likelihood, default Gaussian()
+        For example ``cavity.likelihoods.Probit()``, or one of your own.
+    mean : float, array_like (1 + D,), "constant" or "linear", default 0.0
+        Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
+        fit finds, by maximising the evidence.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings outside their domain, naming them.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
+    >>> posterior = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y)
+    >>> mean, variance = posterior.predict([[1.5], [4.5]])
+    >>> mean.round(1).tolist()
+    [1.0, -0.9]
+    """
+
+    covariance: Covariance
+    likelihood: Likelihood = field(default_factory=Gaussian)
+    mean: float | np.ndarray | str = 0.0
+
+    def __post_init__(self):
+        for name, value, kind in (
+            ("covariance", self.covariance, Covariance),
+            ("likelihood", self.likelihood, Likelihood),
+        ):
+            if not isinstance(value, kind):
+                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
+                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        if isinstance(self.mean, str):
+            _arrays.choice(self.mean, "mean", ("constant", "linear"))
+            return
+        mean = _arrays.finite_array(self.mean, "mean", ndim=(0, 1))
+        object.__setattr__(self, "mean", _arrays.read_only(mean.copy()) if mean.ndim else float(mean))
+
+    def fit(
+        self,
+        X,
+        y,
+        *,
+        offset=None,
+        noise_variance=None,
+        sample_weight=None,
+        learn=True,
+        n_starts=1,
+        schedule="auto",
+        damping=1.0,
+        power=1.0,
+        max_iter=200,
+        tol=1e-8,
+        n_threads=1,
+        callback=None,
+    ):
+        """Find the posterior, and the hyperparameters that maximise the evidence.
+
+        Parameters
+        ----------
+        X : array_like (N, D)
+            Rows.
+        y : array_like, shape (N,)
+            Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts; bounds (N, 2).
+        offset : array_like (N,), optional
+            Known part of f, for example log exposure; on top of the mean.
+        noise_variance : array_like (N,), optional
+            Known variance of the noise of each row, in place of that of the Gaussian likelihood.
+        sample_weight : array_like (N,), optional
+            A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
+        learn : bool or "covariance", default True
+            Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
+            Gaussian, scale of StudentT and Laplace, `scales` of your own); "covariance" leaves the likelihood alone.
+        n_starts : int, default 1
+            How many of the starts are followed: the given settings and some of the scale of the data, those with the
+            largest evidence first.
+        schedule : {"auto", "sequential", "parallel"}, default "auto"
+            Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
+            "auto" is sequential, but parallel for a likelihood in plain Python.
+        damping : float in (0, 1], default 1.0
+            Largest fraction of each site change that is made; it is adapted downwards while changes grow.
+        power : float in [1e-6, 1], default 1.0
+            Exponent of power EP; 1 is EP.
+        max_iter : int, default 200
+            Most sweeps of a fit. Steps of the double loop come on top.
+        tol : float, default 1e-8
+            Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
+            deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
+        n_threads : int, default 1
+            Threads that fill and contract covariance matrices; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, change) after each sweep of the last fit; a true result stops it.
+
+        Returns
+        -------
+        GaussianProcessPosterior
+            The frozen posterior; its model holds what was learnt.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work.
+        MemoryError
+            If two N x N matrices do not fit into the memory of the machine; the message says how many bytes they need.
+        NotPositiveDefiniteError
+            If Gaussian noise is so small beside the variance of f that it is lost in rounding. No jitter is added.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        Memory is two N x N matrices. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3, the gradient of
+        the evidence another N^3; exact regression costs N^3/3 and its gradient 2/3 N^3. Hyperparameters are learnt by
+        L-BFGS-B in the logs of the parameters, until the gradient is below 1e-5 nats or the evidence changes by less
+        than 1e-12 of itself; each EP fit starts from the sites of the last. Sites of negative precision (StudentT) are
+        not clamped; when sweeps do not settle, EP's free energy is minimised by a double loop, as in `cavity.GLM`.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(40, 2))
+        >>> y = X[:, 0] * X[:, 1] > 0
+        >>> model = cavity.GaussianProcess(cavity.covariances.RBF(), cavity.likelihoods.Probit())
+        >>> posterior = model.fit(X, y)
+        >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
+        [1.0, 0.0]
+        """
+        rows = self._check(X, y, offset, noise_variance, sample_weight)
+        data = rows.used()
+        if learn != "covariance":
+            learn = _arrays.flag(learn, "learn")
+        n_starts = _arrays.integer(n_starts, "n_starts", low=1)
+        options = self._options(schedule, damping, power, max_iter, tol)
+        n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+        settings, triangle = self._settings(data)
+        scales = self.likelihood.scales if learn is True and data.noise is None else ()
+        with Threads(n_threads) as threads, single_blas():
+            evidence = Evidence(data, threads, **options)
+            values, at_rest = np.zeros(0), True
+            if learn or settings.basis is not None:
+                search = settings, data, evidence, bool(learn), scales, n_starts
+                settings, values, at_rest = maximise(*search)
+            point = evidence.at(settings, callback)
+            posterior = posterior_of(self, rows, evidence, point, triangle, values, at_rest)
+        if point.fit is not None and point.fit.status != CONVERGED:
+            change = point.fit.trace["change"]
+            last = change[-1] if len(change) else np.inf
+            warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
+        return posterior
+
+    def _options(self, schedule, damping, power, max_iter, tol):
+        """The checked options of EP."""
+        _arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
+        if schedule == "auto":
+            schedule = "sequential" if isinstance(self.likelihood, _Compiled) else "parallel"
+        return dict(
+            schedule=schedule,
+            damping=_arrays.number(damping, "damping", low=0, high=1, closed_high=True),
+            power=_arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True),
+            max_iter=_arrays.integer(max_iter, "max_iter", low=1),
+            tol=_arrays.number(tol, "tol", low=0, closed_low=True),
+        )
+
+    def _settings(self, data):
+        """Where the search begins, and the triangle that turns coefficients of its mean into those of [1, X]."""
+        if not isinstance(self.mean, str):
+            return Settings(self.covariance, self.likelihood), None
+        basis, triangle = data.basis(1 if self.mean == "constant" else 2)
+        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), triangle
+
+    def prior_mean(self, X):
+        """The mean function at the rows of X.
+
+        Parameters
+        ----------
+        X : ndarray (n, D)
+            Rows.
+
+        Returns
+        -------
+        ndarray (n,)
+            Their prior means, offsets not included; a mean that is yet to be found counts as 0.
+        """
+        if isinstance(self.mean, str):
+            return np.zeros(len(X))
+        if np.ndim(self.mean) == 0:
+            return np.full(len(X), self.mean)
+        return self.mean[0] + X @ self.mean[1:]
+
+    def _check(self, X, y, offset, noise_variance, sample_weight):
+        """Validate the data; rows of weight zero, and rows where f is known to be its mean, are set aside."""
+        X = rows_of(X, self.covariance)
+        n, d = X.shape
+        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + d:
+            raise ValueError(
+                f"mean must be a number or have 1 + {d} coefficients for {d} columns, got {len(self.mean)}"
+            )
+        y = observations(self.likelihood, y, n)
+        offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
+        noise = None
+        if noise_variance is not None:
+            if not isinstance(self.likelihood, Gaussian):
+                raise ValueError(
+                    "noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own"
+                )
+            noise = _arrays.positive_array(row_vector(noise_variance, "noise_variance", n), "noise_variance")
+        weights = None if sample_weight is None else row_weights(sample_weight, n)
+        spare = np.zeros(n, dtype=bool) if weights is None else weights == 0
+        idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
+        if weights is not None and np.all(weights[~spare] == 1):
+            weights = None
+        return Rows(X, y, offset + self.prior_mean(X), weights, noise, spare, idle)

@@ -22,6 +22,7 @@ DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
 SIMD = (
     "clutter",
     "clutter_lanes",
+    "covariance",
     "ep",
     "factorized",
     "gaussian",

@@ -124,6 +124,25 @@ CV_INLINE cv8 cv8_max(cv8 a, cv8 b)
     return a;
 }
 
+/* Square roots, correctly rounded. */
+CV_INLINE cv8 cv8_sqrt(cv8 x)
+{
+#if CV_WIDTH == 8
+    x.part[0] = _mm512_sqrt_pd(x.part[0]);
+#elif CV_WIDTH == 4
+    CV_EACH(p) x.part[p] = _mm256_sqrt_pd(x.part[p]);
+#elif CV_WIDTH == 2 && defined(__SSE2__)
+    CV_EACH(p) x.part[p] = _mm_sqrt_pd(x.part[p]);
+#else
+    double lanes[CV_LANES];
+    cv8_store(lanes, x);
+    for (int l = 0; l < CV_LANES; l++)
+        lanes[l] = sqrt(lanes[l]);
+    x = cv8_load(lanes);
+#endif
+    return x;
+}
+
 /* All bits where x is not nan, else none. */
 CV_INLINE cv_part cv_part_known(cv_part x)
 {
@@ -138,6 +157,45 @@ CV_INLINE cv_part cv_part_known(cv_part x)
 CV_INLINE cv_part cv_part_and(cv_part a, cv_part mask)
 {
     return cv_part_of_bits(cv_part_to_bits(a) & cv_part_to_bits(mask));
+}
+
+#define CV_SIGN_BIT (UINT64_C(1) << 63)
+
+CV_INLINE cv8 cv8_abs(cv8 x)
+{
+    CV_EACH(p) x.part[p] = cv_part_of_bits(cv_part_to_bits(x.part[p]) & ~CV_SIGN_BIT);
+    return x;
+}
+
+/* a with its sign changed where b has one. */
+CV_INLINE cv8 cv8_flip(cv8 a, cv8 b)
+{
+    CV_EACH(p) a.part[p] = cv_part_of_bits(
+        cv_part_to_bits(a.part[p]) ^ (cv_part_to_bits(b.part[p]) & CV_SIGN_BIT));
+    return a;
+}
+
+/* x less the nearest integer, for 0 <= x <= 2^52; exact. */
+CV_INLINE cv8 cv8_fraction(cv8 x)
+{
+    CV_EACH(p) x.part[p] -= (x.part[p] + 0x1p52) - 0x1p52;
+    return x;
+}
+
+/* sin(pi x) for |x| <= 1/2, to 2 ulp. */
+CV_INLINE cv8 cv8_sin_pi(cv8 x)
+{
+    CV_EACH(p) {
+        cv_part y = x.part[p], z = y * y, z2 = z * z;
+        cv_part q01 = 2.55016403987734 * z - 5.16771278004997;
+        cv_part q23 = 0.08214588659674946 * z - 0.5992645293203429;
+        cv_part q45 = 0.0004663008738847581 * z - 0.007370430719598611;
+        cv_part q67 = 7.725734104153199e-07 * z - 2.1906200929746088e-05;
+        cv_part Q = ((q67 * z2 + q45) * z2 + q23) * z2 + q01;
+        /* pi in two parts */
+        x.part[p] = y * 3.141592653589793 + y * (z * Q + 1.2246467991473532e-16);
+    }
+    return x;
 }
 
 /* of two registers: lanes 0, 1 and 4, 5 of both, and 2, 3 and 6, 7 */

@@ -79,6 +79,16 @@ static inline double cv_exp(double x)
     return p * scale1 * scale2;
 }
 
+/* R(s^2) of log((1 + s)/(1 - s)) = 2 s + s R(s^2), for |s| <= (sqrt(2) - 1)/(sqrt(2) + 1). */
+static inline double cv_log_series(double s)
+{
+    double z = s * s, z2 = z * z;
+    double r12 = 0.39999999999899444 * z + 0.666666666666667;
+    double r34 = 0.22222211130259878 * z + 0.2857142862600327;
+    double r56 = 0.15331710618210773 * z + 0.18182889455674947;
+    return z * (((0.14616585424888623 * z2 + r56) * z2 + r34) * z2 + r12);
+}
+
 /* log(x) for normal, finite x > 0 (anything else returns a meaningless number).
  * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), s = f/(2 + f), log(1 + f) = 2 s + s R(s^2), arranged so that
  * the leading term f is added last. */
@@ -90,11 +100,7 @@ static inline double cv_log_normal(double x)
     double k = cv_double((u >> 52) | 0x4330000000000000u) - (0x1p52 + 1023.0);
     double f = cv_double((u & 0x000fffffffffffffu) + sqrt_half) - 1.0;
     double s = f / (2.0 + f);
-    double z = s * s, z2 = z * z;
-    double r12 = 0.39999999999899444 * z + 0.666666666666667;
-    double r34 = 0.22222211130259878 * z + 0.2857142862600327;
-    double r56 = 0.15331710618210773 * z + 0.18182889455674947;
-    double R = z * (((0.14616585424888623 * z2 + r56) * z2 + r34) * z2 + r12);
+    double R = cv_log_series(s);
     double half_f2 = 0.5 * f * f;
     return k * 0x1.62e42fee00000p-1 - ((half_f2 - (s * (half_f2 + R) + k * 0x1.a39ef35793c76p-33)) - f);
 }
@@ -123,6 +129,16 @@ static inline double cv_log_1p(double u)
 {
     double one = 1.0 + u;
     return cv_log_normal(one) - ((one - 1.0) - u) / one;
+}
+
+/* log(1 + u) - u/(1 + u) for 0 <= u <= 1e308, to a few eps of itself: it is u^2/2 near 0. */
+static inline double cv_log_1p_excess(double u)
+{
+    /* with f = u, s = f/(2 + f): log(1 + f) = f - f^2/2 + s (f^2/2 + R), f/(1 + f) = f - f^2/(1 + f) */
+    double f = u < 0.4 ? u : 0.4, s = f / (2.0 + f), half_f2 = 0.5 * f * f;
+    double near = half_f2 * ((1.0 - f) / (1.0 + f)) + s * (half_f2 + cv_log_series(s));
+    double far = cv_log_1p(u) - u / (1.0 + u);
+    return u < 0.4 ? near : far;
 }
 
 /* log(a/b) without forming a/b, for normal a, b > 0 with |log2(a/b)| < 1000.

@@ -52,11 +52,20 @@ def log_coefficients(s_max, n_terms):
     return r, max(abs((2 + z * horner(r, z)) * mp.sqrt(z) / (2 * mp.atanh(mp.sqrt(z))) - 1) for z in grid)
 
 
+def sin_pi_coefficients():
+    """Q(z) of sin(pi x) = pi x + x z Q(z), z = x^2, on |x| <= 1/2."""
+    z_max = mp.mpf("0.25001")
+    q = fit(lambda z: (mp.sin(mp.pi * mp.sqrt(z)) / mp.sqrt(z) - mp.pi) / z, mp.mpf("1e-30"), z_max, 8)
+    grid = [z_max * k / 401 for k in range(1, 402)]
+    return q, max(abs(mp.sqrt(z) * (mp.pi + z * horner(q, z)) / mp.sin(mp.pi * mp.sqrt(z)) - 1) for z in grid)
+
+
 if __name__ == "__main__":
     root2 = mp.sqrt(2)
     for name, (coefficients, error) in {
         "cv_exp": exp_coefficients(),
         "cv8_root_exp": root_exp_coefficients(),
+        "cv8_sin_pi": sin_pi_coefficients(),
         "cv_log_normal": log_coefficients((root2 - 1) / (root2 + 1), 7),
         # the exponent split by bit patterns leaves |log2 of the ratio| <= 1/2 + 0.0861
         "cv_log_ratio": log_coefficients((mp.mpf(2) ** mp.mpf("0.5861") - 1) / (mp.mpf(2) ** mp.mpf("0.5861") + 1), 7),

@@ -50,6 +50,7 @@ class Covariance:
 
     __slots__ = ()
     __hash__ = None
+    __array_ufunc__ = None  # numbers of numpy leave * to this class
 
     def __add__(self, other):
         return _compose("Sum", self, other)
@@ -272,7 +273,8 @@ class Covariance:
     def log_prior(self):
         """Log prior density of the free parameters, and its gradient in their logs.
 
-        The density is that of the parameters themselves, not of their logs. Without priors both are zero.
+        The density is that of the parameters themselves, not of their logs; those without a prior, and the fixed ones,
+        add nothing.
 
         Returns
         -------
@@ -327,6 +329,7 @@ class Covariance:
         n_features : int
             The number of columns D of X.
         """
+        n_features = _arrays.integer(n_features, "n_features", low=1)
         for label, leaf in self._labelled():
             leaf._check_columns(label, n_features)
 

@@ -158,10 +158,9 @@ class Leaf(Covariance):
         return [self]
 
     def _key(self):
+        values = tuple(np.asarray(getattr(self, name)).tolist() for name in self._slots)
         priors = tuple((name, _priors.key(prior)) for name, prior in self.priors.items())
-        values = tuple(np.ravel(getattr(self, name)).tolist() for name in self._slots)
-        shapes = tuple(np.ndim(getattr(self, name)) for name in self._slots)
-        return type(self).__name__, repr(values), shapes, self._where(), self.fixed, tuple(self.bounds.items()), priors
+        return type(self).__name__, values, self._where(), self.fixed, tuple(self.bounds.items()), priors
 
     def _where(self):
         """Return the chosen columns, None for all."""

@@ -22,9 +22,15 @@ def spans(n_rows, n_columns):
     return _blocks.starts(n_rows, size)
 
 
-def _on_diagonal(op, columns, value):
-    """Return the variance of rows by a leaf, of which these are the scaled columns and the first parameter."""
-    return np.sum(columns**2, axis=0) if op == LINEAR else value
+def _on_diagonal(left, white=1.0):
+    """Return a function for `Program._run`: the variances of rows with scaled columns `left`, White's times `white`."""
+
+    def value(op, columns, parameter):
+        if op == LINEAR:
+            return np.sum(left[columns] ** 2, axis=0)
+        return parameter * white if op == WHITE else parameter
+
+    return value
 
 
 class Program:
@@ -67,8 +73,7 @@ class Program:
 
     def gram(self, X, out, threads):
         """Write the covariance matrix of rows X (N, D) into out (N, N)."""
-        left = self._coordinates(X, "X", self._origin(X))
-        self._check_range(left, left)
+        left = self._alone(X)
         self._fill(left, left, True, out, threads)
 
     def cross(self, X, Z, out, threads):
@@ -102,19 +107,14 @@ class Program:
 
     def diagonal(self, X):
         """Return the variance of every row, (N,)."""
-        left = self._coordinates(X, "X", self._origin(X))
-        self._check_range(left, left)
-        values, _ = self._run(_on_diagonal, left)
+        values, _ = self._run(_on_diagonal(self._alone(X)))
         return np.array(np.broadcast_to(values[-1], len(X)))
 
     def diagonal_contract(self, X, weights):
         """Return the derivatives of weights (N,) times the variances of the rows in the logs of the slots."""
-        left = self._coordinates(X, "X", self._origin(X))
-        self._check_range(left, left)
-        slopes = self._diagonal_slopes(left, weights)
-        return np.concatenate(
-            [self._leaf_slots(row, slope, left) for row, slope in zip(self.code, slopes, strict=True)]
-        )
+        left = self._alone(X)
+        steps = zip(self.code, self._diagonal_slopes(left, weights), strict=True)
+        return np.concatenate([self._leaf_slots(row, slope, left) for row, slope in steps])
 
     def white_inputs(self, X, weights):
         """Return what `White` adds to the derivatives in the rows of weights (N,) times their variances, (N, D).
@@ -124,17 +124,16 @@ class Program:
         out = np.zeros(X.shape)
         if not {WHITE, LINEAR, MULTIPLY} <= set(self.code[:, 0].tolist()):
             return out
-        left = self._coordinates(X, "X", self._origin(X))
-        with_white = self._diagonal_slopes(left, weights)
-        without = self._diagonal_slopes(left, weights, white=0.0)
-        for (op, first, count, _), slope, base in zip(self.code.tolist(), with_white, without, strict=True):
+        left = self._alone(X)
+        slopes = zip(self._diagonal_slopes(left, weights), self._diagonal_slopes(left, weights, 0.0), strict=True)
+        for (op, first, count, _), (slope, without) in zip(self.code.tolist(), slopes, strict=True):
             for c in range(first, first + count) if op == LINEAR else ():
-                out[:, self._columns[c]] += 2.0 * (slope - base) * left[c] / self._divisors[c]
+                out[:, self._columns[c]] += 2.0 * (slope - without) * left[c] / self._divisors[c]
         return out
 
     def _diagonal_slopes(self, left, weights, white=1.0):
         """Return the derivatives of weights (N,) times the variances of the rows in the values of every step."""
-        values, sources = self._run(lambda op, *leaf: _on_diagonal(op, *leaf) * (white if op == WHITE else 1.0), left)
+        values, sources = self._run(_on_diagonal(left, white))
         slopes = [0.0] * len(values)
         slopes[-1] = weights
         for step in reversed(range(len(values))):
@@ -159,10 +158,14 @@ class Program:
         def task(start, stop):
             self._kernel.fill(self.code, self.parameters, left, right, symmetric, start, stop, out)
 
-        threads.run(task, spans(*out.shape))
+        threads.run(task, reversed(spans(*out.shape)))  # those with the longest rows first
+
+    def _alone(self, X):
+        """Return the coordinates of X, on which every variance is finite."""
+        return self._pair(X, None)[0]
 
     def _pair(self, X, Z):
-        """Return the coordinates of X and of Z, or twice those of X."""
+        """Return the coordinates of X and of Z, or twice those of X, on which every covariance is finite."""
         origin = self._origin(X)
         left = self._coordinates(X, "X", origin)
         right = left if Z is None else self._coordinates(Z, "Z", origin)
@@ -196,21 +199,22 @@ class Program:
 
     def _check_range(self, left, right):
         """Raise OverflowError unless every value on the way to a covariance of these rows is finite."""
-        reach = np.max(np.abs(left), axis=1, initial=0.0)
-        other = reach if left is right else np.max(np.abs(right), axis=1, initial=0.0)
 
-        def ceiling(op, part, value):
-            return np.sum(part) if op == LINEAR else value
+        def largest(columns):
+            return np.maximum(columns.max(axis=1), -columns.min(axis=1))
+
+        def ceiling(op, columns, value):
+            return value if op != LINEAR else np.sum(largest(left[columns]) * largest(right[columns]))
 
         with np.errstate(over="ignore"):
-            values, _ = self._run(ceiling, reach * other)
+            values, _ = self._run(ceiling)
         if not np.all(np.isfinite(self.parameters)) or not np.all(np.isfinite(values)):
             raise OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
 
-    def _run(self, leaf, columns):
+    def _run(self, leaf):
         """Run the program: return the value of every step, and the two steps it was made of, None for leaves.
 
-        leaf(op, rows of `columns` that belong to the leaf, its first parameter) gives the value of a leaf.
+        leaf(op, slice of the scaled columns, first parameter) gives the value of a leaf.
         """
         values, sources, stack = [], [], []
         for op, first, count, parameter in self.code.tolist():
@@ -219,8 +223,8 @@ class Program:
                 values.append(values[a] + values[b] if op == ADD else values[a] * values[b])
                 sources.append((a, b))
             else:
-                value = self.parameters[parameter] if op != LINEAR else None
-                values.append(leaf(op, columns[first : first + count], value))
+                value = self.parameters[parameter] if op != LINEAR else None  # which has none
+                values.append(leaf(op, slice(first, first + count), value))
                 sources.append(None)
             stack.append(len(values) - 1)
         return values, sources

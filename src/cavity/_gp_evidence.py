@@ -77,12 +77,12 @@ class Evidence:
         self.gram, self.buffer = _arrays.matrices(2, shape, "the fit: the covariance and a work matrix, each")
         self.start = start
 
-    def at(self, settings, callback=None, tol=None):
-        """Return the Point of some settings."""
+    def at(self, settings, *, callback=None, tol=None, known=None):
+        """Return the Point of some settings; `known` is the solver of the first rows, for Gaussian noise."""
         data = self.data
         settings.covariance._gram(data.X, self.gram, self.threads)
         if isinstance(settings.likelihood, Gaussian):
-            return self._exact(settings)
+            return self._exact(settings, known)
         base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, data.y, data.weights, self.power)
@@ -92,12 +92,15 @@ class Evidence:
             self.start = fit.tau, fit.rho
         return Point(settings, fit.log_evidence, fit.belief, geometry, base, fit)
 
-    def _exact(self, settings):
+    def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
         data, weight = self.data, self.data.weight()
         noise = settings.likelihood.noise_variance if data.noise is None else data.noise
         rho = np.broadcast_to(weight / noise, data.y.shape).copy()
-        solver = _latent.solver_of(self.gram, rho, self.buffer)
+        if known is None:
+            solver = _latent.solver_of(self.gram, rho, self.buffer)
+        else:
+            solver = _latent.extended(known, self.gram, rho, self.buffer)
         if solver is None:
             raise NotPositiveDefiniteError(
                 "the covariance of the observations is not positive definite: noise of variance "

@@ -70,17 +70,28 @@ class Objective:
         self.evidence, self.vector = evidence, vector
         self.values = []  # log evidence plus log prior of every evaluation
 
-    def __call__(self, x):
+    def _point(self, x):
+        """The point of a vector and minus its value, or None where EP or the factorisation fails."""
         settings = self.vector.unpack(x)
         try:
             point = self.evidence.at(settings, tol=max(SEARCH_TOL, self.evidence.options["tol"]))
         except (ArithmeticError, np.linalg.LinAlgError):
-            return FAILED, np.zeros(len(x))
-        prior, slope = settings.covariance.log_prior()
+            return None, FAILED
+        self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
+        return point, -self.values[-1]
+
+    def value(self, x):
+        """Without the gradient."""
+        return self._point(x)[1]
+
+    def __call__(self, x):
+        point, value = self._point(x)
+        if point is None:
+            return value, np.zeros(len(x))
         gradient = self.vector.gradient(self.evidence.gradient(point))
-        gradient[: self.vector.n_covariance] += slope[: self.vector.n_covariance]
-        self.values.append(point.log_evidence + prior)
-        return -self.values[-1], -gradient
+        n = self.vector.n_covariance
+        gradient[:n] += point.settings.covariance.log_prior()[1][:n]
+        return value, -gradient
 
 
 def starts(settings, data, vector):
@@ -152,7 +163,7 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     if vector.n_covariance + vector.n_mean + len(scales) == 0:
         return settings, np.zeros(0), True
     objective, bounds = Objective(evidence, vector), vector.bounds()
-    candidates = sorted(((objective(x)[0], i, x) for i, x in enumerate(starts(settings, data, vector))))
+    candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(starts(settings, data, vector))))
     best = None
     for _, _, start in candidates[:n_starts]:
         result = minimize(

@@ -429,7 +429,7 @@ class GaussianProcessPosterior(Posterior):
         -------
         GaussianProcessPosterior
             What a fit of all rows with ``learn=False`` returns; this one stays as it is.
-            EP starts from the sites known.
+            EP starts from the sites known; with Gaussian noise n new rows cost N^2 n operations.
 
         Raises
         ------
@@ -446,7 +446,8 @@ class GaussianProcessPosterior(Posterior):
         start = tuple(np.append(a[self._rows.keep], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
             evidence = Evidence(data, threads, start=start, **self._options)
-            point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
+            settings = Settings(self.model.covariance, self.model.likelihood)
+            point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, joined, evidence, point)
         if not posterior.converged:
             options, change = self._options, posterior.trace["change"]

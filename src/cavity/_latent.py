@@ -112,6 +112,25 @@ def solver_of(gram, h, buffer):
     return out
 
 
+def extended(solver, gram, h, buffer):
+    """The inverted solver of more sites, whose first are those of an inverted `solver` without negative ones.
+
+    None if the posterior is not proper. It costs N^2 operations a new site.
+    """
+    n, root = len(solver.root), np.sqrt(h)
+    across = solver.forward(root[n:, None] * gram[n:, :n] * solver.root)
+    corner = root[n:, None] * gram[n:, n:] * root[n:] - across @ across.T
+    corner[np.diag_indices_from(corner)] += 1.0
+    corner, failed = lapack.dpotrf(corner, lower=1)
+    if failed or not np.all(np.isfinite(np.diagonal(corner))):
+        return None
+    buffer[:n, :n] = solver.triangle
+    buffer[n:, n:] = lapack.dtrtri(corner, lower=1)[0]
+    buffer[n:, :n] = -buffer[n:, n:] @ solver.backward(across)
+    more = 2.0 * float(np.sum(np.log(np.diagonal(corner))))
+    return Solver(root, buffer, True, solver.log_determinant + more)
+
+
 def solve(gram, solver, h, g):
     """alpha = (I + R K)^-1 g and the posterior mean K alpha, which has (K^-1 + R) mean = g."""
     n = solver.negative

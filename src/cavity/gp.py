@@ -184,7 +184,7 @@ class GaussianProcess:
             if learn or settings.basis is not None:
                 search = settings, data, evidence, bool(learn), scales, n_starts
                 settings, values, at_rest = maximise(*search)
-            point = evidence.at(settings, callback)
+            point = evidence.at(settings, callback=callback)
             posterior = posterior_of(self, rows, evidence, point, triangle, values, at_rest)
         if point.fit is not None and point.fit.status != CONVERGED:
             change = point.fit.trace["change"]

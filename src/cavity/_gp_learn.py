@@ -7,7 +7,7 @@ import numpy as np
 
 from .covariances import Sum
 from .errors import ConvergenceWarning
-from .likelihoods import Gaussian
+from .likelihoods import Gaussian, Laplace, StudentT
 
 SEARCH_TOL = 1e-6  # of the fits on the way: the evidence is stationary in the sites
 MOST_STEPS = 200
@@ -15,6 +15,8 @@ FAR = 1e10  # scales of likelihoods stay within this factor of where they start
 SPREADS = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
 FAILED = 1e100  # instead of minus the evidence where none was found
+SMALLEST_SLOPE = 1e-5  # nats per unit of a log parameter at which the search ends
+SMALLEST_GAIN = 1e-13  # of the value, at which it ends
 FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
@@ -99,13 +101,15 @@ def starts(settings, data, vector):
     low, high = vector.bounds().T
     given = vector.pack(settings)
     found = [np.clip(given, low, high)]
-    variance = _variance(settings, data) if vector.exact else None
+    real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
+    variance = _variance(settings, data) if real else None
     for factor in SPREADS:
         candidate = given.copy()
         if vector.n_covariance:
             candidate[: vector.n_covariance] = scaled_to(settings.covariance, data.X, factor, variance)
-        if variance is not None and vector.scales:
-            candidate[-1] = np.log(NOISE_SHARE * variance)
+        if real and vector.scales:
+            noise = np.log(NOISE_SHARE * variance)
+            candidate[-1] = noise if vector.exact else 0.5 * noise
         candidate = np.clip(candidate, low, high)
         if not any(np.array_equal(candidate, other) for other in found):
             found.append(candidate)
@@ -157,36 +161,44 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
     Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
     """
-    from scipy.optimize import minimize
-
     vector = Vector(settings, covariance, scales)
     if vector.n_covariance + vector.n_mean + len(scales) == 0:
         return settings, np.zeros(0), True
     objective, bounds = Objective(evidence, vector), vector.bounds()
     candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(starts(settings, data, vector))))
-    best = None
-    for _, _, start in candidates[:n_starts]:
-        result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": MOST_STEPS, "ftol": 1e-12, "gtol": 1e-5},
-        )
-        if best is None or result.fun < best.fun:
-            best = result
-    if best.fun >= FAILED:
+    best = min((_climb(objective, start, bounds) for _, _, start in candidates[:n_starts]), key=lambda found: found[0])
+    value, x, slope = best
+    if value >= FAILED:
         raise ArithmeticError("no settings with a finite log evidence found; rescale X or y, or set bounds")
-    slope = np.where(
-        (best.jac > 0) & (best.x <= bounds[:, 0]) | (best.jac < 0) & (best.x >= bounds[:, 1]), 0.0, best.jac
-    )
-    at_rest = bool(np.max(np.abs(slope)) <= FLAT * max(1.0, abs(best.fun) ** 0.5))
+    at_rest = slope <= FLAT * max(1.0, abs(value) ** 0.5)
     if not at_rest:
         warnings.warn(
-            f"the search for hyperparameters stopped with a gradient of {np.max(np.abs(slope)):.2g} nats "
+            f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
             f"after {len(objective.values)} evaluations",
             ConvergenceWarning,
             stacklevel=4,
         )
-    return vector.unpack(best.x), np.array(objective.values), at_rest
+    return vector.unpack(x), np.array(objective.values), at_rest
+
+
+def _climb(objective, start, bounds):
+    """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
+
+    The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
+    the far corners of the bounds.
+    """
+    from scipy.optimize import minimize
+
+    first, slope = objective(start)
+    length = 1.0 / max(1.0, float(np.linalg.norm(slope)))
+    known = {start.tobytes(): (first, slope)}
+
+    def scaled(x):
+        value, slope = known.pop(x.tobytes(), None) or objective(x)
+        return length * value, length * slope
+
+    options = {"maxiter": MOST_STEPS, "ftol": SMALLEST_GAIN, "gtol": SMALLEST_SLOPE * length}
+    found = minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    slope, (low, high) = found.jac / length, bounds.T
+    stopped = (slope > 0) & (found.x <= low) | (slope < 0) & (found.x >= high)
+    return found.fun / length, found.x, float(np.max(np.where(stopped, 0.0, np.abs(slope))))

@@ -4,14 +4,14 @@ A covariance is a program in postfix order, a row [op, first_column, n_columns, 
 push k(x_i, z_j), ADD and MULTIPLY replace the two values on top. Coordinates are (C, N), and each leaf has columns of
 its own that hold what it measures distances in:
 
-    op                    coordinates             parameters                 k, r^2 = sum_c delta_c^2
-    CONSTANT              none                    p0                         p0
-    WHITE                 none                    p0                         p0 where i == j (symmetric only)
-    LINEAR                x_c sqrt(v_c)           none                       sum_c left_c right_c
-    RBF                   (x_c - origin_c)/l_c    p0                         p0 exp(-r^2/2)
-    MATERN12, 32, 52      (x_c - origin_c)/l_c    p0                         p0 P(s) exp(-s), s = r sqrt(1, 3, 5)
-    RATIONAL_QUADRATIC    (x_c - origin_c)/l_c    p0, shape                  p0 (1 + r^2/(2 shape))^-shape
-    PERIODIC              (x_c - origin_c)/period_c p0, 1/l_c^2 for each column p0 exp(-2 sum sin^2(pi delta_c)/l_c^2)
+    op                  coordinates               parameters             k, r^2 = sum_c delta_c^2
+    CONSTANT            none                      p0                     p0
+    WHITE               none                      p0                     p0 where i == j (symmetric only)
+    LINEAR              x_c sqrt(v_c)             none                   sum_c left_c right_c
+    RBF                 (x_c - origin_c)/l_c      p0                     p0 exp(-r^2/2)
+    MATERN12, 32, 52    (x_c - origin_c)/l_c      p0                     p0 P(s) exp(-s), s = r sqrt(1, 3, 5)
+    RATIONAL_QUADRATIC  (x_c - origin_c)/l_c      p0, shape              p0 (1 + r^2/(2 shape))^-shape
+    PERIODIC            (x_c - origin_c)/period_c p0, 1/l_c^2 of each c  p0 exp(-2 sum sin^2(pi delta_c)/l_c^2)
 
 with P = 1, 1 + s, 1 + s + s^2/3: [Rasmussen2006] eqs. (4.9), (4.14), (4.17), (4.19), (4.31). Derivatives are by the
 logarithms of slots, in the order of the program: p0; v_c (LINEAR); p0, l_c (RBF, MATERN); p0, shape, l_c
@@ -39,10 +39,10 @@ from libc.string cimport memset
 
 from cavity._core.mixtures cimport aligned
 from cavity._core.panels cimport (
-    CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_points, cv_put_panel,
-    cv_slot_sums, cv_values, cv_white_values,
+    CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel, cv_points,
+    cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
 )
-from cavity._core.simd cimport cv_combine
+from cavity._core.simd cimport cv_combine, cv_stream_end
 
 cdef enum Kind:             # as enum cv_leaf
     CONSTANT
@@ -70,6 +70,7 @@ cdef enum Status:
 cdef enum:
     LANES = 8
     BLOCK = 128             # rows whose coordinates are prepared together, a multiple of CV_PANEL_ROWS
+    STREAM = 1 << 20        # entries of a result from which on it is written past the caches: 8 MB
     PANELS_EACH = 4         # panels of an operation where derivatives are wanted
 
 cdef struct Operation:
@@ -92,7 +93,7 @@ cdef struct Program:
 cdef struct Job:
     Task task
     Program program
-    bint symmetric
+    bint symmetric, stream
     Py_ssize_t start, stop
     Py_ssize_t n_left, n_right      # N, M
     const double *left              # (C, N)
@@ -102,6 +103,7 @@ cdef struct Job:
     # scratch
     double *rows                    # (BLOCK/8, n_columns, 8)
     double *columns                 # (n_columns, 64)
+    double *mirrored                # (64, BLOCK): a symmetric panel of FILL, transposed
     double *lanes                   # (n_slots, 8), or (BLOCK/8, n_columns, 8, 8) for INPUTS
 
 
@@ -184,17 +186,19 @@ cdef void *prepare(Job *job) noexcept nogil:
     """Allocate the scratch; NULL without memory."""
     cdef const Program *program = &job.program
     cdef Py_ssize_t n_columns = program.n_columns, n_lanes = 0, n_panels = program.depth + 2
+    cdef Py_ssize_t n_mirrored = CV_PANEL_COLUMNS * BLOCK if job.task == FILL and job.symmetric else 0
     cdef double *memory
     if job.task != FILL:
         n_panels = PANELS_EACH * program.n_operations
         n_lanes = LANES * (program.n_slots if job.task == SLOTS else BLOCK * n_columns)
-    memory = <double *>malloc(((BLOCK + CV_PANEL_COLUMNS) * n_columns + n_lanes + n_panels * CV_PANEL + 8)
-                              * sizeof(double))
+    memory = <double *>malloc(((BLOCK + CV_PANEL_COLUMNS) * n_columns + n_mirrored + n_lanes + n_panels * CV_PANEL
+                               + 8) * sizeof(double))
     if memory == NULL:
         return NULL
     job.columns = aligned(memory)
     job.rows = job.columns + CV_PANEL_COLUMNS * n_columns
-    job.lanes = job.rows + BLOCK * n_columns
+    job.mirrored = job.rows + BLOCK * n_columns
+    job.lanes = job.mirrored + n_mirrored
     place_panels(program, job.task, job.lanes + n_lanes)
     memset(job.lanes, 0, n_lanes * sizeof(double))
     return memory
@@ -271,10 +275,14 @@ cdef void visit(const Job *job, Py_ssize_t panel, Py_ssize_t i, Py_ssize_t n_row
     if job.symmetric:
         n_groups = min(n_groups, (diagonal + n_rows + LANES - 1) // LANES)
         n_columns = min(n_columns, n_groups * LANES)
+    if job.task != FILL:
+        cv_prefetch_panel(job.weights + i * stride + j, stride)
     evaluate(job, left, diagonal, n_groups)
     if job.task == FILL:
-        cv_put_panel(last.value, job.symmetric, n_rows, n_columns, diagonal, job.out + i * stride + j,
-                     job.out + j * stride + i, stride)
+        cv_put_panel(job.stream, last.value, job.symmetric, n_rows, n_columns, diagonal, job.out + i * stride + j,
+                     stride)
+        if job.symmetric:
+            cv_mirror_panel(last.value, n_groups, job.mirrored + panel * CV_PANEL_ROWS, BLOCK)
         return
     last.adjoint = last.adjoint_room
     cv_get_panel(job.weights + i * stride + j, stride, job.symmetric, n_rows, n_columns, diagonal, last.adjoint)
@@ -323,6 +331,9 @@ cdef void block(const Job *job, Py_ssize_t i, Py_ssize_t n_rows) noexcept nogil:
             if not job.symmetric or j <= i + min(at + CV_PANEL_ROWS, n_rows) - 1:
                 visit(job, panel, i + at, min(<Py_ssize_t>CV_PANEL_ROWS, n_rows - at), j,
                       min(<Py_ssize_t>CV_PANEL_COLUMNS, job.n_right - j))
+        if job.task == FILL and job.symmetric:
+            cv_put_mirrored(job.stream, job.mirrored, min(<Py_ssize_t>CV_PANEL_COLUMNS, n_columns - j), n_rows, BLOCK,
+                            i - j, job.out + j * job.n_right + i, job.n_right)
     if job.task == INPUTS:
         add_inputs(job, i, n_rows)
 
@@ -353,6 +364,8 @@ cdef Status work(Job *job, const int32_t[:, ::1] code, const double *parameters,
         block(job, at, min(<Py_ssize_t>BLOCK, job.stop - at))
     if job.task == SLOTS:
         add_slots(job)
+    if job.stream:
+        cv_stream_end()
     free(memory)
     return DONE
 
@@ -379,7 +392,7 @@ cdef int run(Job *job, const int32_t[:, ::1] code, const double[::1] parameters,
 cdef Job job_of(Task task, const double[:, ::1] left, const double[:, ::1] right, bint symmetric, Py_ssize_t start,
                 Py_ssize_t stop) noexcept:
     cdef Job job
-    job.task, job.symmetric, job.start, job.stop = task, symmetric, start, stop
+    job.task, job.symmetric, job.stream, job.start, job.stop = task, symmetric, False, start, stop
     job.left = &left[0, 0] if left.shape[0] else NULL
     job.right = &right[0, 0] if right.shape[0] else NULL
     return job
@@ -400,6 +413,7 @@ def fill(const int32_t[:, ::1] code,        # in  (n_operations, 4)
     cdef Job job = job_of(FILL, left, right, symmetric, start, stop)
     job.n_left, job.n_right = out.shape[0], out.shape[1]
     job.out = &out[0, 0]
+    job.stream = job.n_left * job.n_right >= STREAM
     run(&job, code, parameters, left.shape[0])
 
 

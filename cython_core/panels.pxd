@@ -17,8 +17,13 @@ cdef extern from "cavity_panels.h" nogil:
         Py_ssize_t n_groups, const double *adjoint, const double *k, double *t, double *lanes) noexcept
     void cv_points(const double *x, Py_ssize_t n, double scale, Py_ssize_t width, double *to) noexcept
     void cv_put_panel(
-        const double *panel, bint symmetric, Py_ssize_t n_rows, Py_ssize_t n_columns, Py_ssize_t diagonal, double *out,
-        double *mirrored, Py_ssize_t stride) noexcept
+        bint stream, const double *panel, bint symmetric, Py_ssize_t n_rows, Py_ssize_t n_columns, Py_ssize_t diagonal,
+        double *out, Py_ssize_t stride) noexcept
+    void cv_mirror_panel(const double *panel, Py_ssize_t n_groups, double *mirrored, Py_ssize_t stride) noexcept
+    void cv_put_mirrored(
+        bint stream, const double *mirrored, Py_ssize_t n_columns, Py_ssize_t n_rows, Py_ssize_t width,
+        Py_ssize_t diagonal, double *out, Py_ssize_t stride) noexcept
+    void cv_prefetch_panel(const double *weights, Py_ssize_t stride) noexcept
     void cv_get_panel(
         const double *weights, Py_ssize_t stride, bint symmetric, Py_ssize_t n_rows, Py_ssize_t n_columns,
         Py_ssize_t diagonal, double *panel) noexcept

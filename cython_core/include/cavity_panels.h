@@ -358,27 +358,53 @@ static void cv_points(const double *x, ptrdiff_t n, double scale, ptrdiff_t widt
         to[i] = scale * x[i < n ? i : n - 1];
 }
 
-/* out[r, j] = panel for n_rows x n_columns entries; of a symmetric matrix those up to column `diagonal` + r, which go
- * to `mirrored`[j, r] too. `stride` is that of out and mirrored. */
-static void cv_put_panel(const double *panel, int symmetric, ptrdiff_t n_rows, ptrdiff_t n_columns, ptrdiff_t diagonal,
-                         double *out, double *mirrored, ptrdiff_t stride)
+/* Copy n doubles, past the caches if `stream`. */
+CV_INLINE void cv_put(int stream, double *to, const double *from, ptrdiff_t n)
+{
+    if (stream)
+        cv_stream(to, from, n);
+    else
+        cv_copy(to, from, n);
+}
+
+/* out[r, j] = panel for n_rows rows and n_columns columns; of a symmetric matrix those up to column `diagonal` + r. */
+static void cv_put_panel(int stream, const double *panel, int symmetric, ptrdiff_t n_rows, ptrdiff_t n_columns,
+                         ptrdiff_t diagonal, double *out, ptrdiff_t stride)
 {
     for (ptrdiff_t r = 0; r < n_rows; r++) {
         ptrdiff_t n = symmetric && diagonal + r + 1 < n_columns ? diagonal + r + 1 : n_columns;
-        cv_copy(out + r * stride, panel + r * CV_PANEL_COLUMNS, n);
+        cv_put(stream, out + r * stride, panel + r * CV_PANEL_COLUMNS, n);
     }
-    for (ptrdiff_t at = 0; symmetric && at < n_columns; at += CV_LANES) {
-        if (n_rows == CV_PANEL_ROWS && at + CV_LANES <= n_columns && at + CV_LANES <= diagonal + 1) {
-            cv8 x[CV_PANEL_ROWS];
-            CV_ROWS(r) x[r] = cv8_load(panel + r * CV_PANEL_COLUMNS + at);
-            cv8_transpose(x);
-            CV_ROWS(r) cv8_store(mirrored + (at + r) * stride, x[r]);
-        } else {
-            for (ptrdiff_t r = 0; r < n_rows; r++)
-                for (ptrdiff_t j = at; j < at + CV_LANES && j < n_columns && j <= diagonal + r; j++)
-                    mirrored[j * stride + r] = panel[r * CV_PANEL_COLUMNS + j];
-        }
+}
+
+/* mirrored[j, r] = panel for all rows and n_groups groups of columns. */
+static void cv_mirror_panel(const double *panel, ptrdiff_t n_groups, double *mirrored, ptrdiff_t stride)
+{
+    CV_GROUPS(at) {
+        cv8 x[CV_PANEL_ROWS];
+        CV_ROWS(r) x[r] = cv8_load(panel + r * CV_PANEL_COLUMNS + at);
+        cv8_transpose(x);
+        CV_ROWS(r) cv8_store(mirrored + (at + r) * stride, x[r]);
     }
+}
+
+/* out[j, r] = mirrored for n_columns columns and n_rows rows, those with diagonal + r >= j. */
+static void cv_put_mirrored(int stream, const double *mirrored, ptrdiff_t n_columns, ptrdiff_t n_rows,
+                            ptrdiff_t width, ptrdiff_t diagonal, double *out, ptrdiff_t stride)
+{
+    for (ptrdiff_t j = 0; j < n_columns; j++) {
+        ptrdiff_t first = j > diagonal ? j - diagonal : 0;
+        if (first < n_rows)
+            cv_put(stream, out + j * stride + first, mirrored + j * width + first, n_rows - first);
+    }
+}
+
+/* Ask for the weights of the panel below. */
+static void cv_prefetch_panel(const double *weights, ptrdiff_t stride)
+{
+    for (ptrdiff_t r = CV_PANEL_ROWS; r < 2 * CV_PANEL_ROWS; r++)
+        for (ptrdiff_t j = 0; j < CV_PANEL_COLUMNS; j += 32)
+            cv_prefetch_32(weights + r * stride + j);
 }
 
 /* panel = weights of n_rows x n_columns entries, 0 beyond; of a symmetric matrix those left of column `diagonal` + r

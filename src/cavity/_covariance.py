@@ -244,8 +244,8 @@ class Covariance:
         Parameters
         ----------
         vector : array_like, shape (n_free,)
-            Logs of the free parameters, in the order of `parameter_names`. What equals `log_parameters` keeps its value
-            to the last bit.
+            Logs of the free parameters, in the order of `parameter_names`. One that is that of the old value, or of a
+            bound, gives this value to the last bit.
 
         Returns
         -------
@@ -257,18 +257,20 @@ class Covariance:
         ValueError
             For a vector of another length, or outside of `log_bounds`.
         """
-        names, old, bounds = self.parameter_names, self.log_parameters, self._vector("_free_bounds").reshape(-1, 2)
+        names, low, high = self.parameter_names, *self._vector("_free_bounds").reshape(-1, 2).T
         vector = _arrays.shaped(vector, "vector", (len(names),))
-        outside = (vector < np.log(bounds[:, 0])) | (vector > np.log(bounds[:, 1]))
+        outside = (vector < np.log(low)) | (vector > np.log(high))
         if outside.any():
             i = int(np.argmax(outside))
             raise ValueError(
-                f"vector must lie in log_bounds, got {vector[i]!r} for {names[i]}, whose log is in "
-                f"[{np.log(bounds[i, 0]):g}, {np.log(bounds[i, 1]):g}]"
+                f"vector must lie in log_bounds, got {float(vector[i])!r} for {names[i]}, whose log is in "
+                f"[{np.log(low[i]):g}, {np.log(high[i]):g}]"
             )
-        inside = np.clip(np.exp(vector), bounds[:, 0], bounds[:, 1])  # exp(log(bound)) may miss it by a rounding
-        values = iter(np.where(vector == old, self._vector("_free_values"), inside).tolist())
-        return self._rebuilt(iter([leaf._with_free(values) for leaf in self._leaves()]))
+        values = np.clip(np.exp(vector), low, high)  # exp(log(bound)) may miss it by a rounding, to either side
+        for known in (low, high, self._vector("_free_values")):
+            values = np.where(vector == np.log(known), known, values)
+        entries = iter(values.tolist())
+        return self._rebuilt(iter([leaf._with_free(entries) for leaf in self._leaves()]))
 
     def log_prior(self):
         """Log prior density of the free parameters, and its gradient in their logs.

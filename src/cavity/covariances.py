@@ -243,7 +243,7 @@ class Periodic(ColumnLeaf):
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
         with np.errstate(over="ignore"):  # refused before it is used
-            roughness = 1.0 / self._each("lengthscale", n_features) ** 2
+            roughness = (1.0 / self._each("lengthscale", n_features)) ** 2
         return self._chosen(n_features), self._each("period", n_features), (self.variance, *roughness)
 
 

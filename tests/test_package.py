@@ -147,7 +147,8 @@ def test_examples_in_docstrings_run(name):
 def public_objects():
     """Every public class, function, method and property."""
     things = {name: getattr(cavity, name) for name in cavity.__all__}
-    things |= {name: getattr(cavity.distributions, name) for name in cavity.distributions.__all__}
+    for module in (cavity.distributions, cavity.covariances):
+        things |= {name: getattr(module, name) for name in module.__all__}
     for name, thing in things.items():
         if name.startswith("_") or not (inspect.isclass(thing) or inspect.isfunction(thing)):
             continue

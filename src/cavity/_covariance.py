@@ -96,7 +96,7 @@ class Covariance:
         return out
 
     def cross(self, X, Z, *, n_threads=1):
-        """Covariances of rows with other rows; `White` is 0, even for equal ones.
+        """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Covariance:
         return self._program(X.shape[1]).diagonal(X)
 
     def gradient(self, X, weights, Z=None, *, n_threads=1):
-        """Derivatives of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
+        """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
 
         No matrix is stored for any parameter.
 
@@ -172,7 +172,7 @@ class Covariance:
             return self._gradient(X, weights, Z, threads)
 
     def diagonal_gradient(self, X, weights):
-        """Derivatives of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
+        """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Covariance:
         return self._free(self._program(X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
     def input_gradient(self, X, weights, Z=None, *, n_threads=1):
-        """Derivatives of sum_ij weights_ij k(x_i, z_j) in the rows X.
+        """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
 
         Parameters
         ----------

@@ -8,6 +8,8 @@ import numpy as np
 
 from . import _blocks, _core
 
+_kernel = _core.best("covariance")
+
 CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY = range(11)
 MIN_ROWS = 128  # rows in a block at least
 NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
@@ -46,7 +48,6 @@ class Program:
     """
 
     def __init__(self, postfix, n_features):
-        self._kernel = _core.best("covariance")
         rows, columns, divisors, parameters, self._names = [], [], [], [], []
         for step in postfix:
             if isinstance(step, int):
@@ -87,7 +88,7 @@ class Program:
 
         def task(start, stop):
             out = np.empty(self.n_slots)
-            self._kernel.contract(self.code, self.parameters, left, right, Z is None, start, stop, weights, out)
+            _kernel.contract(self.code, self.parameters, left, right, Z is None, start, stop, weights, out)
             return out
 
         return _blocks.merge(threads.imap(task, spans(*weights.shape)))
@@ -98,7 +99,7 @@ class Program:
         scaled, out = np.zeros(left.shape), np.zeros(X.shape)
 
         def task(start, stop):
-            self._kernel.contract_inputs(self.code, self.parameters, left, right, start, stop, weights, scaled)
+            _kernel.contract_inputs(self.code, self.parameters, left, right, start, stop, weights, scaled)
 
         threads.run(task, spans(*weights.shape))
         for c, column in enumerate(self._columns):
@@ -156,7 +157,7 @@ class Program:
 
     def _fill(self, left, right, symmetric, out, threads):
         def task(start, stop):
-            self._kernel.fill(self.code, self.parameters, left, right, symmetric, start, stop, out)
+            _kernel.fill(self.code, self.parameters, left, right, symmetric, start, stop, out)
 
         threads.run(task, reversed(spans(*out.shape)))  # those with the longest rows first
 

@@ -6,7 +6,6 @@ compiled, and no matrix is ever stored for a parameter.
 References
 ----------
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
-.. [K] D. J. C. MacKay, "Introduction to Gaussian processes", in "Neural Networks and Machine Learning", Springer, 1998.
 """
 
 from dataclasses import dataclass
@@ -52,8 +51,6 @@ class RBF(ColumnLeaf):
         Variance of the function, in squared units of it.
     lengthscale : float or array_like (D,), default 1.0
         Distance over which the function changes, in units of x: one for all columns, or one for each.
-    columns : sequence of int, optional
-        The columns of X that are looked at, counted from 0; without it all of them. D is their number.
     fixed : tuple of str, default ()
         Names of parameters that are not learnt.
     bounds : dict, default {}
@@ -62,6 +59,8 @@ class RBF(ColumnLeaf):
         Prior densities by names of parameters: `LogNormal`, `Gamma`, or an object of your own with
         ``log_density(value)`` and ``slope(value)``, its derivative in the log of the value, both elementwise. The
         prior of an array is that of every entry.
+    columns : sequence of int, optional
+        The columns of X that are looked at, counted from 0; without it all of them. D is their number.
 
     Raises
     ------
@@ -83,7 +82,7 @@ class RBF(ColumnLeaf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matern12(ColumnLeaf):
-    """Exponential covariance of continuous functions with a kink everywhere [RW]_ (eq. 4.18).
+    """Exponential covariance of continuous functions with a kink everywhere [RW]_ (eq. 4.18, gamma = 1).
 
     k(x, z) = variance exp(-r), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
 
@@ -93,7 +92,7 @@ class Matern12(ColumnLeaf):
         Variance of the function.
     lengthscale : float or array_like (D,), default 1.0
         One for all columns, or one for each.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Notes
@@ -125,7 +124,7 @@ class Matern32(ColumnLeaf):
         Variance of the function.
     lengthscale : float or array_like (D,), default 1.0
         One for all columns, or one for each.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Examples
@@ -153,7 +152,7 @@ class Matern52(ColumnLeaf):
         Variance of the function.
     lengthscale : float or array_like (D,), default 1.0
         One for all columns, or one for each.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Examples
@@ -183,7 +182,7 @@ class RationalQuadratic(ColumnLeaf):
         One for all columns, or one for each.
     shape : float, default 1.0
         The smaller, the more lengthscales; it becomes an `RBF` as it grows.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Examples
@@ -207,7 +206,7 @@ class RationalQuadratic(ColumnLeaf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Periodic(ColumnLeaf):
-    """Covariance of periodic functions [K]_ (eq. 47), [RW]_ (eq. 4.31).
+    """Covariance of periodic functions [RW]_ (eq. 4.31).
 
     k(x, z) = variance exp(-2 sum_d sin^2(pi (x_d - z_d)/period_d)/lengthscale_d^2).
 
@@ -219,7 +218,7 @@ class Periodic(ColumnLeaf):
         Change within a period, without units; one for all columns, or one for each.
     period : float or array_like (D,), default 1.0
         In units of x; one for all columns, or one for each.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Notes
@@ -249,7 +248,7 @@ class Periodic(ColumnLeaf):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Linear(ColumnLeaf):
-    """Covariance of linear functions without a constant [RW]_ (eq. 4.23): add a `Constant` for one.
+    """Covariance of linear functions without a constant [RW]_ (section 4.2.2): add a `Constant` for one.
 
     k(x, z) = sum_d variance_d x_d z_d.
 
@@ -257,7 +256,7 @@ class Linear(ColumnLeaf):
     ----------
     variance : float or array_like (D,), default 1.0
         Prior variance of the coefficients: one for all columns, or one for each.
-    columns, fixed, bounds, priors
+    fixed, bounds, priors, columns : optional
         As for `RBF`.
 
     Examples
@@ -285,7 +284,7 @@ class Constant(Leaf):
     ----------
     variance : float, default 1.0
         Prior variance of the constant.
-    fixed, bounds, priors
+    fixed, bounds, priors : optional
         As for `RBF`.
 
     Examples
@@ -310,7 +309,7 @@ class White(Leaf):
     ----------
     variance : float, default 1.0
         Variance of the noise.
-    fixed, bounds, priors
+    fixed, bounds, priors : optional
         As for `RBF`.
 
     Examples

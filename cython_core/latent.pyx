@@ -58,3 +58,17 @@ def covariance(double[:, ::1] inverse,               # inout (N, N): B^-1, then 
             for j in range(i):
                 inverse[i, j] = -c * inverse[i, j] * scale[j]
             inverse[i, i] = c * (1.0 - inverse[i, i]) * c
+
+
+def rows(const double[:, ::1] joint,                 # in    (N, N): lower triangle
+         Py_ssize_t start, Py_ssize_t stop,
+         double[:, ::1] out):                        # out   (stop - start, N)
+    """Write some rows of a symmetric matrix."""
+    cdef Py_ssize_t i, j, n = joint.shape[0]
+    with nogil:
+        for i in range(start, stop):
+            for j in range(i + 1):
+                out[i - start, j] = joint[i, j]
+        for j in range(start, n):
+            for i in range(start, min(j, stop)):
+                out[i - start, j] = joint[j, i]

@@ -9,14 +9,16 @@ from .covariances import Sum
 from .errors import ConvergenceWarning
 from .likelihoods import Gaussian, Laplace, StudentT
 
-SEARCH_TOL = 1e-6  # of the fits on the way: the evidence is stationary in the sites
+SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
+ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
+TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
 MOST_STEPS = 200
 FAR = 1e10  # scales of likelihoods stay within this factor of where they start
 SPREADS = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
 FAILED = 1e100  # instead of minus the evidence where none was found
-SMALLEST_SLOPE = 1e-5  # nats per unit of a log parameter at which the search ends
-SMALLEST_GAIN = 1e-13  # of the value, at which it ends
+SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
+SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
@@ -71,12 +73,14 @@ class Objective:
     def __init__(self, evidence, vector):
         self.evidence, self.vector = evidence, vector
         self.values = []  # log evidence plus log prior of every evaluation
+        self.slope = np.inf  # the largest entry of the last gradient
 
     def _point(self, x):
         """The point of a vector and minus its value, or None where EP or the factorisation fails."""
         settings = self.vector.unpack(x)
+        tol = float(np.clip(TOL_A_NAT * self.slope, SEARCH_TOL, ROUGH_TOL))
         try:
-            point = self.evidence.at(settings, tol=max(SEARCH_TOL, self.evidence.options["tol"]))
+            point = self.evidence.at(settings, tol=max(tol, self.evidence.options["tol"]))
         except (ArithmeticError, np.linalg.LinAlgError):
             return None, FAILED
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
@@ -93,6 +97,7 @@ class Objective:
         gradient = self.vector.gradient(self.evidence.gradient(point))
         n = self.vector.n_covariance
         gradient[:n] += point.settings.covariance.log_prior()[1][:n]
+        self.slope = float(np.max(np.abs(gradient)))
         return value, -gradient
 
 

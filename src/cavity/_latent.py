@@ -259,6 +259,7 @@ class Latent:
         self._solver = None, None  # whose triangle the buffer holds, if any
         self._joint, self._age = None, 0  # whose covariance it holds, and for how many sweeps it has been carried on
         self._metric = None, None
+        self._work = np.empty((2, min(SWEEP, self.n_rows), self.n_rows))  # fresh memory would cost more than its use
 
     # ------------------------------------------------------------------------------------------ beliefs
 
@@ -397,13 +398,9 @@ class Latent:
 
     def _visit(self, joint, mean, sites, block, tau, rho, up, down):
         """Visit one block of sites; joint (its lower triangle) and mean, of all values, change in place."""
-        low, stop = block.start, block.stop
-        columns = np.empty((stop - low, self.n_rows))
-        columns[:, :low] = joint[block, :low]
-        columns[:, low:] = joint[low:, block].T
-        inner = np.tril(joint[block, block])
-        inner += np.tril(inner, -1).T
-        columns[:, block] = inner
+        columns, parts = self._work[:, : block.stop - block.start]
+        _kernel.rows(joint, block.start, block.stop, columns)
+        inner = columns[:, block].copy()
         f, before_tau, before_rho = mean[block].copy(), tau[block].copy(), rho[block].copy()
         skipped, log_z = visit(sites, block, f, inner, tau, rho, up, down)
         d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
@@ -412,10 +409,13 @@ class Latent:
         system = c[:, None] * np.triu(inner, 1)  # its diagonal is taken to be one
         columns = blas.dtrsm(1.0, system, columns.T, side=1, lower=0, diag=1, overwrite_b=1).T
         mean += shift @ columns
-        for sign, chosen in ((-1.0, c > 0), (1.0, c < 0)):
-            if chosen.any():
-                rows = np.sqrt(np.abs(c[chosen]))[:, None] * columns[chosen]
-                blas.dsyrk(sign, rows.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
+        order = np.argsort(c < 0, kind="stable")  # steps up, which narrow the covariance, and then those down
+        np.take(columns, order, axis=0, out=parts)
+        parts *= np.sqrt(np.abs(c[order]))[:, None]
+        n_up = int(np.sum(c >= 0))
+        for sign, part in ((-1.0, parts[:n_up]), (1.0, parts[n_up:])):
+            if len(part):
+                blas.dsyrk(sign, part.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
         return skipped, log_z
 
 

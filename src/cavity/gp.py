@@ -156,8 +156,9 @@ class GaussianProcess:
         Memory is two N x N matrices. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3, the gradient of
         the evidence another N^3; exact regression costs N^3/3 and its gradient 2/3 N^3. Hyperparameters are learnt by
         L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or the evidence changes by
-        less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of negative precision (StudentT) are not
-        clamped; when sweeps do not settle, EP's free energy is minimised by a double loop, as in `cavity.GLM`.
+        less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of negative precision
+        (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a double loop, as in
+        `cavity.GLM`.
 
         Examples
         --------

@@ -20,17 +20,37 @@ LOG_TWO_PI = np.log(2.0 * np.pi)
 # Gram matrices and their gradients
 
 
-def gram(kind, X, variance, lengthscale):
-    """The expressions people write."""
-    Z = X / lengthscale
+def gram(kind, X, variance, lengthscale, other=None):
+    """The expressions people write, for the rows of X and those of `other`."""
+    left = X / lengthscale
+    right = left if other is None else other / lengthscale
     if kind == "rbf":
-        return variance * np.exp(-0.5 * cdist(Z, Z, "sqeuclidean"))
-    r = np.sqrt(5.0) * cdist(Z, Z)
+        return variance * np.exp(-0.5 * cdist(left, right, "sqeuclidean"))
+    r = np.sqrt(5.0) * cdist(left, right)
     return variance * (1.0 + r + r**2 / 3.0) * np.exp(-r)
 
 
+def matern52(block, slope):
+    """From -r^2/2 to the Matern 5/2 covariance, or its slope (see `gradient`), in place."""
+    block *= -10.0
+    r = np.sqrt(block)  # sqrt(5) r
+    if slope:
+        np.add(r, 1.0, out=block)
+        block *= 5.0 / 3.0
+    else:
+        block /= 3.0
+        block += r
+        block += 1.0
+    np.negative(r, out=r)
+    np.exp(r, out=r)
+    block *= r
+
+
 def blocked_gram(kind, X, variance, lengthscale, out):
-    """The lower triangle by blocks of rows in the cache, -r^2/2 as one product of matrices, copied to the upper one."""
+    """The lower triangle by blocks of rows in the cache, -r^2/2 as one product of matrices, copied to the upper one.
+
+    "slope" is that of "matern52".
+    """
     Z = X / lengthscale
     half, ones = -0.5 * np.einsum("nd,nd->n", Z, Z), np.ones(len(Z))
     left, right = np.column_stack([Z, half, ones]), np.column_stack([Z, ones, half])
@@ -41,43 +61,35 @@ def blocked_gram(kind, X, variance, lengthscale, out):
         if kind == "rbf":
             np.exp(block, out=block)
         else:
-            block *= -10.0
-            r = np.sqrt(block)  # sqrt(5) r
-            block /= 3.0
-            block += r
-            block += 1.0
-            np.negative(r, out=r)
-            np.exp(r, out=r)
-            block *= r
+            matern52(block, kind == "slope")
         block *= variance
         out[rows, : start + GRAM_ROWS] = block
         out[:start, rows] = block[:, :start].T
     return out
 
 
-def slope(kind, X, variance, lengthscale):
-    """The matrix S with dK/dlog lengthscale_d = S (x_d - z_d)^2 / lengthscale_d^2."""
-    if kind == "rbf":
-        return gram(kind, X, variance, lengthscale)
-    Z = X / lengthscale
-    r = np.sqrt(5.0) * cdist(Z, Z)
-    return 5.0 / 3.0 * variance * (1.0 + r) * np.exp(-r)
-
-
 def gradient(kind, X, variance, lengthscale, weights):
-    """Textbook d<weights, K>/dlog(variance, lengthscales): a matrix of derivatives for each parameter."""
+    """Textbook d<weights, K>/dlog(variance, lengthscales): a matrix of derivatives for each parameter.
+
+    dK/dlog lengthscale_d = S (x_d - z_d)^2 / lengthscale_d^2 with a matrix S, the slope; K itself for "rbf".
+    """
     Z = X / lengthscale
     each = np.empty((1 + Z.shape[1], len(Z), len(Z)))
-    each[0] = gram(kind, X, variance, lengthscale)
-    each[1:] = slope(kind, X, variance, lengthscale) * (Z.T[:, :, None] - Z.T[:, None, :]) ** 2
+    slope = each[0] = gram(kind, X, variance, lengthscale)
+    if kind == "matern52":
+        r = np.sqrt(5.0) * cdist(Z, Z)
+        slope = 5.0 / 3.0 * variance * (1.0 + r) * np.exp(-r)
+    each[1:] = slope * (Z.T[:, :, None] - Z.T[:, None, :]) ** 2
     return np.einsum("gij,ij->g", each, weights)
 
 
-def product_gradient(X, lengthscale, weighted_gram, weighted_slope):
-    """The same from weights * K and weights * S: sum_ij A_ij (x_i - x_j)^2 = 2 (sum_i a_i x_i^2 - x'Ax), a the row sums."""
-    Z = X / lengthscale
-    lengths = 2.0 * (np.sum(weighted_slope, axis=1) @ Z**2 - np.einsum("nd,nd->d", Z, weighted_slope @ Z))
-    return np.append(np.sum(weighted_gram), lengths)
+def product_gradient(kind, X, variance, lengthscale, weights, out):
+    """The same without: sum_ij A_ij (x_i - x_j)^2 = 2 (sum_i a_i x_i^2 - x'Ax), a the row sums of the symmetric A."""
+    Z, arguments = X / lengthscale, (X, variance, lengthscale, out)
+    first = np.vdot(blocked_gram(kind, *arguments), weights)
+    A = out if kind == "rbf" else blocked_gram("slope", *arguments)
+    A *= weights
+    return np.append(first, 2.0 * (A.sum(axis=1) @ Z**2 - np.einsum("nd,nd->d", Z, A @ Z)))
 
 
 # Exact regression
@@ -100,7 +112,7 @@ def regression_gradient(X, y, variance, lengthscale, noise_variance):
 
 
 class Regression:
-    """The same with as little work and memory as NumPy allows: two matrices, dpotrf, dpotri, products for lengthscales."""
+    """The same with as little work and memory as NumPy allows: two matrices, dpotrf, dpotri, products of matrices."""
 
     def __init__(self, X, y):
         self.X, self.y = X, y

@@ -28,6 +28,8 @@ SUITES = (
     "bench_unit_mixture.py",
     "bench_gaussian_mixture.py",
     "bench_factorized.py",
+    "bench_covariance.py",
+    "bench_gaussian_process.py",
 )
 OTHERS = {
     "blocked": "in blocks",
@@ -38,6 +40,10 @@ OTHERS = {
     "in_place": "in place, N by K",
     "exponentials": "np.exp alone",
     "matvec": "matrix-vector product",
+    "gpy": "GPy",
+    "gpy, loose": "GPy, epsilon=1e-8",
+    "refit": "a new fit",
+    "dgemm": "its operations at dgemm's rate",
 }
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is
@@ -54,7 +60,7 @@ def run_suites(quick):
         target = Path(folder) / "benchmarks.json"
         command = [sys.executable, "-m", "pytest", *(str(HERE / suite) for suite in SUITES)]
         command += [f"--benchmark-json={target}", f"--benchmark-min-rounds={rounds}"]
-        command += [f"--benchmark-max-time={seconds}"]
+        command += [f"--benchmark-max-time={seconds}", *(["--small"] if quick else [])]
         done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{done.stdout}\n{done.stderr}\nthe suites failed")
@@ -85,12 +91,13 @@ def disagreement(passes):
 
 
 def rows_of(times, units):
-    """Return one row per timing of cavity, as dicts of numbers."""
+    """Return one row per timing of cavity, as dicts of numbers; "dgemm of NAME" stands beside NAME only."""
     rows = []
     for case, by_name in times.items():
         for name in (name for name in by_name if name.startswith("cavity")):
             seconds, label = by_name[name], case + name.removeprefix("cavity")
-            ratios = {other: by_name[other] / seconds for other in by_name if not other.startswith("cavity")}
+            others = {other.removesuffix(f" of {name}"): other for other in by_name if not other.startswith("cavity")}
+            ratios = {other: by_name[full] / seconds for other, full in others.items() if " of " not in other}
             rows.append({"case": label, "unit": units[case], "nanoseconds": 1e9 * seconds, "ratios": ratios})
     return rows
 
@@ -112,6 +119,8 @@ def speed(row):
         return f"{1e3 / row['nanoseconds']:.1f} M updates/s"
     if row["unit"] == "problem":
         return f"{row['nanoseconds'] / 1e3:.2f} us a problem"
+    if row["unit"] == "fit":
+        return f"{row['nanoseconds'] / 1e6:.3g} ms"
     if row["nanoseconds"] >= 1e3:
         return f"{row['nanoseconds'] / 1e3:.3g} us"
     return f"{row['nanoseconds']:.3g} ns"

@@ -11,12 +11,12 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy_gaussian_process as reference
 import pytest
+from cavity._gp_evidence import Data, Evidence, Settings
 from scipy.linalg.blas import dgemm
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity._executors import Threads
-from cavity._gp_evidence import Data, Evidence, Settings
 
 VARIANCE, NOISE = 4.0, 0.5
 LENGTHSCALES = {2: 1.0, 8: 2.5}  # by the number of columns: neighbours are correlated, all rows are not

@@ -10,6 +10,8 @@ import cavity
 from cavity import data
 from cavity.cli import main
 
+SHIPPED = "banana, faithful, galaxies, motorcycle, newcomb, pima"
+
 
 @pytest.fixture
 def run(capsys):
@@ -56,7 +58,7 @@ def test_newcomb_data_are_stiglers():
     assert np.median(values) == 27
     assert sorted(values)[:3] == [-44, -2, 16]
     assert about["reference"] == 33.02
-    with pytest.raises(ValueError, match="no data set 'michelson'; there is faithful, galaxies, newcomb"):
+    with pytest.raises(ValueError, match=f"no data set 'michelson'; there is {SHIPPED}"):
         data.load("michelson")
 
 
@@ -135,7 +137,7 @@ def test_degenerate_data(run, tmp_path, values):
 
 
 BAD_TABLES = {
-    "missing": (None, "no such file, and no such data set (there is faithful, galaxies, newcomb, pima)"),
+    "missing": (None, f"no such file, and no such data set (there is {SHIPPED})"),
     "empty": ("", "the file holds no rows"),
     "header only": ("a\n", "the file holds a header and no rows"),
     "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),

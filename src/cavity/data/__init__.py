@@ -58,7 +58,8 @@ def table(name):
     columns : dict of ndarray, shape (N,)
         The columns by name, in the order of the file: float64, or strings where a column does not hold numbers.
     about : dict
-        "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict).
+        "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict); where they
+        have a meaning "units" (by column) and "rows" (how many of the first rows are for training).
 
     Raises
     ------

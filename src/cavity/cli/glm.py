@@ -5,24 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import likelihoods
 from . import options as shared
 from . import tables
+from .targets import (
+    LIKELIHOODS,
+    REAL,
+    add_columns,
+    add_settings,
+    chosen,
+    given_settings,
+    heading,
+    robust_spread,
+    score_lines,
+)
 
 INTERCEPT = "intercept"
 WIDER = 100.0  # variance of the intercept over that of the coefficients
 ROUNDS = 20  # of weighted least squares for a robust scale, which is a default and needs two figures
-LIKELIHOODS = {
-    "probit": (likelihoods.Probit, ()),
-    "logit": (likelihoods.Logit, ()),
-    "poisson": (likelihoods.Poisson, ()),
-    "negative-binomial": (likelihoods.NegativeBinomial, ("dispersion",)),
-    "gaussian": (likelihoods.Gaussian, ("noise_variance",)),
-    "student-t": (likelihoods.StudentT, ("degrees_of_freedom", "scale")),
-    "laplace": (likelihoods.Laplace, ("scale",)),
-}
-BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
-SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +50,16 @@ def add(models):
         "are printed.",
     )
     command.add_argument("data", help="a shipped data set (pima), a .csv or a .npy file")
-    columns = command.add_argument_group("columns", "by name, or by number from 1")
-    columns.add_argument("--target", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    columns.add_argument("--features", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
-    columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
-    columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
+    columns = add_columns(command)
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
     columns.add_argument("--no-standardize", action="store_true", help="leave the columns as they are")
     model = command.add_argument_group("model")
     model.add_argument("--likelihood", choices=LIKELIHOODS, default="probit", help="default probit")
-    model.add_argument(
-        "--noise-variance", type=float, metavar="V", help="of gaussian (default that of the least-squares residuals)"
+    add_settings(
+        model,
+        "that of the least-squares residuals",
+        "that of the residuals of least absolute deviations, by their median",
     )
-    model.add_argument(
-        "--scale",
-        type=float,
-        metavar="S",
-        help="of student-t and laplace (default that of the residuals of least absolute deviations, by their median)",
-    )
-    model.add_argument("--degrees-of-freedom", type=float, metavar="NU", help="of student-t (default 4)")
-    model.add_argument("--dispersion", type=float, metavar="R", help="of negative-binomial (default 1)")
     model.add_argument(
         "--prior-variance",
         type=float,
@@ -133,46 +122,28 @@ def run(options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    target = _target(table, options)
-    offset, weights = (
-        None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
-    )
-    features, notes = table.chosen(options.features, "--features", {target, offset, weights} - {None})
-    table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
-    y, classes = _binary(table, target) if options.likelihood in BINARY else (table.numbers(target), ())
-    if options.likelihood in COUNTS:
-        _check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {options.likelihood} needs whole numbers")
-    weight = None if weights is None else table.numbers(weights)
-    if weights is not None:
-        _check(table, weights, weight >= 0, "--weights needs numbers that are not negative")
-    values = [table.numbers(column) for column in features]
+    rows = chosen(table, options, options.likelihood)
+    features, values, notes = rows.names, rows.values, rows.notes
     if not options.no_standardize:
-        constant = [column for column, value in zip(features, values, strict=True) if np.ptp(value) == 0]
-        if constant and options.features is not None:
-            raise ValueError(
-                f"{table.source}: column {constant[0]!r} is constant and cannot be standardized; leave it out of "
-                "--features, or say --no-standardize"
-            )
-        notes += [f"{column} (constant)" for column in constant]
-        kept = [(c, v) for c, v in zip(features, values, strict=True) if c not in constant]
-        features, values = [c for c, _ in kept], [v for _, v in kept]
+        way_out = ", or say --no-standardize"
+        features, values, notes = rows.without_constants(table.source, options.features is not None, way_out)
     if not values and options.no_intercept:
-        raise ValueError(f"{table.source}: no columns to predict {target!r} from, and no intercept")
+        raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from, and no intercept")
     centre, spread = np.zeros(len(values)), np.ones(len(values))
     if not options.no_standardize:
         for j, value in enumerate(values):
             values[j], centre[j], spread[j] = standardized(value)
     if not options.no_intercept:
-        values, features = [np.ones(len(y)), *values], [INTERCEPT, *features]
+        values, features = [np.ones(len(rows.y)), *values], [INTERCEPT, *features]
         centre, spread = np.append(0.0, centre), np.append(1.0, spread)
     return Problem(
         X=np.ascontiguousarray(np.column_stack(values)),
         names=features,
-        y=y,
-        target=target,
-        classes=classes,
-        offset=None if offset is None else table.numbers(offset),
-        weights=weight,
+        y=rows.y,
+        target=rows.target,
+        classes=rows.classes,
+        offset=rows.offset,
+        weights=rows.weights,
         centre=centre,
         spread=spread,
         notes=notes,
@@ -190,10 +161,7 @@ def standardized(values):
 def likelihood_of(problem, options):
     """Return the likelihood with the settings asked for; scales not given are those of residuals."""
     make, known = LIKELIHOODS[options.likelihood]
-    given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
-    for name in given:
-        if name not in known:
-            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {options.likelihood}")
+    given = given_settings(options, known)
     if {"noise_variance", "scale"}.intersection(known) - set(given):
         make(**given)  # speaks up about the other settings before the work
         if options.likelihood == "gaussian":
@@ -230,12 +198,6 @@ def residual_size(problem, size, average):
     return float(max(average(size(rest)) * share, least) * size(spread))
 
 
-def robust_spread(y):
-    """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
-    centred = y - np.median(y)
-    return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
-
-
 def prior_of(problem, options):
     """Return mean and variance of the prior, one entry for each column."""
     real = options.likelihood in REAL
@@ -252,13 +214,7 @@ def prior_of(problem, options):
 
 def report(title, problem, posterior, options, seconds):
     """Yield the lines of the printed result."""
-    n, y = len(problem.y), problem.y
-    yield f"{title}: {n} rows, target {problem.target}"
-    if problem.classes:
-        for label, what in zip((0, 1), problem.classes, strict=True):
-            yield f"  class {label}          {what}, {int(np.sum(y == label))} rows"
-    if problem.notes:
-        yield f"  left out         {', '.join(problem.notes)}"
+    yield from heading(title, problem.y, problem.target, problem.classes, problem.notes)
     yield "model"
     likelihood = posterior.model.likelihood
     settings = (f"{name} {getattr(likelihood, name):.6g}" for name in LIKELIHOODS[options.likelihood][1])
@@ -304,46 +260,4 @@ def _scores(problem, posterior):
     except ValueError:
         yield "  leave-one-out    not available: it needs --method ep and another schedule than stochastic"
         return
-    weight = np.ones(len(loo)) if problem.weights is None else problem.weights
-    used = weight > 0  # others have no density
-    loo, weight, y = loo[used], weight[used], problem.y[used]
-    yield f"  leave-one-out    log score {np.average(loo, weights=weight):.6f} nats per row"
-    if problem.classes:
-        right, one = np.average(loo > np.log(0.5), weights=weight), np.average(y, weights=weight)
-        most = f"{100 * max(one, 1 - one):.1f} % by always saying {problem.classes[int(one > 0.5)]}"
-        yield f"                   {100 * right:.1f} % of the rows in the right class ({most})"
-
-
-def _check(table, column, good, wanted):
-    """Raise ValueError at the first row of the column that is not good."""
-    if not good.all():
-        row = int(np.argmin(good))
-        value = table.numbers(column)[row]
-        raise ValueError(f"{table.source}, {table.places[row]}: column {column!r} is {value:g}, but {wanted}")
-
-
-def _target(table, options):
-    """Return the name of the target."""
-    if options.target is not None:
-        return table.select([options.target])[0]
-    if "target" in table.about:
-        return table.about["target"]
-    if len(table.cells) == 1:
-        return next(iter(table.cells))
-    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {', '.join(table.cells)}")
-
-
-def _binary(table, target):
-    """Return a target of two values, numbers or text, as 0 and 1 in sorted order, and what they stand for."""
-    if table.is_text(target):
-        kinds, y = np.unique(np.array(table.cells[target]), return_inverse=True)
-        kinds = kinds.tolist()
-    else:
-        kinds, y = np.unique(table.numbers(target), return_inverse=True)
-        kinds = [f"{kind:g}" for kind in kinds]
-    if len(kinds) != 2:
-        raise ValueError(
-            f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({tables.some(kinds)}); for counts and real numbers choose another --likelihood"
-        )
-    return y.astype(np.float64), tuple(kinds)
+    yield from score_lines("leave-one-out", loo, problem.y, problem.classes, problem.weights)

@@ -1,0 +1,174 @@
+"""What the commands that predict a column share: the columns, the likelihoods and their settings, and the scores."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import likelihoods
+from . import tables
+
+LIKELIHOODS = {
+    "probit": (likelihoods.Probit, ()),
+    "logit": (likelihoods.Logit, ()),
+    "poisson": (likelihoods.Poisson, ()),
+    "negative-binomial": (likelihoods.NegativeBinomial, ("dispersion",)),
+    "gaussian": (likelihoods.Gaussian, ("noise_variance",)),
+    "student-t": (likelihoods.StudentT, ("degrees_of_freedom", "scale")),
+    "laplace": (likelihoods.Laplace, ("scale",)),
+}
+BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
+SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The columns that the options choose from a table."""
+
+    names: list
+    values: list  # one array for each name
+    y: np.ndarray
+    target: str
+    classes: tuple  # of a target with classes what stands for 0, 1, ..., else ()
+    offset: np.ndarray | None
+    weights: np.ndarray | None
+    notes: list  # columns left out, and why
+
+    def without_constants(self, source, explicit, way_out=""):
+        """Leave out columns of one value; ValueError if they were chosen explicitly."""
+        constant = [name for name, value in zip(self.names, self.values, strict=True) if np.ptp(value) == 0]
+        if constant and explicit:
+            raise ValueError(
+                f"{source}: column {constant[0]!r} is constant and cannot be standardized; leave it out of "
+                f"--features{way_out}"
+            )
+        kept = [(c, v) for c, v in zip(self.names, self.values, strict=True) if c not in constant]
+        notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
+        return [c for c, _ in kept], [v for _, v in kept], notes
+
+
+def add_columns(command):
+    """Add the options that say what the columns are; return their group."""
+    columns = command.add_argument_group("columns", "by name, or by number from 1")
+    columns.add_argument("--target", metavar="COLUMN", help="what to predict (of a shipped table its own)")
+    columns.add_argument("--features", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
+    columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
+    columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
+    return columns
+
+
+def add_settings(model, noise_variance, scale):
+    """Add the settings of the likelihoods; the help of the two that are scales says what their defaults are."""
+    model.add_argument("--noise-variance", type=float, metavar="V", help=f"of gaussian (default {noise_variance})")
+    model.add_argument("--scale", type=float, metavar="S", help=f"of student-t and laplace (default {scale})")
+    model.add_argument("--degrees-of-freedom", type=float, metavar="NU", help="of student-t (default 4)")
+    model.add_argument("--dispersion", type=float, metavar="R", help="of negative-binomial (default 1)")
+
+
+def given_settings(options, known, names=SETTINGS):
+    """Return the settings of the likelihood that were given; ValueError if it does not know one of them."""
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    for name in given:
+        if name not in known:
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {options.likelihood}")
+    return given
+
+
+def chosen(table, options, likelihood, ordinal=()):
+    """Return the columns that the options choose; the target as the likelihood wants it."""
+    target = target_of(table, options)
+    offset, weights = (
+        None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
+    )
+    features, notes = table.chosen(options.features, "--features", {target, offset, weights} - {None})
+    table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
+    if likelihood in BINARY or likelihood in ordinal:
+        y, classes = classes_of(table, target, likelihood in BINARY)
+    else:
+        y, classes = table.numbers(target), ()
+    if likelihood in COUNTS:
+        check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
+    weight = None if weights is None else table.numbers(weights)
+    if weights is not None:
+        check(table, weights, weight >= 0, "--weights needs numbers that are not negative")
+    return Chosen(
+        names=features,
+        values=[table.numbers(column) for column in features],
+        y=y,
+        target=target,
+        classes=classes,
+        offset=None if offset is None else table.numbers(offset),
+        weights=weight,
+        notes=notes,
+    )
+
+
+def target_of(table, options):
+    """Return the name of the target."""
+    if options.target is not None:
+        return table.select([options.target])[0]
+    if "target" in table.about:
+        return table.about["target"]
+    if len(table.cells) == 1:
+        return next(iter(table.cells))
+    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {', '.join(table.cells)}")
+
+
+def kinds_of(table, target):
+    """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
+    if table.is_text(target):
+        kinds, y = np.unique(np.array(table.cells[target]), return_inverse=True)
+        return kinds.tolist(), y
+    kinds, y = np.unique(table.numbers(target), return_inverse=True)
+    return [f"{kind:g}" for kind in kinds], y
+
+
+def classes_of(table, target, binary):
+    """Return a target of two values (or several) as 0, 1, ... in sorted order, and what they stand for."""
+    kinds, y = kinds_of(table, target)
+    if binary and len(kinds) != 2:
+        raise ValueError(
+            f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
+            f"has {len(kinds)} ({tables.some(kinds)}); for counts and real numbers choose another --likelihood"
+        )
+    return y.astype(np.float64), tuple(kinds)
+
+
+def check(table, column, good, wanted):
+    """Raise ValueError at the first row of the column that is not good."""
+    if not good.all():
+        row = int(np.argmin(good))
+        value = table.numbers(column)[row]
+        raise ValueError(f"{table.source}, {table.places[row]}: column {column!r} is {value:g}, but {wanted}")
+
+
+def robust_spread(y):
+    """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
+    centred = y - np.median(y)
+    return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
+
+
+def heading(title, y, target, classes, notes):
+    """Yield the first lines of a printed result: the rows and their classes."""
+    yield f"{title}: {len(y)} rows, target {target}"
+    for label, what in enumerate(classes):
+        yield f"  class {label}          {what}, {int(np.sum(y == label))} rows"
+    if notes:
+        yield f"  left out         {', '.join(notes)}"
+
+
+def score_lines(words, density, y, classes, weights):
+    """Yield how well rows are predicted that were not seen: from the log density of each (N,)."""
+    weight = np.ones(len(y)) if weights is None else weights
+    used = weight > 0  # others do not count
+    density, weight, y = density[used], weight[used], y[used]
+    score = np.average(density, weights=weight)
+    yield f"  {words:<16} log score {score:.6f} nats per row"
+    if not classes:
+        return
+    share = np.bincount(y.astype(int), weights=weight, minlength=len(classes)) / weight.sum()
+    if len(classes) == 2:
+        right = np.average(density > np.log(0.5), weights=weight)
+        most = f"{100 * share.max():.1f} % by always saying {classes[int(share[1] > 0.5)]}"
+        yield f"                   {100 * right:.1f} % of the rows in the right class ({most})"
+    entropy = -np.sum(share[share > 0] * np.log(share[share > 0]))
+    yield f"                   {(score + entropy) / np.log(2):.4f} bits per row beyond the shares of the classes"

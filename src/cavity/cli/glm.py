@@ -161,7 +161,7 @@ def standardized(values):
 def likelihood_of(problem, options):
     """Return the likelihood with the settings asked for; scales not given are those of residuals."""
     make, known = LIKELIHOODS[options.likelihood]
-    given = given_settings(options, known)
+    given = given_settings(options, options.likelihood, known)
     if {"noise_variance", "scale"}.intersection(known) - set(given):
         make(**given)  # speaks up about the other settings before the work
         if options.likelihood == "gaussian":

@@ -18,8 +18,13 @@ def threads(group):
 
 
 def damping(fit, power):
-    """Add the options of expectation propagation."""
+    """Add the options of expectation propagation and of assumed-density filtering."""
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
+    steps(fit, power)
+
+
+def steps(fit, power):
+    """Add the options of the steps of expectation propagation."""
     fit.add_argument("--damping", type=float, default=1.0)
     fit.add_argument("--power", type=float, default=1.0, help=f"power of power EP, in {power}; 1 is EP")
 

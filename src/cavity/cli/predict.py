@@ -1,5 +1,6 @@
-"""`cavity predict`: responsibilities and log densities of the rows of a table under a saved mixture."""
+"""`cavity predict`: what a saved posterior says of the rows of a table."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -7,19 +8,24 @@ from numpy.lib import format as npy
 
 from .. import _blocks
 from .._executors import Threads
+from .._gp_posterior import GaussianProcessPosterior
+from .._sites import class_probabilities
 from ..persistence import load, whole_file
 from . import options as shared
 from . import tables
+
+LOG_DENSITY = "log_density"
 
 
 def add(commands):
     """Add the command to the parser."""
     command = commands.add_parser(
         "predict",
-        help="write what a saved mixture says of the rows of a table",
-        description="Write the responsibilities r1 ... rK and the log density of each row, under a posterior that "
-        "`cavity fit mixture` or `cavity fit unit-mixture` saved. A .npy file is read, and the output written, block "
-        "by block: memory does not grow with their length.",
+        help="write what a saved mixture or Gaussian process says of the rows of a table",
+        description="Under a mixture that `cavity fit mixture` or `cavity fit unit-mixture` saved, responsibilities "
+        "r1 ... rK and the log density of each row. Under a Gaussian process of `cavity fit gp`, mean and variance of "
+        "the function, and probabilities of the classes p0, p1 ..., or the expected target. A .npy file is read, "
+        "and the output written, block by block: memory does not grow with their length.",
     )
     command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
     command.add_argument("data", help="a shipped data set, a .csv or a .npy file, with the columns of the fit")
@@ -35,45 +41,84 @@ def run(options):
     suffix = Path(options.output).suffix
     if suffix not in FORMATS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(FORMATS)} file")
-    posterior = load(options.posterior)
-    if not hasattr(posterior, "responsibilities"):
-        raise ValueError(f"{options.posterior} holds a {type(posterior).__name__}; predict is for mixtures")
-    names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), "log_density"]
+    told = told_by(load(options.posterior), options.posterior)
+    names = told.names
     begin, block = FORMATS[suffix]
     total = 0.0
     with Threads(options.threads) as threads:
-        rows = open_rows(posterior, options, threads)
+        rows = open_rows(told, options, threads)
         with whole_file(options.output) as file:
             begin(file, rows.n_rows, names)
-            for found in _blocks.map_blocks(rows, lambda points: predicted(posterior, points), threads):
+            for found in _blocks.map_blocks(rows, told.of, threads):
                 block(file, found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
     print(f"{options.output}: {rows.n_rows} rows, columns {', '.join(shown)}")
-    print(f"  log density      {total / rows.n_rows:.6f} nats per row")
+    if names[-1] == LOG_DENSITY:
+        print(f"  log density      {total / rows.n_rows:.6f} nats per row")
     return 0
 
 
-def open_rows(posterior, options, threads):
-    """Return the rows, all numbers checked, in blocks that suit what is written about them."""
-    dim = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a posterior tells of rows of some width: names of columns, and a function of rows that returns them."""
+
+    names: list
+    width: int
+    gaps: bool
+    way_out: str  # what else to do about missing values
+    of: object
+
+
+def told_by(posterior, source):
+    """Return what a posterior tells; ValueError for one that does not predict."""
+    if hasattr(posterior, "responsibilities"):
+        return mixture(posterior)
+    if isinstance(posterior, GaussianProcessPosterior):
+        return process(posterior)
+    raise ValueError(f"{source} holds a {type(posterior).__name__}; predict is for mixtures and Gaussian processes")
+
+
+def mixture(posterior):
+    """Return what a mixture tells."""
+    width = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
+    names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
-    X, names, *_ = tables.matrix(options.data, options.columns, "--columns", gaps)
-    if len(names) != dim:
-        raise ValueError(
-            f"{options.data}: the posterior is of {dim} column(s), got {len(names)} ({tables.some(names)}); "
-            "choose with --columns"
-        )
-    size = _blocks.rows_per_block(max(dim, len(posterior.weights) + 1))
-    rows = _blocks.open_source(X, options.data, ndim=(2,), block_rows=size)
-    rows.summary(threads, missing=gaps)
-    return rows
+    return Told(names, width, gaps, tables.GAPS_POSSIBLE, lambda points: predicted(posterior, points))
 
 
 def predicted(posterior, points):
-    """Return the responsibilities and the log density of points, side by side."""
+    """Return the responsibilities and the log density of points under a mixture, side by side."""
     points = points if posterior.mean.ndim > 1 else points[:, 0]
     return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
+
+
+def process(posterior):
+    """Return what a Gaussian process tells: moments of the function, and of the target what follows from them."""
+    likelihood = posterior.model.likelihood
+    classes = likelihood.n_classes or 0
+
+    def of(points):
+        moments = posterior.predict(points)
+        further = class_probabilities(likelihood, lambda: moments) if classes else likelihood.expected(*moments)
+        return np.column_stack([*moments, further])
+
+    names = ["mean", "variance", *([f"p{k}" for k in range(classes)] or ["expected"])]
+    return Told(names, posterior.X.shape[1], False, "", of)
+
+
+def open_rows(told, options, threads):
+    """Return the rows, all numbers checked, in blocks that suit what is written about them."""
+    X, names, *_ = tables.matrix(options.data, options.columns, "--columns", told.gaps, told.way_out)
+    if len(names) != told.width:
+        raise ValueError(
+            f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({tables.some(names)}); "
+            "choose with --columns"
+        )
+    size = _blocks.rows_per_block(max(told.width, len(told.names)))
+    rows = _blocks.open_source(X, options.data, ndim=(2,), block_rows=size)
+    rows.summary(threads, missing=told.gaps)
+    return rows
 
 
 def begin_npy(file, n_rows, names):

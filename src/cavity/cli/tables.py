@@ -10,6 +10,7 @@ from .. import _blocks, data
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
 SHOWN = 5  # most rows named in a message
+GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
@@ -151,7 +152,7 @@ def read(source, columns=None):
     return _read_csv(path, columns)
 
 
-def matrix(source, columns, option, gaps):
+def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
     """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
 
     Parameters
@@ -164,6 +165,8 @@ def matrix(source, columns, option, gaps):
         The option that says which columns, for messages.
     gaps : bool
         Whether values may be missing: they are nan then.
+    way_out : str
+        What else to do about missing values, for messages.
 
     Returns
     -------
@@ -188,7 +191,7 @@ def matrix(source, columns, option, gaps):
     if not names:
         raise ValueError(f"{source}: there is no column of numbers")
     if not gaps:
-        table.check_complete(names, "; a fit with --covariance diag or spherical can do with missing values")
+        table.check_complete(names, way_out)
     return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
 
 

@@ -64,12 +64,12 @@ def add_settings(model, noise_variance, scale):
     model.add_argument("--dispersion", type=float, metavar="R", help="of negative-binomial (default 1)")
 
 
-def given_settings(options, known, names=SETTINGS):
+def given_settings(options, likelihood, known, names=SETTINGS):
     """Return the settings of the likelihood that were given; ValueError if it does not know one of them."""
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     for name in given:
         if name not in known:
-            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {options.likelihood}")
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {likelihood}")
     return given
 
 

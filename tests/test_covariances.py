@@ -328,6 +328,14 @@ def test_bounds():
     assert RBF(1e-9, fixed="variance").parameters["rbf.variance"] == 1e-9
 
 
+def test_a_rounding_inside_of_a_bound_is_inside():
+    for low in np.random.default_rng(0).uniform(1.0, 1.1, 200):
+        covariance = White(10.0, bounds={"variance": (low, 99.0 * low)})
+        for k, towards in ((0, np.inf), (1, -np.inf)):
+            moved = covariance.with_log_parameters(np.nextafter(covariance.log_bounds[:, k], towards))
+            assert low <= moved.variance <= 99.0 * low
+
+
 def test_fixing_and_freeing():
     covariance = 2.0 * RBF(1.0, ARD) + White(0.1)
     assert covariance.fix("rbf.lengthscale").parameter_names == ("rbf.variance", "white.variance")

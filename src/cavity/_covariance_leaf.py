@@ -35,8 +35,7 @@ class Leaf(Covariance):
     def __post_init__(self):
         for name in self._slots:
             object.__setattr__(self, name, self._checked(name))
-        chosen = (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed)
-        self._check_known("fixed", chosen)
+        chosen = self._checked_names()
         bounds, priors = self._pairs("bounds", self._checked_bounds), self._pairs("priors", _priors.check)
         object.__setattr__(self, "fixed", tuple(name for name in self._slots if name in chosen))
         object.__setattr__(self, "bounds", MappingProxyType(bounds))
@@ -59,6 +58,14 @@ class Leaf(Covariance):
         array = _arrays.finite_array(value, name, ndim=(1,))
         _arrays.check_not_empty(array.shape, name)
         return _arrays.read_only(_arrays.positive_array(array, name).copy())
+
+    def _checked_names(self):
+        """Return the names of fixed parameters; one alone need not be in a tuple."""
+        names = (self.fixed,) if isinstance(self.fixed, str) else self.fixed
+        if not isinstance(names, tuple | list | set | frozenset):
+            raise TypeError(f"fixed must be a tuple of names of parameters, got {names!r}")
+        self._check_known("fixed", names)
+        return names
 
     def _check_known(self, argument, names):
         for name in names:

@@ -10,7 +10,7 @@ import numpy as np
 from . import _arrays, _priors
 from ._covariance import Covariance
 
-BOUNDS = (1e-5, 1e5)
+BOUNDS = (1e-300, 1e300)  # whatever the units
 
 
 def _rebuild(kind, arguments):

@@ -33,7 +33,7 @@ RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, t
 SHORTEST = 1e-100
 MOST_SHRINKINGS = 200
 SMALLEST_STEP = 0.05  # damping is never adapted below it
-DOUBLE_LOOP_ITER = 500  # natural-gradient steps; five to thirty are typical
+DOUBLE_LOOP_ITER = 500  # natural-gradient steps from each start; five to thirty are typical
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 DEPTH = 8  # steps that the double loop extrapolates from
@@ -84,11 +84,13 @@ def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
 class Engine:
     """One EP fit: sites, belief and the schedules that move them."""
 
-    def __init__(self, geometry, sites, *, schedule, damping, max_iter, tol, callback, start=None):
+    def __init__(
+        self, geometry, sites, *, schedule, damping, max_iter, tol, callback, start=None, double_loop=DOUBLE_LOOP_ITER
+    ):
         n = geometry.n_rows
         self.geometry, self.sites = geometry, sites
         self.schedule, self.damping = schedule, damping
-        self.max_iter, self.tol, self.callback = max_iter, tol, callback
+        self.max_iter, self.tol, self.callback, self.double_loop = max_iter, tol, callback, double_loop
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
@@ -240,7 +242,7 @@ class Engine:
         if not np.isfinite(value):
             return NO_FIXED_POINT
         history, length = Extrapolation(self.geometry), 1.0
-        for _ in range(DOUBLE_LOOP_ITER):
+        for _ in range(self.double_loop):
             h, g = self.geometry.gather(tau, rho)
             self.tau, self.rho = tau, rho
             target = self.geometry.belief(h, g)

@@ -14,7 +14,7 @@ from ._ep import Engine
 from ._latent import Belief, Latent
 from ._loop import CONVERGED
 from ._sites import Sites
-from .errors import NotPositiveDefiniteError
+from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
 SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
@@ -77,8 +77,11 @@ class Evidence:
         self.gram, self.buffer = _arrays.matrices(2, shape, "the fit: the covariance and a work matrix, each")
         self.start = start
 
-    def at(self, settings, *, callback=None, tol=None, known=None):
-        """Return the Point of some settings; `known` is the solver of the first rows, for Gaussian noise."""
+    def at(self, settings, *, known=None, **options):
+        """Return the Point of some settings.
+
+        `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
+        """
         data = self.data
         settings.covariance._gram(data.X, self.gram, self.threads)
         if isinstance(settings.likelihood, Gaussian):
@@ -86,8 +89,7 @@ class Evidence:
         base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, data.y, data.weights, self.power)
-        options = self.options if tol is None else {**self.options, "tol": tol}
-        fit = Engine(geometry, sites, callback=callback, start=self.start, **options).run()
+        fit = Engine(geometry, sites, start=self.start, **{"callback": None, **self.options, **options}).run()
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
         return Point(settings, fit.log_evidence, fit.belief, geometry, base, fit)
@@ -96,7 +98,8 @@ class Evidence:
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
         data, weight = self.data, self.data.weight()
         noise = settings.likelihood.noise_variance if data.noise is None else data.noise
-        rho = np.broadcast_to(weight / noise, data.y.shape).copy()
+        with np.errstate(over="ignore"):
+            rho = within_range(np.broadcast_to(weight / noise, data.y.shape).copy(), "precisions of the noise")
         if known is None:
             solver = _latent.solver_of(self.gram, rho, self.buffer)
         else:
@@ -118,8 +121,7 @@ class Evidence:
         alpha, mean = _latent.solve(self.gram, solver, rho, g)
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
-        if not (np.isfinite(value) and np.all(np.isfinite(mean))):
-            raise OverflowError("the log evidence leaves the range of float64; rescale y")
+        within_range(np.append(mean, value), "the moments and the log evidence")
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
         geometry.hold(belief, solver)

@@ -5,18 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from ._loop import CONVERGED
 from .covariances import Sum
-from .errors import ConvergenceWarning
+from .errors import ConvergenceWarning, within_range
 from .likelihoods import Gaussian, Laplace, StudentT
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
 TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
 MOST_STEPS = 200
-FAR = 1e10  # scales of likelihoods stay within this factor of where they start
+FAR = 1e10  # scales of likelihoods stay within this factor of where they may start
 SPREADS = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
-FAILED = 1e100  # instead of minus the evidence where none was found
+PENALTY = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
+DOUBLE_LOOP = 30  # steps of the double loop on the way, as long as it has not failed TRIALS times
+TRIALS = 3
 SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
@@ -52,14 +55,18 @@ class Vector:
             coefficients=mean if self.n_mean else self.settings.coefficients,
         )
 
-    def bounds(self):
-        """(low, high) of every entry."""
+    def bounds(self, noise=None):
+        """(low, high) of every entry; `noise` is a log scale of the likelihood that the data suggest."""
         given = [np.log(getattr(self.settings.likelihood, name)) for name in self.scales]
         far = np.log(FAR)
-        free = [(-np.inf, np.inf)] * self.n_mean
+        around = [(g, g if noise is None else noise) for g in given]
         return np.array(
-            [*self.settings.covariance.log_bounds[: self.n_covariance], *free, *((g - far, g + far) for g in given)]
-        )
+            [
+                *self.settings.covariance.log_bounds[: self.n_covariance],
+                *[(-np.inf, np.inf)] * self.n_mean,
+                *((min(pair) - far, max(pair) + far) for pair in around),
+            ]
+        ).reshape(-1, 2)
 
     def gradient(self, parts):
         """One vector of the parts of `Evidence.gradient`."""
@@ -74,15 +81,20 @@ class Objective:
         self.evidence, self.vector = evidence, vector
         self.values = []  # log evidence plus log prior of every evaluation
         self.slope = np.inf  # the largest entry of the last gradient
+        self.failures = 0
 
     def _point(self, x):
-        """The point of a vector and minus its value, or None where EP or the factorisation fails."""
+        """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
         tol = float(np.clip(TOL_A_NAT * self.slope, SEARCH_TOL, ROUGH_TOL))
+        tol = max(tol, self.evidence.options["tol"])
         try:
-            point = self.evidence.at(settings, tol=max(tol, self.evidence.options["tol"]))
+            point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
         except (ArithmeticError, np.linalg.LinAlgError):
-            return None, FAILED
+            point = None
+        if point is None or (point.fit is not None and point.fit.status != CONVERGED):
+            self.failures += 1
+            return None, PENALTY - min(self.values, default=0.0)
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
         return point, -self.values[-1]
 
@@ -102,23 +114,23 @@ class Objective:
 
 
 def starts(settings, data, vector):
-    """The given settings, and some of the scale of the data, within the bounds: a list of vectors."""
-    low, high = vector.bounds().T
-    given = vector.pack(settings)
-    found = [np.clip(given, low, high)]
+    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the data."""
     real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
     variance = _variance(settings, data) if real else None
+    noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance) if real else None
+    bounds = vector.bounds(noise)
+    given = vector.pack(settings)
+    found = [np.clip(given, *bounds.T)]
     for factor in SPREADS:
         candidate = given.copy()
         if vector.n_covariance:
             candidate[: vector.n_covariance] = scaled_to(settings.covariance, data.X, factor, variance)
         if real and vector.scales:
-            noise = np.log(NOISE_SHARE * variance)
-            candidate[-1] = noise if vector.exact else 0.5 * noise
-        candidate = np.clip(candidate, low, high)
+            candidate[-1] = noise
+        candidate = np.clip(candidate, *bounds.T)
         if not any(np.array_equal(candidate, other) for other in found):
             found.append(candidate)
-    return found
+    return bounds, found
 
 
 def _variance(settings, data):
@@ -126,7 +138,9 @@ def _variance(settings, data):
     rest = data.y - data.offset
     if settings.basis is not None:
         rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
-    variance = float(np.mean(rest**2))
+    with np.errstate(over="ignore"):
+        variance = float(np.mean(rest**2))
+    within_range(variance, "the squares of y")
     return variance if variance > 0 else 1.0
 
 
@@ -141,7 +155,7 @@ def scaled_to(covariance, X, factor, variance):
         label, _, rest = name.partition(".")
         kind, _, index = rest.rstrip("]").partition("[")
         leaf = leaves[label]
-        columns = spread if leaf.columns is None else spread[list(leaf.columns)]
+        columns = spread if getattr(leaf, "columns", None) is None else spread[list(leaf.columns)]
         if kind == "lengthscale" and not hasattr(leaf, "period"):
             size = columns[int(index)] if index else np.sqrt(np.mean(columns**2))
             out[i] = np.log(factor * size * np.sqrt(len(columns)))
@@ -169,12 +183,12 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     vector = Vector(settings, covariance, scales)
     if vector.n_covariance + vector.n_mean + len(scales) == 0:
         return settings, np.zeros(0), True
-    objective, bounds = Objective(evidence, vector), vector.bounds()
-    candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(starts(settings, data, vector))))
+    objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
+    candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(found)))
     best = min((_climb(objective, start, bounds) for _, _, start in candidates[:n_starts]), key=lambda found: found[0])
     value, x, slope = best
-    if value >= FAILED:
-        raise ArithmeticError("no settings with a finite log evidence found; rescale X or y, or set bounds")
+    if not objective.values:
+        raise ArithmeticError("no settings with a log evidence found; rescale X or y, or begin elsewhere")
     at_rest = slope <= FLAT * max(1.0, abs(value) ** 0.5)
     if not at_rest:
         warnings.warn(

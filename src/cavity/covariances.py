@@ -54,7 +54,7 @@ class RBF(ColumnLeaf):
     fixed : tuple of str, default ()
         Names of parameters that are not learnt.
     bounds : dict, default {}
-        (low, high) by names of parameters, between which they are learnt; 1e-5 and 1e5 for the others.
+        (low, high) by names of parameters, between which they are learnt; 1e-300 and 1e300 for the others.
     priors : dict, default {}
         Prior densities by names of parameters: `LogNormal`, `Gamma`, or an object of your own with
         ``log_density(value)`` and ``slope(value)``, its derivative in the log of the value, both elementwise. The

@@ -20,3 +20,5 @@ cdef extern from "cavity_lanes.h" nogil:
     cv8 cv8_exponent(cv8 x) noexcept
     cv8 cv8_root_exp(cv8 x) noexcept
     cv8 cv8_root_exp_any(cv8 x) noexcept
+    cv8 cv8_sin_pi(cv8 x) noexcept
+    cv8 cv8_sqrt(cv8 x) noexcept

@@ -1,6 +1,6 @@
 """The portable arithmetic as array functions: what the tests measure, in every variant."""
 
-from cavity._core.lanes cimport cv8_load, cv8_root_exp, cv8_root_exp_any, cv8_store
+from cavity._core.lanes cimport cv8_load, cv8_root_exp, cv8_root_exp_any, cv8_sin_pi, cv8_sqrt, cv8_store
 
 
 def exp(const double[::1] x,             # in  (N,)
@@ -32,6 +32,33 @@ def root_exp(const double[::1] x,        # in  (N,): N a multiple of 8, x <= 0
                 cv8_store(&out[8 * i], cv8_root_exp(cv8_load(&x[8 * i])))
             else:
                 cv8_store(&out[8 * i], cv8_root_exp_any(cv8_load(&x[8 * i])))
+
+
+def sin_pi(const double[::1] x,          # in  (N,): N a multiple of 8, |x| <= 1/2
+           double[::1] out):             # out (N,), may be x
+    """out = sin(pi x)."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(x.shape[0] // 8):
+            cv8_store(&out[8 * i], cv8_sin_pi(cv8_load(&x[8 * i])))
+
+
+def sqrt(const double[::1] x,            # in  (N,): N a multiple of 8
+         double[::1] out):               # out (N,), may be x
+    """out = sqrt(x)."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(x.shape[0] // 8):
+            cv8_store(&out[8 * i], cv8_sqrt(cv8_load(&x[8 * i])))
+
+
+def log_1p_excess(const double[::1] x,   # in  (N,): 0 <= x <= 1e308
+                  double[::1] out):      # out (N,), may be x
+    """out = log(1 + x) - x/(1 + x)."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(x.shape[0]):
+            out[i] = cv_log_1p_excess(x[i])
 
 
 def sum(const double[::1] x):            # in  (N,)

@@ -96,6 +96,50 @@ def test_root_exp_ends_at_zero(variant):
     np.testing.assert_array_equal(root_exp(variant, [-np.inf, -1e308, 0.0, np.nan], False), [0, 0, 1, np.nan])
 
 
+def in_eights(variant, function, x):
+    """One function that takes whole groups of eight, in the given variant."""
+    padded = np.zeros(-(-len(x) // 8) * 8)
+    padded[: len(x)] = x
+    return apply(variant, function, padded)[: len(x)]
+
+
+def sin_pi_arguments():
+    """Small numbers of both signs, the whole range, its ends."""
+    x = np.concatenate([10.0 ** RNG.uniform(-307, -1, 500), RNG.uniform(0, 0.5, 2000), [0.5, 0.25, np.nextafter(0.5, 0)]])
+    return np.concatenate([x, -x])
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_sin_pi_is_accurate(variant):
+    x = sin_pi_arguments()
+    y = in_eights(variant, "sin_pi", x)
+    assert error_in_ulp(mp.sinpi, x, y) < 1.8
+    np.testing.assert_array_equal(y[len(x) // 2 :], -y[: len(x) // 2])
+    np.testing.assert_array_equal(in_eights(variant, "sin_pi", [0.5, -0.5, 0.0]), [1, -1, 0])
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_sqrt_is_correctly_rounded(variant):
+    x = np.concatenate([2.0 ** RNG.uniform(-1074, 1024, 2000), [0.0, np.inf, 5e-324]])
+    np.testing.assert_array_equal(in_eights(variant, "sqrt", x), np.sqrt(x))
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd"))
+def test_log_1p_excess_is_accurate(variant):
+    x = np.concatenate([10.0 ** RNG.uniform(-150, 308, 1000), RNG.uniform(0, 1, 1000), [0.4, np.nextafter(0.4, 0)]])
+    y = apply(variant, "log_1p_excess", x)
+    with mp.workdps(350):
+        correct = [float(mp.log(1 + mp.mpf(u)) - mp.mpf(u) / (1 + mp.mpf(u))) for u in x]
+    np.testing.assert_allclose(y, correct, rtol=2e-15)
+
+
+@pytest.mark.parametrize("variant", _core.variants("simd")[1:])
+def test_variants_return_the_same_bits_of_sines_and_logs(variant):
+    for function, x in (("sin_pi", sin_pi_arguments()), ("log_1p_excess", 10.0 ** RNG.uniform(-300, 308, 3000))):
+        base, other = in_eights(_core.BASELINE, function, x), in_eights(variant, function, x)
+        np.testing.assert_array_equal(base.view(np.int64), other.view(np.int64))
+
+
 @pytest.mark.parametrize("variant", _core.variants("simd"))
 def test_special_values(variant):
     np.testing.assert_array_equal(

@@ -161,9 +161,10 @@ CV_INLINE cv_part cv_part_and(cv_part a, cv_part mask)
 
 #define CV_SIGN_BIT (UINT64_C(1) << 63)
 
-CV_INLINE cv8 cv8_abs(cv8 x)
+/* -|x| */
+CV_INLINE cv8 cv8_minus_abs(cv8 x)
 {
-    CV_EACH(p) x.part[p] = cv_part_of_bits(cv_part_to_bits(x.part[p]) & ~CV_SIGN_BIT);
+    CV_EACH(p) x.part[p] = cv_part_of_bits(cv_part_to_bits(x.part[p]) | CV_SIGN_BIT);
     return x;
 }
 
@@ -175,10 +176,10 @@ CV_INLINE cv8 cv8_flip(cv8 a, cv8 b)
     return a;
 }
 
-/* x less the nearest integer, for 0 <= x <= 2^52; exact. */
+/* x less the nearest integer, for -2^52 <= x <= 0; exact. */
 CV_INLINE cv8 cv8_fraction(cv8 x)
 {
-    CV_EACH(p) x.part[p] -= (x.part[p] + 0x1p52) - 0x1p52;
+    CV_EACH(p) x.part[p] -= (x.part[p] - 0x1p52) + 0x1p52;
     return x;
 }
 
@@ -186,14 +187,13 @@ CV_INLINE cv8 cv8_fraction(cv8 x)
 CV_INLINE cv8 cv8_sin_pi(cv8 x)
 {
     CV_EACH(p) {
-        cv_part y = x.part[p], z = y * y, z2 = z * z;
-        cv_part q01 = 2.55016403987734 * z - 5.16771278004997;
-        cv_part q23 = 0.08214588659674946 * z - 0.5992645293203429;
-        cv_part q45 = 0.0004663008738847581 * z - 0.007370430719598611;
-        cv_part q67 = 7.725734104153199e-07 * z - 2.1906200929746088e-05;
-        cv_part Q = ((q67 * z2 + q45) * z2 + q23) * z2 + q01;
-        /* pi in two parts */
-        x.part[p] = y * 3.141592653589793 + y * (z * Q + 1.2246467991473532e-16);
+        cv_part y = x.part[p], w = y * y - 0.25, w2 = w * w;
+        cv_part q01 = 2.1303955989106464 * w - 4.0;
+        cv_part q23 = 0.07335823650733772 * w - 0.5215823956421223;
+        cv_part q45 = 0.00042931476273930735 * w - 0.0066990557744322134;
+        cv_part q67 = 7.670024675756437e-07 * w - 2.036662482891741e-05;
+        /* 2 y is exact, the rest vanishes towards 1/2 */
+        x.part[p] = 2.0 * y + (y * w) * (((q67 * w2 + q45) * w2 + q23) * w2 + q01);
     }
     return x;
 }

@@ -34,12 +34,8 @@ CV_INLINE cv8 cv8_scaled(double a, cv8 x) { return cv8_mul(cv8_set(a), x); }
 /* variance 2^(x/16) for x <= 0. */
 CV_INLINE cv8 cv8_decay(double variance, cv8 x) { return cv8_scaled(variance, cv8_root_exp_any(x)); }
 
-/* min(|difference|, 2^52): doubles from there on are integers. */
-CV_INLINE cv8 cv8_turns(cv8 difference)
-{
-    cv8 y = cv8_max(cv8_sub(cv8_set(0.0), cv8_abs(difference)), cv8_set(-0x1p52));
-    return cv8_sub(cv8_set(0.0), y);
-}
+/* -min(|difference|, 2^52): doubles from there on are integers. */
+CV_INLINE cv8 cv8_minus_turns(cv8 difference) { return cv8_max(cv8_minus_abs(difference), cv8_set(-0x1p52)); }
 
 /* ---------------------------------------------------------------------------------------------- values */
 
@@ -67,7 +63,7 @@ CV_INLINE void cv_sine_sums(ptrdiff_t n_columns, const double *scale, const doub
     for (ptrdiff_t c = 0; c < n_columns; c++) {
         cv8 y = cv8_load(right + c * CV_PANEL_COLUMNS);
         for (int r = 0; r < CV_PANEL_ROWS; r++) {
-            cv8 s = cv8_sin_pi(cv8_fraction(cv8_turns(cv8_sub(cv8_set(left[c * CV_PANEL_ROWS + r]), y))));
+            cv8 s = cv8_sin_pi(cv8_fraction(cv8_minus_turns(cv8_sub(cv8_set(left[c * CV_PANEL_ROWS + r]), y))));
             x[r] = cv8_add(x[r], cv8_scaled(scale[c], cv8_mul(s, s)));
         }
     }
@@ -255,16 +251,16 @@ CV_INLINE void cv_row_sums(const int product, const double *left, const double *
     }
 }
 
-/* sin(pi d) and sin(2 pi |d|)/2 = sin cos of it; returns |d|, at most 2^52. cos(pi f) = sin(pi (1/2 - |f|)). */
+/* Sine of -pi |d|, and its product with the cosine; returns -|d|, at least -2^52. cos(pi f) = sin(pi (1/2 - |f|)). */
 CV_INLINE cv8 cv8_sines(cv8 d, cv8 *sine, cv8 *both)
 {
-    cv8 y = cv8_turns(d), f = cv8_fraction(y);
+    cv8 y = cv8_minus_turns(d), f = cv8_fraction(y);
     *sine = cv8_sin_pi(f);
-    *both = cv8_mul(*sine, cv8_sin_pi(cv8_sub(cv8_set(0.5), cv8_abs(f))));
+    *both = cv8_mul(*sine, cv8_sin_pi(cv8_add(cv8_set(0.5), cv8_minus_abs(f))));
     return y;
 }
 
-/* lanes[0..7] += sums of g sin^2 over a panel, `second` += those of g |d| sin cos. */
+/* lanes[0..7] += sums of g sin^2 over a panel, `second` += those of g d sin cos. */
 CV_INLINE void cv_sine_slopes(const double *left, const double *right, const double *g, ptrdiff_t n_groups,
                               double factor, double *lanes, double factor_of_second, double *second)
 {
@@ -284,7 +280,7 @@ CV_INLINE void cv_sine_slopes(const double *left, const double *right, const dou
     cv_add_lanes(second, factor_of_second, sum_of_second);
 }
 
-/* lanes of row r += factor times the sum over columns of g sin cos, with the sign of left - right. */
+/* lanes of row r += factor times the sum over columns of g sin cos of pi (right - left). */
 CV_INLINE void cv_sine_row_slopes(const double *left, const double *right, const double *g, ptrdiff_t n_groups,
                                   double factor, double *lanes)
 {
@@ -340,7 +336,7 @@ static void cv_input_sums(int leaf, const double *p, ptrdiff_t n_columns, const 
     for (ptrdiff_t c = 0; c < n_columns; c++) {
         const double *l = left + c * CV_PANEL_ROWS, *r = right + c * CV_PANEL_COLUMNS;
         if (leaf == CV_PERIODIC)
-            cv_sine_row_slopes(l, r, t, n_groups, -4.0 * 3.141592653589793 * p[1 + c], lanes);
+            cv_sine_row_slopes(l, r, t, n_groups, 4.0 * 3.141592653589793 * p[1 + c], lanes);
         else if (leaf == CV_LINEAR)
             cv_row_sums(1, l, r, adjoint, n_groups, lanes);
         else

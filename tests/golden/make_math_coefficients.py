@@ -53,11 +53,16 @@ def log_coefficients(s_max, n_terms):
 
 
 def sin_pi_coefficients():
-    """Q(z) of sin(pi x) = pi x + x z Q(z), z = x^2, on |x| <= 1/2."""
-    z_max = mp.mpf("0.25001")
-    q = fit(lambda z: (mp.sin(mp.pi * mp.sqrt(z)) / mp.sqrt(z) - mp.pi) / z, mp.mpf("1e-30"), z_max, 8)
-    grid = [z_max * k / 401 for k in range(1, 402)]
-    return q, max(abs(mp.sqrt(z) * (mp.pi + z * horner(q, z)) / mp.sin(mp.pi * mp.sqrt(z)) - 1) for z in grid)
+    """Q(w) of sin(pi x) = 2 x + x w Q(w), w = x^2 - 1/4, on |x| <= 1/2."""
+
+    def reduced(w):
+        x = mp.sqrt(w + mp.mpf(1) / 4)
+        return (mp.sin(mp.pi * x) / x - 2) / w
+
+    low = -mp.mpf(1) / 4 + mp.mpf("1e-30")
+    q = fit(reduced, low, mp.mpf("1e-5"), 8)
+    grid = [low * k / 401 for k in range(1, 402)]
+    return q, max(abs((2 + w * horner(q, w)) / (2 + w * reduced(w)) - 1) for w in grid)
 
 
 if __name__ == "__main__":

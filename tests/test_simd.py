@@ -105,7 +105,9 @@ def in_eights(variant, function, x):
 
 def sin_pi_arguments():
     """Small numbers of both signs, the whole range, its ends."""
-    x = np.concatenate([10.0 ** RNG.uniform(-307, -1, 500), RNG.uniform(0, 0.5, 2000), [0.5, 0.25, np.nextafter(0.5, 0)]])
+    x = np.concatenate(
+        [10.0 ** RNG.uniform(-307, -1, 500), RNG.uniform(0, 0.5, 2000), [0.5, 0.25, np.nextafter(0.5, 0)]]
+    )
     return np.concatenate([x, -x])
 
 

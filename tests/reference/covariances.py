@@ -39,9 +39,13 @@ class Node(NamedTuple):
 
 def n_slots(op, n_columns):
     """Return how many slots a leaf has."""
-    return {CONSTANT: 1, WHITE: 1, LINEAR: n_columns, RATIONAL_QUADRATIC: 2 + n_columns, PERIODIC: 1 + 2 * n_columns}.get(
-        op, 1 + n_columns
-    )
+    return {
+        CONSTANT: 1,
+        WHITE: 1,
+        LINEAR: n_columns,
+        RATIONAL_QUADRATIC: 2 + n_columns,
+        PERIODIC: 1 + 2 * n_columns,
+    }.get(op, 1 + n_columns)
 
 
 def n_parameters(op, n_columns):
@@ -53,7 +57,9 @@ def linear(left, right):
     """sum_c left_c right_c."""
     terms = left[:, :, None] * right[:, None, :]
     size = np.abs(terms).sum(axis=0)
-    return Node(terms.sum(axis=0), len(left) * EPS * size, (), tuple(terms), np.broadcast_to(right[:, None], terms.shape))
+    return Node(
+        terms.sum(axis=0), len(left) * EPS * size, (), tuple(terms), np.broadcast_to(right[:, None], terms.shape)
+    )
 
 
 def rounding(value, variance, n_columns):

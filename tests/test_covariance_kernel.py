@@ -339,8 +339,10 @@ def test_rational_quadratic_of_extreme_shapes():
     for shape in (1e5, 1e12):
         p = np.array([1.5, shape])
         first_order = -np.sum(fill(rbf, p, left, right, False) * r2**2) / (8 * shape)
-        assert contract(code, p, left, right, False, w)[1] == pytest.approx(first_order, rel=20 / shape + 1e-14)
+        assert contract(code, p, left, right, False, w)[1] == pytest.approx(first_order, rel=20 / shape + 1e-14, abs=0)
     np.testing.assert_allclose(fill(code, np.array([1.5, 1e-300]), left, right, False), 1.5, rtol=1e-15)
+    far = np.array([[0.0, 1e200], [0.0, 0.0]])  # r^2 overflows: 0 by agreement, though 1e-40 is nearer
+    np.testing.assert_array_equal(fill(code, np.array([1.5, 0.1]), far, far, True), 1.5 * np.eye(2))
 
 
 def test_whole_and_half_turns():

@@ -73,6 +73,7 @@ cdef enum Status:
 cdef enum:
     LANES = 8
     BLOCK = 128             # rows whose coordinates are prepared together, a multiple of CV_PANEL_ROWS
+    STRIDE = BLOCK + 8      # of mirrored rows: those of a power of two would share few sets of the first-level cache
     STREAM = 1 << 20        # entries of a result from which on it is written past the caches: 8 MB
     PANELS_EACH = 4         # panels of an operation where derivatives are wanted
 
@@ -106,7 +107,7 @@ cdef struct Job:
     # scratch
     double *rows                    # (BLOCK/8, n_columns, 8)
     double *columns                 # (n_columns, 64)
-    double *mirrored                # (64, BLOCK): a symmetric panel of FILL, transposed
+    double *mirrored                # (64, STRIDE): a symmetric panel of FILL, transposed
     double *lanes                   # (n_slots, 8), or (BLOCK/8, n_columns, 8, 8) for INPUTS
 
 
@@ -189,7 +190,7 @@ cdef void *prepare(Job *job) noexcept nogil:
     """Allocate the scratch; NULL without memory."""
     cdef const Program *program = &job.program
     cdef Py_ssize_t n_columns = program.n_columns, n_lanes = 0, n_panels = program.depth + 2
-    cdef Py_ssize_t n_mirrored = CV_PANEL_COLUMNS * BLOCK if job.task == FILL and job.symmetric else 0
+    cdef Py_ssize_t n_mirrored = CV_PANEL_COLUMNS * STRIDE if job.task == FILL and job.symmetric else 0
     cdef double *memory
     if job.task != FILL:
         n_panels = PANELS_EACH * program.n_operations
@@ -285,7 +286,7 @@ cdef void visit(const Job *job, Py_ssize_t panel, Py_ssize_t i, Py_ssize_t n_row
         cv_put_panel(job.stream, last.value, job.symmetric, n_rows, n_columns, diagonal, job.out + i * stride + j,
                      stride)
         if job.symmetric:
-            cv_mirror_panel(last.value, n_groups, job.mirrored + panel * CV_PANEL_ROWS, BLOCK)
+            cv_mirror_panel(last.value, n_groups, job.mirrored + panel * CV_PANEL_ROWS, STRIDE)
         return
     last.adjoint = last.adjoint_room
     cv_get_panel(job.weights + i * stride + j, stride, job.symmetric, n_rows, n_columns, diagonal, last.adjoint)
@@ -335,7 +336,7 @@ cdef void block(const Job *job, Py_ssize_t i, Py_ssize_t n_rows) noexcept nogil:
                 visit(job, panel, i + at, min(<Py_ssize_t>CV_PANEL_ROWS, n_rows - at), j,
                       min(<Py_ssize_t>CV_PANEL_COLUMNS, job.n_right - j))
         if job.task == FILL and job.symmetric:
-            cv_put_mirrored(job.stream, job.mirrored, min(<Py_ssize_t>CV_PANEL_COLUMNS, n_columns - j), n_rows, BLOCK,
+            cv_put_mirrored(job.stream, job.mirrored, min(<Py_ssize_t>CV_PANEL_COLUMNS, n_columns - j), n_rows, STRIDE,
                             i - j, job.out + j * job.n_right + i, job.n_right)
     if job.task == INPUTS:
         add_inputs(job, i, n_rows)

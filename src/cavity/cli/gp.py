@@ -317,7 +317,7 @@ def model_lines(problem, model, mean, learn):
             entry = f"{name}[{d}]" if np.ndim(value) else name
             column = f"  {problem.names[d]}" if np.ndim(value) else ""
             edge = "  (at its bound)" if learn is not False and edges.get(entry) else ""
-            yield f"    {name:<24} {number:>12.6g}{column}{edge}"
+            yield f"    {entry:<24} {number:>12.6g}{column}{edge}"
 
 
 def shown(value):

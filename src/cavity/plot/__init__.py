@@ -3,6 +3,7 @@
 from .clutter import clutter_figure
 from .common import format_of, save
 from .glm import glm_figure
+from .gp import gp_figure
 from .line import unit_mixture_figure
 from .mixture import mixture_figure, selection_figure
 
@@ -10,6 +11,7 @@ __all__ = [
     "clutter_figure",
     "format_of",
     "glm_figure",
+    "gp_figure",
     "mixture_figure",
     "save",
     "selection_figure",

@@ -41,25 +41,31 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
     drawn = np.arange(1 if intercept and len(names) > 1 else 0, len(names))
     clarity = np.abs(posterior.mean[drawn]) / np.sqrt(posterior.variance[drawn])
     shown = drawn[np.argsort(-clarity, kind="stable")[:SHOWN]]
-    density = _loo(posterior)
+    density = loo_or_none(posterior)
     panels = 1 if density is None else 2
     figure = Figure(figsize=(5.5 * panels, max(4.5, 1.5 + 0.22 * len(shown))), layout="constrained")
     left, *right = figure.subfigures(1, panels, squeeze=False)[0]
     _coefficients(left.subplots(), posterior, names, shown, len(drawn) - len(shown))
-    if right and classes:
-        _calibration(right[0], np.where(y == 1, np.exp(density), -np.expm1(density)), y, target, classes)
-    elif right:
-        _observed(right[0].subplots(), predicted, y, density, target)
+    if right:
+        against_others(right[0], density, predicted, y, target, classes)
     figure.suptitle(title)
     return figure
 
 
-def _loo(posterior):
+def loo_or_none(posterior):
     """Leave-one-out log densities, or None where the fit has none."""
     try:
         return posterior.loo_log_density
     except ValueError:  # ADF, stochastic schedule
         return None
+
+
+def against_others(figure, density, predicted, y, target, classes):
+    """Draw how rows are predicted from the others: the calibration of two classes, else observed over predicted."""
+    if len(classes) == 2:
+        _calibration(figure, np.where(y == 1, np.exp(density), -np.expm1(density)), y, target, classes)
+    else:
+        _observed(figure.subplots(), predicted, y, density, target)
 
 
 def _coefficients(axes, posterior, names, shown, more):

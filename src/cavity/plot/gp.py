@@ -1,0 +1,233 @@
+"""Pictures of Gaussian processes: bands over one column, maps of two, slices along each of several."""
+
+import numpy as np
+
+from .. import likelihoods
+from .._sites import class_probabilities, log_density
+from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
+from .glm import against_others, loo_or_none
+
+MESH = 100  # points along each side of a map
+SLICES = 6  # most columns shown
+ALONG = 101  # points along a slice
+TAIL = 0.025  # of the predictive distribution on each side of its band
+HEIGHTS = np.sinh(np.linspace(-8.0, 8.0, 401))  # at which it is summed, in spreads: close together in the middle
+
+
+def gp_figure(posterior, y, names, target, title, classes=()):
+    """Draw the function that a Gaussian process has found, and the data.
+
+    One column: the function with a band of 2 sd and, for real targets, a wider one that holds 95 % of new observations.
+    Two columns: a map of the probability of class 1 (or of the expected target, with another one of its sd). More: the
+    function along each column, the others at their medians, and beside it how each row is predicted from the others.
+
+    Parameters
+    ----------
+    posterior : GaussianProcessPosterior
+        The fit.
+    y : ndarray (N,)
+        The target; 0, 1, ... if it has classes.
+    names : list of str
+        Names of the D columns, with units.
+    target : str
+        Name of the target, with its unit.
+    title : str
+        What the data are.
+    classes : tuple of str, optional
+        What 0, 1, ... stand for, if the target has classes.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        To be saved with `save`.
+    """
+    draw = {1: _line, 2: _plane}.get(len(names), _slices)
+    figure = draw(posterior, np.asarray(y, dtype=np.float64), names, target, tuple(classes))
+    figure.suptitle(title)
+    return figure
+
+
+def _told(posterior, points):
+    """Return what is expected of the target at points, and the same where f is 2 sd lower and higher."""
+    likelihood = posterior.model.likelihood
+    mean, variance = posterior.predict(points)
+    reach = 2.0 * np.sqrt(variance)
+    if likelihood.n_classes:
+        numbers = np.arange(likelihood.n_classes)
+
+        def expected(mean, variance):
+            return class_probabilities(likelihood, lambda: (mean, variance)) @ numbers
+    else:
+        expected = likelihood.expected
+    try:
+        return expected(mean, variance), *(expected(end, np.zeros_like(end)) for end in (mean - reach, mean + reach))
+    except (NotImplementedError, ValueError):  # there is no mean of an observation
+        return mean, mean - reach, mean + reach
+
+
+def _is_real(likelihood):
+    """Whether observations are real numbers around f."""
+    known = likelihoods.Gaussian, likelihoods.StudentT, likelihoods.Laplace
+    return isinstance(likelihood, known) or not type(likelihood).__module__.startswith("cavity.")
+
+
+def _interval(posterior, points, y):
+    """Return the ends of the central 95 % of new observations at points, or None."""
+    likelihood = posterior.model.likelihood
+    if not _is_real(likelihood):
+        return None
+    mean, variance = posterior.predict(points)
+    if isinstance(likelihood, likelihoods.Gaussian):
+        try:
+            reach = 1.959964 * np.sqrt(posterior.predict(points, noise=True)[1])
+        except ValueError:  # every row had noise of its own
+            return None
+        return mean - reach, mean + reach
+    apart = np.median(np.abs(y - posterior.mean)) or 1.0
+    height = mean[:, None] + np.sqrt(variance + apart**2)[:, None] * HEIGHTS
+    each = [np.repeat(a, len(HEIGHTS)) for a in (mean, variance)]
+    density = np.exp(log_density(likelihood, likelihood.check(height.ravel()), *each)).reshape(height.shape)
+    mass = np.cumsum(0.5 * (density[:, 1:] + density[:, :-1]) * np.diff(height), axis=1)
+    mass = np.hstack([np.zeros((len(mass), 1)), mass / mass[:, -1:]])
+    ends = [[np.interp(p, row, at) for row, at in zip(mass, height, strict=True)] for p in (TAIL, 1.0 - TAIL)]
+    return tuple(np.array(ends))
+
+
+def _curve(axes, place, told, color=SIGNAL, label="expected"):
+    """Draw the expected target with its band."""
+    middle, low, high = told
+    axes.fill_between(place, low, high, color=color, alpha=0.3, lw=0, label="± 2 sd of the function")
+    axes.plot(place, middle, color=color, lw=1.6, label=label)
+
+
+def _class_axis(axes, target, classes):
+    """Label the axis of a target with classes: the probability of the second of two, else their names."""
+    if len(classes) == 2:
+        axes.set(ylim=(-0.05, 1.05), ylabel=f"probability of {target} = {classes[1]}")
+    elif classes:
+        axes.set_yticks(range(len(classes)), classes)
+        axes.set_ylabel(f"expected {target}")
+    else:
+        axes.set_ylabel(target)
+
+
+def _line(posterior, y, names, target, classes):
+    """Draw one column."""
+    figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+    axes, x = figure.subplots(), posterior.X[:, 0]
+    place = grid(x)[::2]
+    ends = _interval(posterior, place[:, None], y)
+    if ends is not None:
+        axes.fill_between(place, *ends, color="gray", alpha=0.2, lw=0, label="95 % of new observations")
+    _curve(axes, place, _told(posterior, place[:, None]))
+    seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
+    colors = _colors(len(classes)) if classes else ["black"]
+    for k, color in enumerate(colors):
+        label = f"{target} = {classes[k]}" if classes else "data"
+        axes.plot(x[seen == k], y[seen == k], "o", ms=4, mew=0, alpha=0.6, color=color, label=label)
+    if not classes:
+        _show_most(axes, y, np.concatenate(ends) if ends is not None else y)
+    _class_axis(axes, target, classes)
+    axes.set_xlabel(names[0])
+    _legend(figure)
+    return figure
+
+
+def _legend(figure):
+    """Draw the legend below everything, where it hides nothing."""
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+
+
+def _show_most(axes, y, ends):
+    """Limit the axis to the data and the band; gross outliers of the band's own tails do not stretch it."""
+    low, high = min(y.min(), ends.min()), max(y.max(), ends.max())
+    axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+
+
+def _colors(count):
+    """Return a colour for each class."""
+    return [SIGNAL, CLUTTER] if count == 2 else list(colormaps["viridis"](np.linspace(0.0, 0.9, count)))
+
+
+def _plane(posterior, y, names, target, classes):
+    """Draw two columns: one map for classes, else a second one of the sd of f."""
+    panels = 1 if classes else 2
+    figure = Figure(figsize=(6.6 * panels, 5.4), layout="constrained")
+    X = posterior.X
+    sides = [grid(X[:, d])[np.linspace(0, 800, MESH).astype(int)] for d in range(2)]
+    points = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+    middle = _told(posterior, points)[0].reshape(MESH, MESH)
+    left, *right = figure.subplots(1, panels, sharex=True, sharey=True, squeeze=False)[0]
+    if classes:
+        _class_map(figure, left, sides, middle, target, classes)
+        _scatter_classes(left, X, y, target, classes)
+    else:
+        ends = min(middle.min(), y.min()), max(middle.max(), y.max())
+        look = dict(cmap="viridis", vmin=ends[0], vmax=ends[1])
+        drawn = left.contourf(*sides, middle, 15, **look)
+        left.scatter(*X.T, c=y, s=18, edgecolors="white", linewidths=0.5, **look)
+        figure.colorbar(drawn, ax=left, label=f"expected {target} (points: observed)")
+        sd = np.sqrt(posterior.predict(points)[1]).reshape(MESH, MESH)
+        shown = right[0].contourf(*sides, sd, 12, cmap="magma")
+        right[0].plot(*X.T, "o", ms=3, mfc="none", mec="white", mew=0.6)
+        figure.colorbar(shown, ax=right[0], label="sd of the function")
+    for axes in (left, *right):
+        axes.set_xlabel(names[0])
+        axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
+    left.set_ylabel(names[1])
+    return figure
+
+
+def _class_map(figure, axes, sides, middle, target, classes):
+    """Draw a map of the probability of the second of two classes, or of the expected one of several."""
+    two = len(classes) == 2
+    levels = np.linspace(0.0, len(classes) - 1.0, 11 if two else 4 * len(classes) - 3)
+    drawn = axes.contourf(*sides, np.clip(middle, 0.0, levels[-1]), levels, cmap="RdBu_r" if two else "viridis")
+    label = f"probability of {target} = {classes[1]}" if two else f"expected {target}"
+    bar = figure.colorbar(drawn, ax=axes, label=label)
+    if two:
+        lines = axes.contour(*sides, middle, [0.1, 0.5, 0.9], colors="black", linewidths=[0.7, 1.6, 0.7])
+        lines.set_linestyle(["--", "-", "--"])
+        axes.set_title("lines: probability 0.1, 0.5 and 0.9", fontsize=10)
+    else:
+        bar.set_ticks(range(len(classes)), labels=classes)
+
+
+def _scatter_classes(axes, X, y, target, classes):
+    """Draw the rows of each class."""
+    for k, color in enumerate(_colors(len(classes))):
+        mine = y == k
+        look = dict(ms=5, mec="white" if len(classes) == 2 else "black", mew=0.5, alpha=0.9, color=color)
+        axes.plot(*X[mine].T, "so^Dv"[k % 5], label=f"{target} = {classes[k]}", **look)
+    _legend(axes.figure)
+
+
+def _slices(posterior, y, names, target, classes):
+    """Draw the columns along which the function changes most, and how the rows are predicted from the others."""
+    density = loo_or_none(posterior)
+    ratios = [3, 2] if density is not None else [1]
+    figure = Figure(figsize=(13.0 if len(ratios) > 1 else 7.5, 6.5), layout="constrained")
+    left, *right = figure.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
+    X, middle = posterior.X, np.median(posterior.X, axis=0)
+    found = []
+    for d in range(len(names)):
+        points = np.tile(middle, (ALONG, 1))
+        points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), ALONG)
+        found.append((points[:, d], _told(posterior, points)))
+    order = sorted(range(len(names)), key=lambda d: -np.ptp(found[d][1][0]))[:SLICES]
+    across = 2 if len(order) <= 4 else 3
+    axes = left.subplots(-(-len(order) // across), across, sharey=True, squeeze=False)
+    for panel, d in zip(axes.ravel(), order, strict=False):
+        _curve(panel, *found[d])
+        panel.set_xlabel(names[d])
+        panel.xaxis.set_major_locator(MaxNLocator(nbins=4))
+    for panel in axes.ravel()[len(order) :]:
+        panel.remove()
+    for panel in axes[:, 0]:
+        _class_axis(panel, target, classes)
+    axes[0, 0].legend(loc="best", fontsize=7)
+    more = f"the {len(order)} of {len(names)} columns that matter most" if len(order) < len(names) else "each column"
+    left.suptitle(f"along {more}, the others at their medians", fontsize=10)
+    if right:
+        against_others(right[0], density, _told(posterior, X)[0], y, target, classes)
+    return figure

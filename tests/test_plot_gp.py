@@ -1,0 +1,168 @@
+"""Pictures of Gaussian processes show what the posterior says."""
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import covariances, likelihoods
+
+plot = pytest.importorskip("cavity.plot")
+
+
+def line(likelihood, y, n=40, learn=False):
+    x = np.linspace(0.0, 6.0, n)[:, None]
+    return cavity.GaussianProcess(covariances.RBF(2.0), likelihood).fit(x, y(np.sin(x[:, 0])), learn=learn)
+
+
+def bands(axes):
+    """Of every band: x, lower and upper end."""
+    found = {}
+    for band in axes.collections:
+        if band.get_label().startswith("_"):
+            continue
+        x, y = band.get_paths()[0].vertices.T
+        places = np.unique(x)
+        low, high = (np.array([pick(y[x == place]) for place in places]) for pick in (np.min, np.max))
+        found[band.get_label()] = places, low, high
+    return found
+
+
+def texts_apart(figure):
+    """Check that titles, labels and legends do not lie on one another."""
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    boxes = []
+    for axes in figure.axes:
+        parts = [axes.title, axes.xaxis.label, axes.yaxis.label]
+        boxes += [(t.get_text(), t.get_window_extent(renderer)) for t in parts if t.get_text() and t.get_visible()]
+    boxes += [("legend", legend.get_window_extent(renderer)) for legend in figure.legends]
+    for i, (one, box) in enumerate(boxes):
+        for other, second in boxes[:i]:
+            assert not box.overlaps(second) or one == other, (one, other)
+
+
+@pytest.fixture
+def canvas():
+    """Give figures a canvas that can tell the size of text."""
+    backend = pytest.importorskip("matplotlib.backends.backend_agg")
+    return lambda figure: backend.FigureCanvasAgg(figure).figure
+
+
+def test_bands_of_a_line(canvas):
+    rng = np.random.default_rng(0)
+    noisy = lambda f: f + 0.3 * rng.normal(size=len(f))  # noqa: E731
+    posterior = line(likelihoods.Gaussian(0.09), noisy)
+    y = posterior.model.likelihood.noise_variance + np.zeros(40)
+    figure = canvas(plot.gp_figure(posterior, y, ["time [s]"], "height [m]", "a title"))
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("time [s]", "height [m]")
+    assert figure.get_suptitle() == "a title"
+    for label, factor, noise in (("± 2 sd of the function", 2.0, 0.0), ("95 % of new observations", 1.959964, 0.09)):
+        x, low, high = bands(axes)[label]
+        mean, variance = posterior.predict(x[:, None])
+        reach = factor * np.sqrt(variance + noise)
+        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
+    texts_apart(figure)
+
+
+class Shifted(likelihoods.Likelihood):
+    """Noise of a user's own: logistic, of scale 0.2."""
+
+    def log_p(self, y, f):
+        z = np.abs(y - f) / 0.2
+        return -z - 2 * np.log1p(np.exp(-z)) - np.log(0.2)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.StudentT(3.0, 0.2), likelihoods.Laplace(0.3), Shifted()])
+def test_robust_bands_hold_95_percent(likelihood):
+    rng = np.random.default_rng(1)
+    posterior = line(likelihood, lambda f: f + 0.2 * rng.standard_t(3, len(f)))
+    (axes,) = plot.gp_figure(posterior, posterior.mean, ["x"], "y", "").axes
+    x, low, high = bands(axes)["95 % of new observations"]
+    at = [5, 50, 95]
+    mean, variance = posterior.predict(x[at, None])
+    f = mean + np.sqrt(variance) * rng.normal(size=(400_000, 3))
+    u = rng.uniform(size=f.shape)
+    noise = {
+        "StudentT": lambda: 0.2 * rng.standard_t(3, f.shape),
+        "Laplace": lambda: rng.laplace(0.0, 0.3, f.shape),
+        "Shifted": lambda: 0.2 * np.log(u / (1 - u)),
+    }[type(likelihood).__name__]()
+    below, above = np.mean(f + noise < low[at], axis=0), np.mean(f + noise > high[at], axis=0)
+    np.testing.assert_allclose([below, above], 0.025, atol=1.5e-3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "classes"),
+    [
+        (likelihoods.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
+        (likelihoods.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0, ("a", "b", "c")),
+        (likelihoods.Poisson(), lambda f: np.round(np.exp(1 + f)), ()),
+    ],
+)
+def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
+    posterior = line(likelihood, y)
+    numbers = y(np.sin(posterior.X[:, 0]))
+    figure = canvas(plot.gp_figure(posterior, numbers, ["x"], "y", "title", classes))
+    (axes,) = figure.axes
+    curve, *points = axes.lines
+    x = curve.get_xdata()[:, None]
+    expected = posterior.predict_proba(x) @ np.arange(len(classes)) if classes else posterior.expected(x)
+    np.testing.assert_allclose(curve.get_ydata(), expected, rtol=1e-10)
+    _, low, high = bands(axes)["± 2 sd of the function"]
+    assert np.all(low <= expected)
+    assert np.all(expected <= high)
+    shown = np.concatenate([np.column_stack(line.get_data()) for line in points])
+    data = np.column_stack([posterior.X[:, 0], numbers])
+    np.testing.assert_array_equal(shown[np.argsort(shown[:, 0])], data)
+    if len(classes) > 2:
+        assert [label.get_text() for label in axes.get_yticklabels()] == list(classes)
+    texts_apart(figure)
+
+
+def test_map_of_probabilities(canvas):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(50, 2))
+    y = (X[:, 0] > X[:, 1] ** 2 - 0.5) * 1.0
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Probit()).fit(X, y, learn=False)
+    figure = canvas(plot.gp_figure(posterior, y, ["a", "b"], "class", "title", ("out", "in")))
+    axes, bar = figure.axes
+    assert bar.get_ylabel() == "probability of class = in"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("a", "b")
+    lines = axes.collections[1]  # of probability 0.1, 0.5, 0.9
+    for path, level in zip(lines.get_paths(), (0.1, 0.5, 0.9), strict=True):
+        at = posterior.predict_proba(path.vertices)[:, 1]
+        np.testing.assert_allclose(at, level, atol=0.02)
+    counts = [len(points.get_xdata()) for points in axes.lines]
+    assert counts == [np.sum(y == 0), np.sum(y == 1)]
+    texts_apart(figure)
+
+
+def test_maps_of_a_real_target(canvas):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 2))
+    y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=60)
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.01)).fit(X, y, learn=False)
+    figure = canvas(plot.gp_figure(posterior, y, ["a", "b"], "y", "title"))
+    assert [axes.get_ylabel() for axes in figure.axes[2:]] == ["expected y (points: observed)", "sd of the function"]
+    texts_apart(figure)
+
+
+@pytest.mark.parametrize("columns", [3, 8])
+def test_slices_along_many_columns(canvas, columns):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(60, columns))
+    y = (2 * X[:, 1] + X[:, 2] + 0.5 * rng.normal(size=60) > 0) * 1.0
+    lengths = np.full(columns, 20.0)
+    lengths[1], lengths[2] = 2.0, 4.0
+    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), likelihoods.Probit()).fit(X, y, learn=False)
+    names = [f"c{d}" for d in range(columns)]
+    figure = canvas(plot.gp_figure(posterior, y, names, "class", "title", ("out", "in")))
+    shown = [axes for axes in figure.axes if axes.get_xlabel() in names]
+    assert len(shown) == min(columns, 6)
+    assert [axes.get_xlabel() for axes in shown[:2]] == ["c1", "c2"]  # those that matter most
+    place, middle = shown[0].lines[0].get_data()
+    points = np.tile(np.median(X, axis=0), (len(place), 1))
+    points[:, 1] = place
+    np.testing.assert_allclose(middle, posterior.predict_proba(points)[:, 1], rtol=1e-10)
+    assert any("calibration" in axes.get_title() for axes in figure.axes)

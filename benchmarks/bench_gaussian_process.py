@@ -44,8 +44,8 @@ def values(rows, columns):
 
 @lru_cache(maxsize=4)
 def fixed_point(rows, columns):
-    """Means and variances of probit classification, to 1e-12."""
-    return reference.parallel(drawn(rows, columns)[2], labels(rows, columns), 1e-12)[:2]
+    """Means and variances of probit classification, to 1e-10."""
+    return reference.parallel(drawn(rows, columns)[2], labels(rows, columns), 1e-10)[:2]
 
 
 def model(columns, likelihood):

@@ -29,6 +29,7 @@ class Data:
     offset: np.ndarray  # (N,)
     weights: np.ndarray | None
     noise: np.ndarray | None  # (N,): known noise variances
+    idle: "Data | None" = None  # rows whose f has no variance: constants of the evidence, but for scales
 
     def weight(self):
         """Weights, (N,) or (1,) where all are one."""
@@ -92,7 +93,13 @@ class Evidence:
         fit = Engine(geometry, sites, start=self.start, **{"callback": None, **self.options, **options}).run()
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
-        return Point(settings, fit.log_evidence, fit.belief, geometry, base, fit)
+        value = fit.log_evidence + self._idle(settings.likelihood)
+        return Point(settings, value, fit.belief, geometry, base, fit)
+
+    def _idle(self, likelihood):
+        """Log likelihood of the rows whose f is known."""
+        idle = self.data.idle
+        return 0.0 if idle is None else float(np.sum(idle.weight() * likelihood.log_p(idle.y, idle.offset)))
 
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
@@ -112,9 +119,9 @@ class Evidence:
             )
         base = data.offset
         if settings.basis is not None:
-            known = solver.forward(solver.root * settings.basis.T)
+            columns = solver.forward(solver.root * settings.basis.T).T
             rest = solver.forward((solver.root * (data.y - data.offset))[None])[0]
-            settings = replace(settings, coefficients=np.linalg.lstsq(known.T, rest)[0])
+            settings = replace(settings, coefficients=np.linalg.lstsq(columns, rest)[0])
             base = base + settings.basis @ settings.coefficients
         apart = data.y - base
         g = rho * apart
@@ -162,7 +169,7 @@ class Evidence:
         def total(step):
             value = getattr(sites.likelihood, name) * np.exp(step)
             moved = Sites(replace(sites.likelihood, **{name: value}), data.y, data.weights, self.power)
-            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction))
+            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(moved.likelihood)
 
         near, far = total(SCALE_STEP) - total(-SCALE_STEP), total(2 * SCALE_STEP) - total(-2 * SCALE_STEP)
         return (8.0 * near - far) / (12.0 * SCALE_STEP)

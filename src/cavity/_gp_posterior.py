@@ -32,12 +32,13 @@ class Rows:
     idle: np.ndarray  # (N,) bool
 
     def used(self):
-        """The rows in use."""
-        keep = self.keep
-        if keep.all():
-            return Data(self.X, self.y, self.base, self.weights, self.noise)
-        part = {name: None if (a := getattr(self, name)) is None else a[keep] for name in ("weights", "noise")}
-        return Data(self.X[keep], self.y[keep], self.base[keep], **part)
+        """The rows in use, with those that are idle beside them."""
+        data = self._part(self.keep)
+        return replace(data, idle=self._part(self.idle)) if self.idle.any() else data
+
+    def _part(self, mask):
+        parts = (getattr(self, name) for name in ("X", "y", "base", "weights", "noise"))
+        return Data(*(part if part is None or mask.all() else part[mask] for part in parts))
 
     @property
     def keep(self):
@@ -460,13 +461,11 @@ class GaussianProcessPosterior(Posterior):
         likelihood, idle, spare = self.model.likelihood, rows.idle, rows.spare
         mean[idle] = rows.base[idle]
         loo[idle] = likelihood.log_p(rows.y[idle], rows.base[idle])
-        weight = 1.0 if rows.weights is None else rows.weights[idle]
-        total = float(np.sum(weight * loo[idle]))
         if spare.any():
             known = rows.base[spare] - self.model.prior_mean(self.X[spare])
             mean[spare], variance[spare] = self.predict(self.X[spare], offset=known)
             loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
-        return replace(self, mean=mean, variance=variance, _loo=loo, log_evidence=self.log_evidence + total)
+        return replace(self, mean=mean, variance=variance, _loo=loo)
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""

@@ -251,7 +251,11 @@ class GaussianProcess:
             noise = _arrays.positive_array(row_vector(noise_variance, "noise_variance", n), "noise_variance")
         weights = None if sample_weight is None else row_weights(sample_weight, n)
         spare = np.zeros(n, dtype=bool) if weights is None else weights == 0
-        idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
+        idle = np.zeros(n, dtype=bool)
+        if not isinstance(self.likelihood, Gaussian):
+            idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
+            if np.all(idle | spare):
+                raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         if weights is not None and np.all(weights[~spare] == 1):
             weights = None
         return Rows(X, y, offset + self.prior_mean(X), weights, noise, spare, idle)

@@ -145,6 +145,19 @@ def test_against_elliptical_slice_sampling(name, error):
     assert np.all(apart < error[2] * sd**2 + 4 * truth["variance_error"])
 
 
+@pytest.mark.parametrize(("name", "error"), [("Probit", 0.01), ("Poisson", 0.01), ("StudentT", 0.01), ("Cauchy", 0.05)])
+def test_leave_one_out_against_integration(name, error):
+    """log p(y_i | the others) is a difference of exact log evidences."""
+    likelihood, X, y = problem(name, 3)
+    K, log_ps = reference.rbf(4.0, [1.5, 3.0])(X, X), factors(likelihood, y)
+    posterior = fit(likelihood, X, y, c.RBF(4.0, lengthscale=[1.5, 3.0]))
+    whole = reference.exact(K, log_ps, step=0.2)[0]
+    for i in range(3):
+        rest = np.arange(3) != i
+        others = reference.exact(K[np.ix_(rest, rest)], [log_ps[j] for j in np.flatnonzero(rest)], step=0.05)[0]
+        assert posterior.loo_log_density[i] == pytest.approx(whole - others, abs=error)
+
+
 def test_is_the_linear_model_with_as_many_weights_as_rows():
     likelihood, X, y = problem("Logit")
     linear = cavity.GLM(likelihood, prior_variance=[0.5, 2.0]).fit(X, y, tol=1e-11)
@@ -157,7 +170,7 @@ def test_is_the_linear_model_with_as_many_weights_as_rows():
     np.testing.assert_allclose(process.predict(-3 * X), linear.predict(-3 * X), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("Probit", 0.02), ("Poisson", 0.02), ("StudentT", 0.05)])
+@pytest.mark.parametrize(("name", "tolerance"), [("Probit", 0.02), ("Poisson", 0.08), ("StudentT", 0.04)])
 def test_leave_one_out_is_near_refitting_without_the_row(name, tolerance):
     """The cavity is EP's posterior of the others with their sites as they are: equal up to EP's own accuracy."""
     likelihood, X, y = problem(name, n=40)
@@ -462,7 +475,7 @@ def test_update_leaves_the_old_posterior_alone_and_keeps_the_learnt_model():
 def test_tiny_and_huge_lengthscales(name, lengthscale, schedule):
     """Rows that know nothing of each other, or share one value: many problems of one site, or one of many."""
     likelihood, X, y = problem(name)
-    posterior = fit(likelihood, X, y, c.RBF(1.5, lengthscale), schedule=schedule)
+    posterior = fit(likelihood, X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)), schedule=schedule)
     K = 1.5 * (np.eye(12) if lengthscale < 1 else np.ones((12, 12)))
     mean, S, evidence, log_z, *_ = reference.ep(K, factors(likelihood, y))
     assert posterior.converged
@@ -519,7 +532,9 @@ def hard_problems():
     yield "no counts", x, np.zeros(60), likelihoods.Poisson(), c.RBF(100.0, 1.0)
     yield "clutter", x, outliers, likelihoods.Clutter(0.2, 30.0, 0.02), c.RBF(1.0, 1.0)
     yield "ill-conditioned", 1e-3 * x, np.where(rng.random(60) < 0.7, 1, -1), likelihoods.Probit(), c.RBF(1e3, 1.0)
-    yield "exact noise", x, outliers, likelihoods.Laplace(1e-3), c.RBF(1.0, 1.0)
+    yield "little noise", x, outliers, likelihoods.Laplace(0.1), c.RBF(1.0, 1.0)
+    for likelihood in (likelihoods.Laplace(1e-3), likelihoods.StudentT(3.0, 0.003)):  # noise 1000 times too small
+        yield f"hopeless {type(likelihood).__name__}", x, outliers, likelihood, c.RBF(1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -537,10 +552,9 @@ def test_what_says_it_converged_is_a_fixed_point(name, X, y, likelihood, kernel)
         assert np.all(posterior.variance > 0)
         if posterior.converged:
             assert posterior.residual < 1e-5
-            if name != "exact noise":  # of which the quadrature of the reference is too coarse
-                assert distance_to_fixed_point(posterior, likelihood, y, K) < 1e-4
-        elif schedule == "parallel":
-            assert name.startswith("outliers")  # the default gives up on none of the others
+            assert distance_to_fixed_point(posterior, likelihood, y, K) < 1e-4
+        else:
+            assert name.startswith("hopeless")
 
 
 def test_outliers_get_sites_of_negative_precision():

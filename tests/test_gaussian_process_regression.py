@@ -293,7 +293,7 @@ def test_fifty_copies_of_one_row_under_a_wide_prior(noise):
 @pytest.mark.parametrize("lengthscale", [1e-300, 1e-6])
 def test_tiny_lengthscales_are_independent_rows(lengthscale):
     X, y = data()
-    posterior = fit(X, y, c.RBF(1.5, lengthscale))
+    posterior = fit(X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)))
     assert_is(posterior, y * 1.5 / 1.8, 0.45 / 1.8 * np.eye(20), norm(0, np.sqrt(1.8)).logpdf(y).sum(), atol=1e-12)
     np.testing.assert_array_equal(posterior.predict(NEW), [np.zeros(20), np.full(20, 1.5)])
 
@@ -301,7 +301,7 @@ def test_tiny_lengthscales_are_independent_rows(lengthscale):
 @pytest.mark.parametrize("lengthscale", [1e6, 1e300])
 def test_huge_lengthscales_are_one_value(lengthscale):
     X, y = data()
-    posterior = fit(X, y, c.RBF(1.5, lengthscale))
+    posterior = fit(X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)))
     v = 1 / (1 / 1.5 + 20 / 0.3)
     np.testing.assert_allclose(posterior.mean, v * y.sum() / 0.3, rtol=0, atol=1e-5)
     np.testing.assert_allclose(posterior.covariance, v, rtol=1e-5)

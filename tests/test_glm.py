@@ -62,7 +62,7 @@ def factors(likelihood, y, power=1.0):
     power = np.broadcast_to(power, len(y))
     functions = [lambda f, y=y[i], e=power[i]: e * likelihood.log_p(y, f) for i in range(len(y))]
     for function, value in zip(functions, y, strict=True):
-        function.kinks = (value,) if isinstance(likelihood, likelihoods.Laplace) else ()
+        function.kinks = {likelihoods.Laplace: (value,), likelihoods.Step: (0.0,)}.get(type(likelihood), ())
     return functions
 
 

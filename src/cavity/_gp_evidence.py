@@ -101,6 +101,7 @@ class Evidence:
         idle = self.data.idle
         return 0.0 if idle is None else float(np.sum(idle.weight() * likelihood.log_p(idle.y, idle.offset)))
 
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused at the end
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
         data, weight = self.data, self.data.weight()

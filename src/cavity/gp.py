@@ -258,4 +258,9 @@ class GaussianProcess:
                 raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         if weights is not None and np.all(weights[~spare] == 1):
             weights = None
-        return Rows(X, y, offset + self.prior_mean(X), weights, noise, spare, idle)
+        # the posterior keeps its rows and makes them read-only: they must not be the caller's
+        return Rows(X.copy(), y.copy(), offset + self.prior_mean(X), _own(weights), _own(noise), spare, idle)
+
+
+def _own(array):
+    return None if array is None else array.copy()

@@ -211,6 +211,7 @@ def test_threads_and_layout_do_not_change_a_bit():
         GLM(likelihood).fit(data, y, n_threads=threads)
         for data, threads in ((X, 1), (X, 2), (np.asfortranarray(X), 3), (X[::-1].copy()[::-1], 2))
     ]
+    fits.append(GLM(likelihood).fit(X, np.column_stack([y, -y])[:, 0]))
     read_only = X.copy()
     read_only.flags.writeable = False
     fits.append(GLM(likelihood).fit(read_only, y))

@@ -167,12 +167,13 @@ def variances(gram, solver, h):
     rest = np.flatnonzero(~well)
     for low in range(0, rest.size, COLUMNS):
         index = rest[low : low + COLUMNS]
-        v = solver.forward(gram[index] * solver.root)
-        out[index] = np.diagonal(gram)[index] - np.einsum("ij,ij->i", v, v)
+        prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root)
+        # below that the difference is rounding
+        out[index] = np.maximum(prior - np.einsum("ij,ij->i", v, v), np.finfo(float).eps * prior)
     if solver.negative is not None:
         z = _reached(gram, solver, h)
         out += np.einsum("ij,ij->j", z, z)
-    return np.maximum(out, np.finfo(float).eps * np.diagonal(gram))
+    return out
 
 
 def _reached(gram, solver, h):

@@ -101,7 +101,7 @@ def observations(likelihood, y, n):
     checked = likelihood.check(y)
     if len(checked) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
-    return checked
+    return np.ascontiguousarray(checked)  # kernels want rows side by side; y may be a column of a table
 
 
 def row_weights(value, n):

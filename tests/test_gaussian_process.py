@@ -539,7 +539,7 @@ def hard_problems():
     yield "clutter", x, outliers, likelihoods.Clutter(0.2, 30.0, 0.02), c.RBF(1.0, 1.0)
     yield "ill-conditioned", 1e-3 * x, np.where(rng.random(60) < 0.7, 1, -1), likelihoods.Probit(), c.RBF(1e3, 1.0)
     yield "little noise", x, outliers, likelihoods.Laplace(0.1), c.RBF(1.0, 1.0)
-    yield "hopeless", x[::3], outliers[::3], likelihoods.StudentT(2.0, 1e-3), c.RBF(1.0, 1.0)
+    yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), likelihoods.Step(), c.RBF(10.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,13 @@ def test_covariances_that_do_not_match_the_columns():
             call(np.ones((4, 3)))
     with pytest.raises(ValueError, match="X must have 2 columns"):
         posterior.sample(np.ones((4, 1)), 1, 0)
-    for call in (posterior.log_density, posterior.update):
-        with pytest.raises(ValueError, match="X must have 2 columns"):
-            call(np.ones((4, 1)), np.ones(4))
+    with pytest.raises(ValueError, match="X must have 2 columns"):
+        posterior.log_density(np.ones((4, 1)), np.ones(4))
+    with pytest.raises(ValueError, match="lengthscale must be a number or one for each of 1 column"):
+        posterior.update(np.ones((4, 1)), np.ones(4))
+    shared = GaussianProcess(c.RBF(), likelihood).fit(X, y, learn=False)  # one lengthscale for any number of columns
+    with pytest.raises(ValueError, match="X must have 2 columns like the data of the fit, got 3"):
+        shared.update(np.ones((4, 3)), np.ones(4))
 
 
 def test_bad_new_rows():
@@ -164,7 +168,7 @@ def test_memory_is_looked_up_before_it_is_taken(monkeypatch):
     likelihood, X, y = problem("Probit")
     posterior = GaussianProcess(covariance()[0], likelihood).fit(X, y, learn=False)
     monkeypatch.setattr(cavity._arrays, "_memory", lambda: 16 * 12 * 12 - 1)
-    with pytest.raises(MemoryError, match=r"two|2304 bytes"):
+    with pytest.raises(MemoryError, match="2304 bytes"):
         GaussianProcess(covariance()[0], likelihood).fit(X, y)
     with pytest.raises(MemoryError, match="bytes"):
         posterior.predict_covariance(np.zeros((100, 2)))
@@ -190,8 +194,8 @@ def test_own_likelihoods_that_misbehave_are_named():
 
     for likelihood, error, message in (
         (NaN(), ValueError, "NaN.log_tilted must give finite values.*row 0 gave log_z = nan"),
-        (Short(), ValueError, r"Short.log_tilted must return three arrays of shape \(2,\), got shapes \(0,\)"),
-        (Wide(), ValueError, "Wide|shape"),
+        (Short(), ValueError, r"Short.log_tilted must return three arrays of shape \(1,\), got shapes \(0,\)"),
+        (Wide(), ValueError, "Wide.log_p|shape"),
         (Empty(), NotImplementedError, "Empty must define log_p"),
     ):
         with pytest.raises(error, match=message):

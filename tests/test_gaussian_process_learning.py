@@ -23,16 +23,19 @@ def evidence_at(kernel, vector, likelihood, X, y, **options):
 
 
 def assert_gradient(kernel, likelihood, X, y, atol=2e-7, **options):
-    """Compare log_evidence_gradient with central differences."""
-    theta, h = np.asarray(kernel.log_parameters), 1e-4
+    """Compare log_evidence_gradient with central differences of fourth order."""
+    theta, h = np.asarray(kernel.log_parameters), 1e-3
     model = GaussianProcess(kernel, likelihood, mean=options.get("mean", 0.0))
     rest = {key: value for key, value in options.items() if key != "mean"}
     gradient = model.fit(X, y, **dict(learn=False, tol=1e-12) | rest).log_evidence_gradient
     assert gradient.shape == theta.shape == (len(kernel.parameter_names),)
     for j, slope in enumerate(gradient):
         step = h * (np.arange(len(theta)) == j)
-        high, low = (evidence_at(kernel, theta + s, likelihood, X, y, **options) for s in (step, -step))
-        assert slope == pytest.approx((high - low) / (2 * h), rel=1e-6, abs=atol), kernel.parameter_names[j]
+        low, lower, higher, high = (
+            evidence_at(kernel, theta + k * step, likelihood, X, y, **options) for k in (-2, -1, 1, 2)
+        )
+        difference = (8 * (higher - lower) - (high - low)) / (12 * h)
+        assert slope == pytest.approx(difference, rel=1e-6, abs=atol), kernel.parameter_names[j]
 
 
 @pytest.mark.parametrize("kernel", COVARIANCES)
@@ -251,7 +254,7 @@ def test_the_evidence_prefers_the_model_that_made_the_data():
     y[::6] += np.random.default_rng(0).choice([-5, 5], 10)
     robust = GaussianProcess(covariance()[0], likelihoods.StudentT(4.0, 0.4)).fit(X, y)
     gaussian = GaussianProcess(covariance()[0], likelihoods.Gaussian(0.3)).fit(X, y)
-    assert robust.log_evidence > gaussian.log_evidence + 5
+    assert robust.log_evidence > gaussian.log_evidence + 3
 
 
 def test_an_interrupted_search_raises_and_a_stopped_one_says_so():

@@ -274,20 +274,20 @@ def test_noise_near_zero_interpolates(noise):
 
 
 def test_fifty_copies_of_one_row_under_a_wide_prior():
-    """The closed form: the mean of the copies is all that matters."""
+    """The closed form: the mean of the copies is all that matters. B has the condition 5e11: four digits are left."""
     X, y, k, noise = np.full((50, 1), 0.3), np.random.default_rng(0).normal(2.0, 1.0, 50), 1e8, 1e-2
     posterior = fit(X, y, c.RBF(k, fixed=("variance",)), noise)
     v = 1 / (1 / k + 50 / noise)
     np.testing.assert_allclose(posterior.mean, v * y.sum() / noise, rtol=0, atol=1e-2 * np.sqrt(v))
-    np.testing.assert_allclose(posterior.variance, v, rtol=1e-5)
-    np.testing.assert_allclose(posterior.covariance, v, rtol=1e-5)
+    np.testing.assert_allclose(posterior.variance, v, rtol=1e-3)
+    np.testing.assert_allclose(posterior.covariance, v, rtol=1e-3)
     exact = -0.5 * (
         50 * LOG_2PI + 49 * np.log(noise) + np.log(noise + 50 * k) + (y @ y - v / noise * y.sum() ** 2) / noise
     )
-    assert posterior.log_evidence == pytest.approx(exact, rel=1e-6)
+    assert posterior.log_evidence == pytest.approx(exact, rel=1e-5)
     left = y.mean() * 50 / 49 - y / 49  # mean of the others, whose variance is noise/49
     loo = norm(left, np.sqrt(noise + noise / 49)).logpdf(y)
-    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-4)
+    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-3)
 
 
 def test_noise_that_is_lost_in_rounding_is_refused():

@@ -38,6 +38,7 @@ INNER_ITER = 40  # Newton steps for the cavities of given moments; about five ar
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 DEPTH = 8  # steps that the double loop extrapolates from
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
+LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
@@ -126,7 +127,7 @@ class Engine:
         if status != CONVERGED or self.belief is None:
             self._make_proper()
         log_evidence, loo, residual = self._evaluate()
-        if status == CONVERGED and not residual <= WORST_RESIDUAL:
+        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.tol):
             status = LOST
         trace = {
             "change": np.concatenate([changes, steps]),

@@ -90,7 +90,7 @@ LAYERS = [  # each may import from those below it only
         "results",
     },
     {"_algebra", "_special", "products"},
-    {"_family", "_sweeps", "_triangular"},
+    {"_family", "_latent_solver", "_sweeps", "_triangular"},
     {"_blocks", "_executors", "_loop", "_rows", "_streams"},
     {"_npy"},
     {"_arrays", "_weights", "persistence"},

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import _arrays, _latent
+from . import _arrays, _latent_solver
 from ._ep import Engine
 from ._latent import Belief, Latent
 from ._loop import CONVERGED
@@ -109,9 +109,9 @@ class Evidence:
         with np.errstate(over="ignore"):
             rho = within_range(np.broadcast_to(weight / noise, data.y.shape).copy(), "precisions of the noise")
         if known is None:
-            solver = _latent.solver_of(self.gram, rho, self.buffer)
+            solver = _latent_solver.solver_of(self.gram, rho, self.buffer)
         else:
-            solver = _latent.extended(known, self.gram, rho, self.buffer)
+            solver = _latent_solver.extended(known, self.gram, rho, self.buffer)
         if solver is None:
             raise NotPositiveDefiniteError(
                 "the covariance of the observations is not positive definite: noise of variance "
@@ -126,7 +126,7 @@ class Evidence:
             base = base + settings.basis @ settings.coefficients
         apart = data.y - base
         g = rho * apart
-        alpha, mean = _latent.solve(self.gram, solver, rho, g)
+        alpha, mean = _latent_solver.solve(self.gram, solver, rho, g)
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
         within_range(np.append(mean, value), "the moments and the log evidence")
@@ -182,9 +182,8 @@ def leave_one_out(data, likelihood, point):
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
     """
     belief, geometry = point.belief, point.geometry
-    variance = _latent.variances(geometry.gram, geometry.solver(belief), belief.h)
-    left = np.empty(len(variance))
-    _latent._kernel.column_squares(geometry.solver(belief).triangle, left)
+    solver = geometry.solver(belief)
+    variance, left = _latent_solver.variances(geometry.gram, solver, belief.h), solver.kept()
     share = np.minimum(1.0, 1.0 / data.weight())
     v = variance / (1.0 - share + share * left)
     m = point.base + belief.mean - v * share * belief.alpha

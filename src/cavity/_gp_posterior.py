@@ -5,10 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from . import _arrays, _latent, covariances, likelihoods
+from . import _arrays, _latent_solver, covariances, likelihoods
 from ._executors import Threads, single_blas
 from ._gp_evidence import Data, Evidence, Settings, leave_one_out
-from ._latent import Solver
+from ._latent import half_of
+from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
 from ._rows import design_matrix, observations, row_vector
 from ._sites import class_probabilities, log_density
@@ -243,7 +244,7 @@ class GaussianProcessPosterior(Posterior):
             gram = np.empty(self._solver.triangle.shape)
             self.model.covariance._gram(self.X, gram, threads)
             own = replace(self._solver, triangle=self._solver.triangle.copy())
-            lower = _latent.covariance(gram, own, self._rho)
+            lower = _latent_solver.covariance(gram, own, self._rho)
         return _arrays.read_only(np.tril(lower) + np.tril(lower, -1).T)
 
     @cached_property
@@ -255,7 +256,7 @@ class GaussianProcessPosterior(Posterior):
         X = self._rows.used().X
         with Threads(1) as threads, single_blas():
             own = replace(self._solver, triangle=self._solver.triangle.copy())
-            weights = _latent.evidence_weights(own, self._alpha)
+            weights = _latent_solver.evidence_weights(own, self._alpha)
             return _arrays.read_only(self.model.covariance._gradient(X, weights, None, threads))
 
     def predict(self, X, *, offset=None, noise=False):
@@ -408,7 +409,7 @@ class GaussianProcessPosterior(Posterior):
         """
         n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
         mean, covariance = self.predict_covariance(X)
-        return mean + rng.standard_normal((n, len(mean))) @ _latent.half_of(covariance).T
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
         """Take in new rows at the hyperparameters of the model, which are not learnt again.

@@ -276,3 +276,31 @@ def test_not_converged_is_status_1(run):
     status, printed, _ = run("banana", "--rows", 60, "--likelihood", "logit", "--max-iter", 1, "--no-learn")
     assert status == 1
     assert "NOT CONVERGED" in printed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,y\n1,2\n2,2\n3,2\n",
+        "a,y\n1,2\n2,5\n",
+        "a,y\n1,0\n1,1\n1,2\n2,4\n2,4.5\n",
+        "a,y\n1,1e-9\n2e8,2e-9\n3e8,5e-9\n",
+    ],
+)
+def test_degenerate_tables(run, tmp_path, text):
+    (tmp_path / "x.csv").write_text(text)
+    status, printed, errors = run(tmp_path / "x.csv", "--target", "y", "--plot", tmp_path / "x.png")
+    assert (status, errors) == (0, "")
+    assert "nan" not in printed
+    assert "-0.0000" not in printed
+    # with the units of both columns changed everything scales along
+    names, *rows = text.split()
+    if "e-9" in text:
+        rows = [[float(cell) for cell in row.split(",")] for row in rows]
+        (tmp_path / "y.csv").write_text("\n".join([names, *(f"{a / 1e8!r},{y * 1e9!r}" for a, y in rows)]))
+        _, same, _ = run(tmp_path / "y.csv", "--target", "y")
+        one, other = parameters_of(printed), parameters_of(same)
+        assert one["rbf.variance"][0] == pytest.approx(1e-18 * other["rbf.variance"][0], rel=1e-3)
+        assert one["rbf.lengthscale[0]"][0] == pytest.approx(1e8 * other["rbf.lengthscale[0]"][0], rel=1e-3)
+        gap = number(printed, "log evidence") - number(same, "log evidence")
+        assert gap == pytest.approx(3 * np.log(1e9), abs=1e-4)

@@ -171,4 +171,4 @@ def score_lines(words, density, y, classes, weights):
         most = f"{100 * share.max():.1f} % by always saying {classes[int(share[1] > 0.5)]}"
         yield f"                   {100 * right:.1f} % of the rows in the right class ({most})"
     entropy = -np.sum(share[share > 0] * np.log(share[share > 0]))
-    yield f"                   {(score + entropy) / np.log(2):.4f} bits per row beyond the shares of the classes"
+    yield f"                   {(score + entropy) / np.log(2):z.4f} bits per row beyond the shares of the classes"

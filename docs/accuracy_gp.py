@@ -107,7 +107,7 @@ def gram(X, Z, lengthscale, sd):
 
 def ep(case, lengthscale, sd, likelihood=None):
     """EP: log evidence and probabilities of the new rows."""
-    covariance = cavity.covariances.RBF(sd**2, lengthscale)
+    covariance = cavity.covariances.RBF(sd**2, lengthscale, fixed=("variance", "lengthscale"))
     model = cavity.GaussianProcess(covariance, likelihood or cavity.likelihoods.Probit())
     posterior = model.fit(case.X, case.y, learn=False)
     return posterior.log_evidence, posterior.predict_proba(case.X_new)[:, 1]

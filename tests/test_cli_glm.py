@@ -96,6 +96,9 @@ def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
     right = np.mean(np.exp(posterior.loo_log_density) > 0.5)
     assert f"{100 * right:.1f} % of the rows in the right class (66.7 % by always saying No)" in out
     assert right > 0.75  # and well above the share of the larger class
+    share = np.mean(y)
+    entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
+    assert f"{entropy + posterior.loo_log_density.mean() / np.log(2):.4f} bits per row beyond the shares" in out
     assert "class 1          Yes, 177 rows" in out
     assert "left out         set (text)" in out
     assert "converged" in out

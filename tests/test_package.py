@@ -58,7 +58,7 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
-    {"_gp_learn"},
+    {"_gp_learn", "_predictions"},
     {
         "_gp_evidence",
         "_power",

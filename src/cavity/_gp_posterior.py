@@ -11,10 +11,10 @@ from ._gp_evidence import Data, Evidence, Settings, leave_one_out
 from ._latent import half_of
 from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
-from ._rows import design_matrix, observations, row_vector
-from ._sites import class_probabilities, log_density
+from ._predictions import LatentPosterior, log_density
+from ._rows import design_matrix, row_vector
 from .gaussian import Gaussian as Sites
-from .results import Posterior, table
+from .results import table
 
 PREDICT_ROWS = 512
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
@@ -126,7 +126,7 @@ def posterior_of(model, rows, evidence, point, triangle=None, values=(), at_rest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(Posterior):
+class GaussianProcessPosterior(LatentPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -335,60 +335,6 @@ class GaussianProcessPosterior(Posterior):
                 "noise=True has no meaning where every row had a noise_variance of its own; add it yourself"
             )
         return self.model.likelihood.noise_variance
-
-    def predict_proba(self, X, *, offset=None):
-        """Class probabilities, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n, n_classes)
-            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
-        """
-        return class_probabilities(self.model.likelihood, lambda: self.predict(X, offset=offset))
-
-    def log_density(self, X, y, *, offset=None):
-        """Log predictive density of new observations, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        y : array_like (n,)
-            Observations.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n,)
-            log p(y | x, data).
-        """
-        mean, variance = self.predict(X, offset=offset)
-        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
-
-    def expected(self, X, *, offset=None):
-        """Mean of a new observation, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n,)
-            E[y | x, data].
-        """
-        return self.model.likelihood.expected(*self.predict(X, offset=offset))
 
     def sample(self, X, n, rng):
         """Draw functions from the posterior.

@@ -17,8 +17,6 @@ import numpy as np
 
 from .likelihoods import ONE, Likelihood, _Compiled, _sites
 
-SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
-
 
 def tilted(likelihood, y, exponent, mean, variance):
     """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
@@ -43,29 +41,6 @@ def tilted(likelihood, y, exponent, mean, variance):
         return exponents[index, None] * likelihood.log_p(y[index, None], f)
 
     return log_tilted(log_p, mean, variance)
-
-
-def log_density(likelihood, y, mean, variance):
-    """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
-    out = np.empty(len(mean))
-    sure = variance < SMALLEST_VARIANCE
-    if sure.any():
-        out[sure] = likelihood.log_p(y[sure], mean[sure])
-    if not sure.all():
-        out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
-    return out
-
-
-def class_probabilities(likelihood, predict):
-    """Probabilities (n, n_classes) of the classes of a likelihood; `predict` gives means and variances of f."""
-    classes = likelihood.n_classes
-    if classes is None:
-        name = type(likelihood).__name__
-        raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
-    mean, variance = predict()
-    labels = (0, 1) if classes == 2 else range(classes)
-    checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
-    return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
 
 
 class Sites:

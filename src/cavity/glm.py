@@ -19,14 +19,15 @@ from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._loop import CONVERGED, warn_unconverged
+from ._predictions import LatentPosterior, log_density
 from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
-from ._sites import Sites, class_probabilities, log_density
+from ._sites import Sites
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
 from .errors import NumericalWarning
 from .gaussian import Gaussian
 from .likelihoods import Likelihood
-from .results import Posterior, table
+from .results import table
 
 PREDICT_ROWS = 8192
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
@@ -455,7 +456,7 @@ def _assimilate(model, data, prior, threads, before=None):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(Posterior):
+class GLMPosterior(LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -604,43 +605,6 @@ class GLMPosterior(Posterior):
             raise OverflowError(f"the latent value of row {row} of X leaves the range of float64")
         return mean + offset, variance
 
-    def predict_proba(self, X, offset=None):
-        """Class probabilities, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n, n_classes)
-            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
-        """
-        return class_probabilities(self.model.likelihood, lambda: self.predict(X, offset))
-
-    def log_density(self, X, y, offset=None):
-        """Log predictive density of new observations, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
-            Rows.
-        y : array_like (n,)
-            Observations.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n,)
-            log p(y | x, data).
-        """
-        mean, variance = self.predict(X, offset)
-        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
-
     def _with_spare(self, spare):
         """The same posterior with the predictive densities of rows of weight zero among the leave-one-out ones."""
         if self._loo is None:
@@ -648,23 +612,6 @@ class GLMPosterior(Posterior):
         loo = self._loo.copy()
         loo[spare.mask] = log_density(self.model.likelihood, spare.y, *self.predict(spare.X, spare.offset))
         return replace(self, _loo=loo)
-
-    def expected(self, X, offset=None):
-        """Mean of a new observation, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n,)
-            E[y | x, data].
-        """
-        return self.model.likelihood.expected(*self.predict(X, offset))
 
     def sample(self, n, rng):
         """Draw weights from the posterior.

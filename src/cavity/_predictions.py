@@ -1,0 +1,89 @@
+"""What posteriors of latent values share: predictions of observations from the moments of f."""
+
+import numpy as np
+
+from ._rows import observations
+from ._sites import tilted
+from .likelihoods import ONE
+from .results import Posterior
+
+SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+
+
+def log_density(likelihood, y, mean, variance):
+    """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
+    out = np.empty(len(mean))
+    sure = variance < SMALLEST_VARIANCE
+    if sure.any():
+        out[sure] = likelihood.log_p(y[sure], mean[sure])
+    if not sure.all():
+        out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
+    return out
+
+
+class LatentPosterior(Posterior):
+    """Base of posteriors whose `model` has a likelihood; `predict(X, offset=)` gives means and variances of f."""
+
+    __slots__ = ()
+
+    def predict_proba(self, X, offset=None):
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, n_classes)
+            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        """
+        likelihood = self.model.likelihood
+        classes = likelihood.n_classes
+        if classes is None:
+            name = type(likelihood).__name__
+            raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
+        mean, variance = self.predict(X, offset=offset)
+        labels = (0, 1) if classes == 2 else range(classes)
+        checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
+        return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+    def log_density(self, X, y, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+        """
+        mean, variance = self.predict(X, offset=offset)
+        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+
+    def expected(self, X, offset=None):
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+        """
+        return self.model.likelihood.expected(*self.predict(X, offset=offset))

@@ -1,5 +1,6 @@
 """The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
 
+import re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -63,6 +64,11 @@ class Rows:
             return np.concatenate([a, b])
 
         return Rows(**{f.name: joined(f.name) for f in fields(self)})
+
+
+def _short(settings):
+    """A repr with six digits of every number."""
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def rows_of(X, covariance, like=None):
@@ -202,9 +208,9 @@ class GaussianProcessPosterior(LatentPosterior):
             f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
-                ("covariance", repr(self.model.covariance)),
-                ("likelihood", repr(self.model.likelihood)),
-                ("mean", f"{self.model.mean}"),
+                ("covariance", _short(self.model.covariance)),
+                ("likelihood", _short(self.model.likelihood)),
+                ("mean", _short(np.ndarray.tolist(np.asarray(self.model.mean)))),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )

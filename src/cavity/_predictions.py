@@ -21,6 +21,18 @@ def log_density(likelihood, y, mean, variance):
     return out
 
 
+def probabilities(likelihood, predict):
+    """Probabilities (n, n_classes) of the classes of a likelihood; predict() gives the means and variances of f."""
+    classes = likelihood.n_classes
+    if classes is None:
+        name = type(likelihood).__name__
+        raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
+    mean, variance = predict()
+    labels = (0, 1) if classes == 2 else range(classes)
+    checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
+    return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
 class LatentPosterior(Posterior):
     """Base of posteriors whose `model` has a likelihood; `predict(X, offset=)` gives means and variances of f."""
 
@@ -41,15 +53,7 @@ class LatentPosterior(Posterior):
         ndarray (n, n_classes)
             For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
         """
-        likelihood = self.model.likelihood
-        classes = likelihood.n_classes
-        if classes is None:
-            name = type(likelihood).__name__
-            raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
-        mean, variance = self.predict(X, offset=offset)
-        labels = (0, 1) if classes == 2 else range(classes)
-        checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
-        return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+        return probabilities(self.model.likelihood, lambda: self.predict(X, offset=offset))
 
     def log_density(self, X, y, offset=None):
         """Log predictive density of new observations, integrated over the posterior.

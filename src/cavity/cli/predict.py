@@ -9,7 +9,7 @@ from numpy.lib import format as npy
 from .. import _blocks
 from .._executors import Threads
 from .._gp_posterior import GaussianProcessPosterior
-from .._sites import class_probabilities
+from .._predictions import probabilities
 from ..persistence import load, whole_file
 from . import options as shared
 from . import tables
@@ -100,7 +100,7 @@ def process(posterior):
 
     def of(points):
         moments = posterior.predict(points)
-        further = class_probabilities(likelihood, lambda: moments) if classes else likelihood.expected(*moments)
+        further = probabilities(likelihood, lambda: moments) if classes else likelihood.expected(*moments)
         return np.column_stack([*moments, further])
 
     names = ["mean", "variance", *([f"p{k}" for k in range(classes)] or ["expected"])]

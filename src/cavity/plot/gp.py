@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import likelihoods
-from .._sites import class_probabilities, log_density
+from .._predictions import log_density, probabilities
 from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
 from .glm import against_others, loo_or_none
 
@@ -56,7 +56,7 @@ def _told(posterior, points):
         numbers = np.arange(likelihood.n_classes)
 
         def expected(mean, variance):
-            return class_probabilities(likelihood, lambda: (mean, variance)) @ numbers
+            return probabilities(likelihood, lambda: (mean, variance)) @ numbers
     else:
         expected = likelihood.expected
     try:

@@ -472,6 +472,42 @@ def test_update_leaves_the_old_posterior_alone_and_keeps_the_learnt_model():
     assert more.log_evidence == pytest.approx(refit.log_evidence, abs=1e-7)
 
 
+@pytest.mark.parametrize("kernel", ["RBF", "sum"])
+@pytest.mark.parametrize("name", ["Gaussian", "Probit", "StudentT"])
+def test_moments_of_rows_that_are_not_in_use(name, kernel):
+    """Rows of weight zero are values under the posterior of the others; each row has its own white noise."""
+    likelihood, X, y = problem(name)
+    used = np.arange(12) % 3 > 0
+    posterior = fit(likelihood, X, y, kernel, sample_weight=used.astype(float))
+    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=1e-12)
+    K = covariance(kernel)[1](X, X)
+    tau, rho = (np.where(used, site, 0.0) for site in (posterior.sites.tau, posterior.sites.rho))
+    S = np.linalg.solve(np.eye(12) + K * rho, K)
+    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.mean, S @ tau, rtol=0, atol=1e-10)
+    if name != "Gaussian":
+        rest = reference.ep(K[np.ix_(used, used)], factors(likelihood, y[used]))
+        np.testing.assert_allclose(posterior.mean[used], rest[0], rtol=0, atol=1e-8)
+    more = posterior.update(X[:3] + 0.4, y[:3], sample_weight=[0.0, 1.0, 2.0])
+    assert more.n_samples == 15
+    np.testing.assert_allclose(np.diag(more.covariance), more.variance, rtol=0, atol=1e-12)
+    assert np.all(np.isfinite(more.loo_log_density))
+
+
+def test_rows_whose_value_is_known():
+    """Under a linear covariance the function is its mean at x = 0: the likelihood is a factor."""
+    likelihood, X, y = problem("Probit")
+    zeros = np.vstack([X, np.zeros((2, 2))])
+    posterior = fit(likelihood, zeros, np.append(y, [1, -1]), c.Linear(), mean=0.3)
+    rest = fit(likelihood, X, y, c.Linear(), mean=0.3)
+    known = norm.logcdf([0.3, -0.3])
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=1e-12)
+    np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=1e-12)
+    np.testing.assert_allclose(posterior.mean, np.append(rest.mean, [0.3, 0.3]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(posterior.variance[12:], 0.0, rtol=0, atol=0)
+
+
 # ------------------------------------------------------------------------------------------ hard problems
 
 

@@ -211,3 +211,8 @@ def test_what_leaves_the_range_of_float64_is_a_sentence():
         GaussianProcess(c.Linear()).fit([[0.0], [1e300], [-1e300]], y, learn=False)
     with pytest.raises(OverflowError, match="range of float64"):
         GaussianProcess(c.RBF()).fit([[0.0], [1.0], [2.0]], 1e300 * y, learn=False)
+
+
+def test_rows_without_any_variance_are_refused():
+    with pytest.raises(ValueError, match="X must have a row where f varies"):
+        GaussianProcess(c.Linear(), likelihoods.Probit()).fit(np.zeros((2, 2)), [1, 0])

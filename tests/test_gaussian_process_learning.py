@@ -8,6 +8,7 @@ from gaussian_processes import COVARIANCES, covariance, known, problem
 from reference import gaussian_process as reference
 from scipy.optimize import minimize
 from scipy.stats import norm
+from threadpoolctl import threadpool_info
 
 import cavity
 from cavity import GaussianProcess, likelihoods
@@ -190,6 +191,33 @@ def test_the_coefficients_of_the_mean_are_learnt(mean, name):
         assert abs(evidence(best + e) - evidence(best - e)) / (2 * h) < 2e-2
 
 
+@pytest.mark.parametrize("name", ["Gaussian", "Probit", "Poisson"])
+def test_columns_that_depend_on_each_other_leave_the_mean_as_it_is(name):
+    """A constant column, a copy, and fewer rows than coefficients: the same functions, the shortest coefficients."""
+    likelihood, X, y = problem(name, n=30)
+    kernel = c.RBF(1.5, lengthscale=[0.7, 1.8], columns=(0, 1)).fix()
+    model = GaussianProcess(kernel, likelihood, mean="linear")
+    plain = model.fit(X, y, learn="covariance")
+    wide = model.fit(np.column_stack([X, np.full(30, 7.0), X[:, 0], np.zeros(30)]), y, learn="covariance")
+    assert wide.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
+    np.testing.assert_allclose(wide.mean, plain.mean, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(wide.model.prior_mean(wide.X), plain.model.prior_mean(X), rtol=0, atol=2e-3)
+    assert np.max(np.abs(wide.model.mean)) < 10
+    for n in (1, 2):
+        few = model.fit(X[:n], y[:n], learn="covariance")
+        assert np.all(np.isfinite(few.model.mean))
+        assert few.log_evidence >= model.fit(X[:n], y[:n], learn=False).log_evidence - 1e-9
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
+def test_units_of_the_columns_do_not_matter(scale):
+    likelihood, X, y = problem("Gaussian", n=40)
+    a = GaussianProcess(c.RBF(), likelihood, mean="linear").fit(X, y)
+    b = GaussianProcess(c.RBF(lengthscale=scale), likelihood, mean="linear").fit(scale * X, y)
+    assert b.log_evidence == pytest.approx(a.log_evidence, abs=1e-5)
+    assert b.model.covariance.lengthscale == pytest.approx(scale * a.model.covariance.lengthscale, rel=1e-2)
+
+
 @pytest.mark.parametrize("name", ["Gaussian", "Probit", "Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace"])
 def test_learning_never_lowers_the_evidence(name):
     likelihood, X, y = problem(name, n=40)
@@ -264,8 +292,10 @@ def test_an_interrupted_search_raises_and_a_stopped_one_says_so():
     def interrupt(i, change):
         raise KeyboardInterrupt
 
+    before = [info["num_threads"] for info in threadpool_info()]
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y, callback=interrupt)
+    assert [info["num_threads"] for info in threadpool_info()] == before
     with pytest.warns(cavity.ConvergenceWarning):
         stopped = model.fit(X, y, callback=lambda i, change: True)
     assert not stopped.converged

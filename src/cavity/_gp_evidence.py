@@ -36,14 +36,19 @@ class Data:
         return ONE if self.weights is None else self.weights
 
     def basis(self, degree):
-        """Orthonormal columns, times sqrt(N), that span the mean functions, and their triangle: H = basis triangle.
+        """Orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
 
-        `degree` is 1 for a constant and 2 for a linear mean.
+        H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there
+        are fewer in the basis, and the coefficients are the shortest ones in units of the columns.
         """
         n = len(self.X)
         columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), self.X])
-        basis, triangle = np.linalg.qr(columns)
-        return basis * np.sqrt(n), triangle / np.sqrt(n)
+        scale = np.max(np.abs(columns), axis=0)
+        scale[scale == 0] = 1.0
+        left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
+        keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
+        back = right[keep].T / values[keep] / scale[:, None]
+        return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

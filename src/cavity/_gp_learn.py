@@ -146,7 +146,9 @@ def _variance(settings, data):
 
 def scaled_to(covariance, X, factor, variance):
     """Log parameters with lengthscales of `factor` column spreads and, if given, variances that share `variance`."""
-    spread = np.std(X, axis=0)
+    size = np.max(np.abs(X), axis=0)
+    size[size == 0] = 1.0
+    spread = size * np.std(X / size, axis=0)  # the squares of X may leave the range of float64
     spread = np.where(spread > 0, spread, 1.0)
     leaves, out = dict(covariance._labelled()), covariance.log_parameters.copy()
     n_terms = len(covariance.parts) if isinstance(covariance, Sum) else 1
@@ -157,7 +159,9 @@ def scaled_to(covariance, X, factor, variance):
         leaf = leaves[label]
         columns = spread if getattr(leaf, "columns", None) is None else spread[list(leaf.columns)]
         if kind == "lengthscale" and not hasattr(leaf, "period"):
-            size = columns[int(index)] if index else np.sqrt(np.mean(columns**2))
+            size = (
+                columns[int(index)] if index else np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
+            )
             out[i] = np.log(factor * size * np.sqrt(len(columns)))
         elif kind == "variance" and variance is not None and not hasattr(leaf, "period"):
             term = _term_of(covariance, leaf)

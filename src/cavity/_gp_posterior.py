@@ -81,19 +81,19 @@ def rows_of(X, covariance, like=None):
     return X
 
 
-def learnt(model, point, triangle):
+def learnt(model, point, back):
     """The model with what was learnt in it."""
     settings, mean = point.settings, model.mean
-    if triangle is not None:
-        mean = np.linalg.solve(triangle, settings.coefficients)
+    if back is not None:
+        mean = back @ settings.coefficients
         mean = float(mean[0]) if len(mean) == 1 else mean
     return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
 
 
-def posterior_of(model, rows, evidence, point, triangle=None, values=(), at_rest=True):
+def posterior_of(model, rows, evidence, point, back=None, values=(), at_rest=True):
     """Return the posterior at a point of the evidence of the rows in use."""
     data, belief, fit = evidence.data, point.belief, point.fit
-    model = learnt(model, point, triangle)
+    model = learnt(model, point, back)
     if fit is None:
         variance, loo = leave_one_out(data, model.likelihood, point)
         tau, rho, status, n_iter, residual = belief.h * data.y, belief.h, CONVERGED, 1, 0.0
@@ -107,7 +107,7 @@ def posterior_of(model, rows, evidence, point, triangle=None, values=(), at_rest
     solver = point.geometry.solver(belief).invert()
     for i, row in enumerate(solver.triangle):
         row[i + 1 :] = 0.0
-    rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if triangle is not None else rows
+    rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if back is not None else rows
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
@@ -244,11 +244,12 @@ class GaussianProcessPosterior(LatentPosterior):
     @cached_property
     def covariance(self):
         """Posterior covariance of f at the rows, (N, N)."""
-        if not self._rows.keep.all():
-            return _arrays.read_only(self.predict_covariance(self.X)[1])
+        keep = self._rows.keep
         with Threads(1) as threads, single_blas():
-            gram = np.empty(self._solver.triangle.shape)
+            gram = np.empty((self.n_samples, self.n_samples))
             self.model.covariance._gram(self.X, gram, threads)
+            if not keep.all():
+                return _arrays.read_only(self._solver.reduced(gram, gram[:, keep]))
             own = replace(self._solver, triangle=self._solver.triangle.copy())
             lower = _latent_solver.covariance(gram, own, self._rho)
         return _arrays.read_only(np.tril(lower) + np.tril(lower, -1).T)
@@ -321,11 +322,8 @@ class GaussianProcessPosterior(LatentPosterior):
             self.model.covariance._gram(X, out, threads)
             self.model.covariance._cross(X, known, cross, threads)
             mean = base + cross @ self._alpha
-            v, z = self._solver.explained(cross)
-            out -= v @ v.T
-            if z is not None:
-                out += z @ z.T
-        return mean, 0.5 * (out + out.T)
+            out = self._solver.reduced(out, cross)
+        return mean, out
 
     def _new_rows(self, X, offset):
         """New rows checked, and their prior means."""

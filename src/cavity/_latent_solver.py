@@ -77,6 +77,14 @@ class Solver:
         left = (cross[:, self.negative] - v @ self.reach.T) * self.weight
         return v, blas.dtrsm(1.0, self.corner, left.T, lower=1).T
 
+    def reduced(self, prior, cross):
+        """Posterior covariance of values with prior covariance `prior` (n, n), which it takes."""
+        v, z = self.explained(cross)
+        prior -= v @ v.T
+        if z is not None:
+            prior += z @ z.T
+        return 0.5 * (prior + prior.T)
+
     def spread(self, prior, cross):
         """Posterior variances of values with prior variances `prior` (n,) and covariances `cross` (n, N) with f."""
         v, z = self.explained(cross)

@@ -172,12 +172,14 @@ class GaussianProcess:
         """
         rows = self._check(X, y, offset, noise_variance, sample_weight)
         data = rows.used()
+        if len(data.y) == 0:
+            raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         if learn != "covariance":
             learn = _arrays.flag(learn, "learn")
         n_starts = _arrays.integer(n_starts, "n_starts", low=1)
         options = self._options(schedule, damping, power, max_iter, tol)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
-        settings, triangle = self._settings(data)
+        settings, back = self._settings(data)
         scales = self.likelihood.scales if learn is True and data.noise is None else ()
         with Threads(n_threads) as threads, single_blas():
             evidence = Evidence(data, threads, **options)
@@ -186,7 +188,7 @@ class GaussianProcess:
                 search = settings, data, evidence, bool(learn), scales, n_starts
                 settings, values, at_rest = maximise(*search)
             point = evidence.at(settings, callback=callback)
-            posterior = posterior_of(self, rows, evidence, point, triangle, values, at_rest)
+            posterior = posterior_of(self, rows, evidence, point, back, values, at_rest)
         if point.fit is not None and point.fit.status != CONVERGED:
             change = point.fit.trace["change"]
             last = change[-1] if len(change) else np.inf
@@ -207,11 +209,11 @@ class GaussianProcess:
         )
 
     def _settings(self, data):
-        """Where the search begins, and the triangle that turns coefficients of its mean into those of [1, X]."""
+        """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""
         if not isinstance(self.mean, str):
             return Settings(self.covariance, self.likelihood), None
-        basis, triangle = data.basis(1 if self.mean == "constant" else 2)
-        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), triangle
+        basis, back = data.basis(1 if self.mean == "constant" else 2)
+        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back
 
     def prior_mean(self, X):
         """The mean function at the rows of X.
@@ -254,8 +256,6 @@ class GaussianProcess:
         idle = np.zeros(n, dtype=bool)
         if not isinstance(self.likelihood, Gaussian):
             idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
-            if np.all(idle | spare):
-                raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         if weights is not None and np.all(weights[~spare] == 1):
             weights = None
         # the posterior keeps its rows and makes them read-only: they must not be the caller's

@@ -501,6 +501,8 @@ def test_rows_whose_value_is_known():
     posterior = fit(likelihood, zeros, np.append(y, [1, -1]), c.Linear(), mean=0.3)
     rest = fit(likelihood, X, y, c.Linear(), mean=0.3)
     known = norm.logcdf([0.3, -0.3])
+    later = rest.update(np.zeros((2, 2)), [1, -1])
+    assert later.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-9)
     assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=1e-12)
     np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=1e-12)
     np.testing.assert_allclose(posterior.mean, np.append(rest.mean, [0.3, 0.3]), rtol=0, atol=1e-12)

@@ -214,5 +214,5 @@ def test_what_leaves_the_range_of_float64_is_a_sentence():
 
 
 def test_rows_without_any_variance_are_refused():
-    with pytest.raises(ValueError, match="X must have a row where f varies"):
+    with pytest.raises(ValueError, match="covariance is zero at every row of X"):
         GaussianProcess(c.Linear(), likelihoods.Probit()).fit(np.zeros((2, 2)), [1, 0])

@@ -3,14 +3,13 @@
 They run with `GaussianMixture` and twice with `BayesianGaussianMixture`, as it is and with scikit-learn's formulas.
 """
 
-import importlib.util
-import inspect
 from functools import partial
 
 import numpy as np
 import pytest
-from sklearn.mixture import tests as upstream
+from sklearn.mixture import tests as mixture_tests
 from threadpoolctl import threadpool_limits
+from upstream import counts, take_over
 
 from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 
@@ -57,30 +56,10 @@ def global_random_seed():
     return 42
 
 
-def load(name, label, classes):
-    """Import a copy of an installed test module with classes of ours in it."""
-    origin = importlib.util.find_spec(f"{upstream.__name__}.{name}").origin
-    spec = importlib.util.spec_from_file_location(f"{name}_{label}", origin)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    for known, ours in classes.items():
-        assert hasattr(module, known)
-        setattr(module, known, ours)
-    return module
-
-
-def functions_of(module):
-    """Its test functions by name, without those left out."""
-    found = inspect.getmembers(module, inspect.isfunction)
-    return {name: test for name, test in found if name.startswith("test_") and name not in LEFT_OUT}
-
-
-for label, (name, classes) in TAKEN.items():
-    for test_name, test in functions_of(load(name, label, classes)).items():
-        globals()[test_name.replace("test_", f"test_{label}_", 1)] = test
+take_over(globals(), mixture_tests, TAKEN, LEFT_OUT)
 
 
 def test_most_tests_are_there():
-    counts = [sum(name.startswith(f"test_{label}_") for name in globals()) for label in TAKEN]
-    assert min(counts[:2]) >= 11
-    assert counts[2] >= 25
+    found = counts(globals(), TAKEN)
+    assert min(found[:2]) >= 11
+    assert found[2] >= 25

@@ -1,0 +1,34 @@
+"""scikit-learn's own tests, as they are installed, with estimators of ours put in place of its classes."""
+
+import importlib.util
+import inspect
+
+
+def load(package, name, label, classes):
+    """Import a copy of an installed test module with classes of ours in it."""
+    origin = importlib.util.find_spec(f"{package.__name__}.{name}").origin
+    spec = importlib.util.spec_from_file_location(f"{name}_{label}", origin)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for known, ours in classes.items():
+        assert hasattr(module, known)
+        setattr(module, known, ours)
+    return module
+
+
+def functions_of(module, left_out):
+    """Its test functions by name, without those left out."""
+    found = inspect.getmembers(module, inspect.isfunction)
+    return {name: test for name, test in found if name.startswith("test_") and name not in left_out}
+
+
+def take_over(namespace, package, taken, left_out):
+    """Put the test functions of modules into a namespace; `taken` maps labels to a module's name and our classes."""
+    for label, (name, classes) in taken.items():
+        for test_name, test in functions_of(load(package, name, label, classes), left_out).items():
+            namespace[test_name.replace("test_", f"test_{label}_", 1)] = test
+
+
+def counts(namespace, labels):
+    """Return how many test functions there are of each label."""
+    return [sum(name.startswith(f"test_{label}_") for name in namespace) for label in labels]

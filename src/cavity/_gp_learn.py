@@ -74,6 +74,11 @@ class Vector:
         return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], scales[: len(self.scales)]])
 
 
+def search_tol(slope):
+    """The tolerance of a fit on the way, where the last gradient had this largest entry."""
+    return float(np.clip(TOL_A_NAT * slope, SEARCH_TOL, ROUGH_TOL))
+
+
 class Objective:
     """Minus the log evidence and log prior, and its gradient, as an optimiser wants them."""
 
@@ -86,8 +91,7 @@ class Objective:
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
-        tol = float(np.clip(TOL_A_NAT * self.slope, SEARCH_TOL, ROUGH_TOL))
-        tol = max(tol, self.evidence.options["tol"])
+        tol = max(search_tol(self.slope), self.evidence.options["tol"])
         try:
             point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -189,7 +193,7 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
         return settings, np.zeros(0), True
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
     candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(found)))
-    best = min((_climb(objective, start, bounds) for _, _, start in candidates[:n_starts]), key=lambda found: found[0])
+    best = min((climb(objective, start, bounds) for _, _, start in candidates[:n_starts]), key=lambda found: found[0])
     value, x, slope = best
     if not objective.values:
         raise ArithmeticError("no settings with a log evidence found; rescale X or y, or begin elsewhere")
@@ -204,9 +208,10 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     return vector.unpack(x), np.array(objective.values), at_rest
 
 
-def _climb(objective, start, bounds):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
+    The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
     The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
     the far corners of the bounds.
     """
@@ -220,7 +225,7 @@ def _climb(objective, start, bounds):
         value, slope = known.pop(x.tobytes(), None) or objective(x)
         return length * value, length * slope
 
-    options = {"maxiter": MOST_STEPS, "ftol": SMALLEST_GAIN, "gtol": SMALLEST_SLOPE * length}
+    options = {"maxiter": MOST_STEPS, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
     found = minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     slope, (low, high) = found.jac / length, bounds.T
     stopped = (slope > 0) & (found.x <= low) | (slope < 0) & (found.x >= high)

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -21,6 +20,7 @@ from ..errors import ConvergenceWarning, NumericalWarning
 from ..glm import GLM
 from ..likelihoods import Logit, Probit
 from ._check import sample_weights
+from ._classes import loo_log_density, normalised, one_vs_rest
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -113,13 +113,14 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         )
         design = self._design(X, model.approximation)
         posteriors = []
-        for signs in _one_vs_rest(y, classes):
+        for signs in one_vs_rest(y, classes):
             learned = self._learn(model, design, signs, options) if self.learn_prior_variance else model
             posteriors.append(learned.fit(design, signs, **options))
         self._keep(classes, posteriors)
         if self.schedule != "stochastic":  # which keeps no sites
             try:
-                self.loo_score_ = _loo_score(posteriors, np.searchsorted(classes, y), weight)
+                loo = loo_log_density(posteriors, np.searchsorted(classes, y))
+                self.loo_score_ = float(np.average(loo, weights=weight))
             except ValueError as error:  # the posterior stands, only this is missing
                 warnings.warn(f"no loo_score_: {error}", NumericalWarning, stacklevel=2)
         return self
@@ -178,13 +179,13 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
             design = self._design(X, model.approximation)
             posteriors = [
                 model.fit(design, signs, sample_weight=weight, method="adf", n_threads=self.n_threads)
-                for signs in _one_vs_rest(y, classes)
+                for signs in one_vs_rest(y, classes)
             ]
         else:
             design = self._design(X, self.posteriors_[0].model.approximation)
             posteriors = [
                 posterior.update(design, signs, sample_weight=weight)
-                for posterior, signs in zip(self.posteriors_, _one_vs_rest(y, classes), strict=True)
+                for posterior, signs in zip(self.posteriors_, one_vs_rest(y, classes), strict=True)
             ]
         self._keep(classes, posteriors)
         return self
@@ -320,7 +321,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         """
         inside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, np.ones(design.shape[0])))
         if self.classes_.size > 2:
-            return inside - logsumexp(inside, axis=1, keepdims=True)
+            return normalised(inside)
         outside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, -np.ones(design.shape[0])))
         return np.hstack([outside, inside])
 
@@ -335,22 +336,6 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
             for k, posterior in enumerate(self.posteriors_):
                 values[block, k] = function(posterior, design)
         return values
-
-
-def _one_vs_rest(y, classes):
-    """Labels -1.0 and 1.0 of each binary problem; of two classes there is one, the second."""
-    return [np.where(y == label, 1.0, -1.0) for label in (classes[1:] if classes.size == 2 else classes)]
-
-
-def _loo_score(posteriors, labels, weight):
-    """Weighted mean over the rows of the log probability that all others give to the row's own class."""
-    loo = np.stack([posterior.loo_log_density for posterior in posteriors], axis=1)  # of "is it" or "is it not"
-    if len(posteriors) == 1:
-        return float(np.average(loo[:, 0], weights=weight))
-    own = np.arange(len(posteriors)) == labels[:, None]
-    with np.errstate(divide="ignore"):
-        is_it = np.where(own, loo, np.log(-np.expm1(np.minimum(loo, 0.0))))  # rounding may lift a log of 1 above 0
-    return float(np.average(is_it[own] - logsumexp(is_it, axis=1), weights=weight))
 
 
 SETTINGS = """

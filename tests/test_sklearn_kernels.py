@@ -39,7 +39,7 @@ def agrees(kernel, n_features, seed=0):
     weights += weights.T
     gradient = found.in_theta(found.covariance.gradient(X, weights), kernel.n_dims)
     expected = np.einsum("ij,ijp->p", weights, slopes)
-    scale = np.einsum("ij,ijp->p", np.abs(weights), np.abs(slopes))
+    scale = np.einsum("ij,ijp->p", np.abs(weights), np.abs(slopes)) + np.sum(np.abs(weights * K))
     np.testing.assert_array_less(np.abs(gradient - expected), 1e-12 * scale + 1e-14)
 
 

@@ -7,8 +7,17 @@ try:
 except ImportError as error:
     raise missing_extra("scikit-learn", "sklearn") from error
 
+from .gaussian_process import GaussianProcessClassifier
+from .gaussian_process_regression import GaussianProcessRegressor
 from .linear import LogitClassifier, ProbitClassifier
 from .maximum_likelihood import GaussianMixture
 from .mixture import BayesianGaussianMixture
 
-__all__ = ["BayesianGaussianMixture", "GaussianMixture", "LogitClassifier", "ProbitClassifier"]
+__all__ = [
+    "BayesianGaussianMixture",
+    "GaussianMixture",
+    "GaussianProcessClassifier",
+    "GaussianProcessRegressor",
+    "LogitClassifier",
+    "ProbitClassifier",
+]

@@ -68,11 +68,13 @@ def linked(kernel, n_features):
 
 
 def check_kernel(kernel):
-    """Raise TypeError unless this is a kernel of one of the libraries, ValueError if it is made of several."""
+    """Raise TypeError unless this is a kernel of one of the libraries, ValueError if it has no counterpart in ours."""
     if not isinstance(kernel, kernels.Kernel | covariances.Covariance):
         raise TypeError(f"kernel must be one of sklearn.gaussian_process.kernels or cavity.covariances, got {kernel!r}")
     if isinstance(kernel, kernels.CompoundKernel):
         raise ValueError("kernel cannot be a CompoundKernel: it is several kernels, one for each class")
+    if isinstance(kernel, kernels.Kernel):
+        _translated(kernel, 0, 1)  # those without a counterpart at any width
 
 
 # ---------------------------------------------------------------------------------------------- translation
@@ -168,7 +170,8 @@ def theta_of(kernel):
 
 def bounds_of(kernel):
     """Return the bounds of theta, (n, 2)."""
-    bounds = kernel.log_bounds if isinstance(kernel, covariances.Covariance) else kernel.bounds
+    with np.errstate(divide="ignore", invalid="ignore"):  # of bounds that are not positive
+        bounds = kernel.log_bounds if isinstance(kernel, covariances.Covariance) else kernel.bounds
     return np.reshape(bounds, (-1, 2))
 
 

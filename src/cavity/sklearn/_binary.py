@@ -98,9 +98,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
             point = work.at(Settings(covariance, LIKELIHOODS[self.likelihood]), tol=tol)
         except (ArithmeticError, np.linalg.LinAlgError):
             return -np.inf, np.zeros(len(covariance.parameter_names))
-        idle = len(self.y_train_) - len(work.data.y)
-        value = point.log_evidence - idle * np.log(2.0)  # where f is known to be 0, the classes are even
-        return value, work.gradient(point)[0] if eval_gradient else None
+        return point.log_evidence, work.gradient(point)[0] if eval_gradient else None
 
     def predict(self, X):
         """Most probable class of each row."""

@@ -197,7 +197,8 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     value, x, slope = best
     if not objective.values:
         raise ArithmeticError("no settings with a log evidence found; rescale X or y, or begin elsewhere")
-    at_rest = slope <= FLAT * max(1.0, abs(value) ** 0.5)
+    # a place where EP failed counts with a flat slope
+    at_rest = -value in objective.values and slope <= FLAT * max(1.0, abs(value) ** 0.5)
     if not at_rest:
         warnings.warn(
             f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
@@ -219,14 +220,17 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN):
 
     first, slope = objective(start)
     length = 1.0 / max(1.0, float(np.linalg.norm(slope)))
-    known = {start.tobytes(): (first, slope)}
+    known, best = {start.tobytes(): (first, slope)}, (first, start, slope)
 
     def scaled(x):
+        nonlocal best
         value, slope = known.pop(x.tobytes(), None) or objective(x)
+        if value < best[0]:  # where the method itself ends, EP may have failed
+            best = value, x.copy(), slope
         return length * value, length * slope
 
     options = {"maxiter": MOST_STEPS, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
-    found = minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    slope, (low, high) = found.jac / length, bounds.T
-    stopped = (slope > 0) & (found.x <= low) | (slope < 0) & (found.x >= high)
-    return found.fun / length, found.x, float(np.max(np.where(stopped, 0.0, np.abs(slope))))
+    minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    (value, x, slope), (low, high) = best, bounds.T
+    stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
+    return value, x, float(np.max(np.where(stopped, 0.0, np.abs(slope))))

@@ -125,8 +125,7 @@ def test_theta_is_that_of_the_kernel(kernel):
     [
         (Matern(nu=0.8), 1, r"Matern\(length_scale=1, nu=0.8\) has no counterpart: use nu = 0.5, 1.5, 2.5 or inf"),
         (PairwiseKernel(), 1, "PairwiseKernel.* has no counterpart: use kernels of scikit-learn with"),
-        (RBF() ** 0.5, 1, "exponent must be whole and at least 1"),
-        (RBF() ** -1, 1, "exponent must be whole and at least 1"),
+        *((RBF() ** p, 1, "exponent must be whole, from 1 to 64") for p in (0.5, -1, 0, 65, np.inf, np.nan)),
         (ExpSineSquared(), 2, "of 2 columns has no counterpart.*in every column"),
         (RBF([1.0, 2.0]), 3, "lengthscale"),
         (RationalQuadratic([1.0, 2.0]), 2, "RationalQuadratic has one length_scale for all columns"),

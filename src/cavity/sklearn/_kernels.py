@@ -29,6 +29,7 @@ MATERN = {
     np.inf: covariances.RBF,
 }
 ISOTROPIC = (kernels.RationalQuadratic, kernels.ExpSineSquared)  # one lengthscale for all columns
+MOST_FACTORS = 64  # in a power
 UNBOUNDED = (np.finfo(np.float64).tiny, np.finfo(np.float64).max)  # theta has scikit-learn's bounds
 INSTEAD = (
     "use kernels of scikit-learn with a counterpart (ConstantKernel, WhiteKernel, RBF, Matern, RationalQuadratic, "
@@ -152,8 +153,8 @@ def _dot_product(kernel, first):
 def _power(kernel, first, n_features):
     """Return a whole power as a product of so many factors, which share their entries of theta."""
     exponent = kernel.exponent
-    if not np.isfinite(exponent) or exponent != int(exponent) or exponent < 1:
-        raise ValueError(f"kernel {kernel!r} has no counterpart: its exponent must be whole and at least 1")
+    if not 1 <= exponent <= MOST_FACTORS or exponent != int(exponent):
+        raise ValueError(f"kernel {kernel!r} has no counterpart: its exponent must be whole, from 1 to {MOST_FACTORS}")
     factor = _translated(kernel.kernel, first, n_features)
     copies = int(exponent)
     whole = reduce(mul, [factor.covariance] * copies)

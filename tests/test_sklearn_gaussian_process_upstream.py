@@ -33,5 +33,5 @@ take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT)
 
 def test_most_tests_are_there():
     found = counts(globals(), TAKEN)
-    assert found[0] >= 13
-    assert found[1] >= 32
+    assert found[0] >= 11
+    assert found[1] >= 30

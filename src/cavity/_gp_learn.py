@@ -218,6 +218,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN):
     """
     from scipy.optimize import minimize
 
+    start = np.clip(start, *bounds.T)
     first, slope = objective(start)
     length = 1.0 / max(1.0, float(np.linalg.norm(slope)))
     known, best = {start.tobytes(): (first, slope)}, (first, start, slope)

@@ -418,10 +418,12 @@ class Cavities:
         hessian = np.empty((len(t), 2, 2))
         for column, (dt, dr) in enumerate(((1e-5 * np.sqrt(r), 0.0 * r), (0.0 * r, 1e-5 * r))):
             moved = self._evaluate(sites, index, mean, sd, t + dt, r + dr)[1]
-            hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
-        hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
-        determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
-        sound = (hessian[:, 0, 0] > 0) & (determinant > 1e-10 * hessian[:, 0, 0] * hessian[:, 1, 1])
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not sound
+            hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
+            determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
+            sound = (hessian[:, 0, 0] > 0) & (determinant > 1e-10 * hessian[:, 0, 0] * hessian[:, 1, 1])
         gaussian = np.zeros_like(hessian)
         gaussian[:, 0, 0], gaussian[:, 1, 1] = 1.0, 0.5
         return np.where(sound[:, None, None], hessian, gaussian)
@@ -431,10 +433,12 @@ class Cavities:
         """J and its gradient for some rows."""
         m, v = mean + sd * t / r, sd * sd / r
         log_z, tau, rho = sites.match(index, m, v, strict=False)
-        rho_x = r + sd * sd * rho
-        mean_x = (t + sd * (tau - rho * mean)) / rho_x
-        gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
-        return log_z + 0.5 * (t * t / r - np.log(r) + r), gradient
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # tilted distributions too far away
+            rho_x = r + sd * sd * rho
+            mean_x = (t + sd * (tau - rho * mean)) / rho_x
+            gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
+            value = log_z + 0.5 * (t * t / r - np.log(r) + r)
+        return np.where(np.all(np.isfinite(gradient), axis=1), value, np.nan), gradient
 
 
 def _solve_pairs(matrices, vectors):

@@ -90,8 +90,18 @@ class Evidence:
         """
         data = self.data
         settings.covariance._gram(data.X, self.gram, self.threads)
-        if isinstance(settings.likelihood, Gaussian):
-            return self._exact(settings, known)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
+            point = (
+                self._exact(settings, known)
+                if isinstance(settings.likelihood, Gaussian)
+                else self._ep(settings, options)
+            )
+        within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
+        return point
+
+    def _ep(self, settings, options):
+        """By EP."""
+        data = self.data
         base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, data.y, data.weights, self.power)
@@ -106,7 +116,6 @@ class Evidence:
         idle = self.data.idle
         return 0.0 if idle is None else float(np.sum(idle.weight() * likelihood.log_p(idle.y, idle.offset)))
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused at the end
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
         data, weight = self.data, self.data.weight()
@@ -134,7 +143,6 @@ class Evidence:
         alpha, mean = _latent_solver.solve(self.gram, solver, rho, g)
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
-        within_range(np.append(mean, value), "the moments and the log evidence")
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
         geometry.hold(belief, solver)
@@ -193,4 +201,9 @@ def leave_one_out(data, likelihood, point):
     v = variance / (1.0 - share + share * left)
     m = point.base + belief.mean - v * share * belief.alpha
     spread = v + (likelihood.noise_variance if data.noise is None else data.noise)
-    return variance, -0.5 * ((data.y - m) ** 2 / spread + np.log(spread) + LOG_2PI)
+    return variance, gaussian_log_density(data.y, m, spread)
+
+
+def gaussian_log_density(y, mean, variance):
+    """log N(y; mean, variance)."""
+    return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

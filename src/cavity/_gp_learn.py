@@ -22,6 +22,8 @@ DOUBLE_LOOP = 30  # steps of the double loop on the way, as long as it has not f
 TRIALS = 3
 SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
+ROUNDS = 5  # of the search from one start, while each gains more than WORTHWHILE nats and ends on a slope
+WORTHWHILE = 1e-3
 FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
@@ -98,7 +100,7 @@ class Objective:
             point = None
         if point is None or (point.fit is not None and point.fit.status != CONVERGED):
             self.failures += 1
-            return None, PENALTY - min(self.values, default=0.0)
+            return None, PENALTY - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
         return point, -self.values[-1]
 
@@ -168,18 +170,20 @@ def scaled_to(covariance, X, factor, variance):
             )
             out[i] = np.log(factor * size * np.sqrt(len(columns)))
         elif kind == "variance" and variance is not None and not hasattr(leaf, "period"):
-            term = _term_of(covariance, leaf)
-            if term not in scaled:
+            term = _term_of(covariance, label)
+            if term not in scaled or index:
                 out[i] = np.log(variance / n_terms)
                 scaled.add(term)
     return out
 
 
-def _term_of(covariance, leaf):
-    """The index of the part of a sum that a leaf belongs to."""
+def _term_of(covariance, label):
+    """The index of the part of a sum that the leaf of that label belongs to."""
     if not isinstance(covariance, Sum):
         return 0
-    return next(i for i, part in enumerate(covariance.parts) if any(leaf is other for other in part._leaves()))
+    sizes = np.cumsum([len(part._leaves()) for part in covariance.parts])
+    place = [name for name, _ in covariance._labelled()].index(label)
+    return int(np.searchsorted(sizes, place, side="right"))
 
 
 def learn(settings, data, evidence, covariance, scales, n_starts):
@@ -192,19 +196,24 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     if vector.n_covariance + vector.n_mean + len(scales) == 0:
         return settings, np.zeros(0), True
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
-    candidates = sorted(((objective.value(x), i, x) for i, x in enumerate(found)))
-    best = min((climb(objective, start, bounds) for _, _, start in candidates[:n_starts]), key=lambda found: found[0])
-    value, x, slope = best
+    ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
     if not objective.values:
-        raise ArithmeticError("no settings with a log evidence found; rescale X or y, or begin elsewhere")
+        warnings.warn(
+            f"the search for hyperparameters found no fixed point at its {len(found)} starts",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+        return settings, np.zeros(0), False
+    runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
+    value, x, slope = min(runs, key=lambda run: run[0])
     # a place where EP failed counts with a flat slope
     at_rest = -value in objective.values and slope <= FLAT * max(1.0, abs(value) ** 0.5)
     if not at_rest:
         warnings.warn(
             f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
-            f"after {len(objective.values)} evaluations",
+            f"after {len(objective.values) + objective.failures} evaluations",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
     return vector.unpack(x), np.array(objective.values), at_rest
 
@@ -214,24 +223,41 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN):
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
     The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
-    the far corners of the bounds.
+    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units.
     """
+    place = np.clip(start, *bounds.T)
+    best = place, *objective(place)
+    for _ in range(ROUNDS):
+        before = best[1]
+        best = _descend(objective, best, bounds, gain)
+        slope = _free_slope(best, bounds)
+        if slope <= FLAT * max(1.0, abs(best[1]) ** 0.5) or not best[1] < before - WORTHWHILE:
+            break
+    return best[1], best[0], slope
+
+
+def _free_slope(best, bounds):
+    """The largest entry of a gradient that no bound stops."""
+    (x, _, slope), (low, high) = best, bounds.T
+    stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
+    return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
+
+
+def _descend(objective, best, bounds, gain):
+    """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
     from scipy.optimize import minimize
 
-    start = np.clip(start, *bounds.T)
-    first, slope = objective(start)
-    length = 1.0 / max(1.0, float(np.linalg.norm(slope)))
-    known, best = {start.tobytes(): (first, slope)}, (first, start, slope)
+    start = best[0]
+    length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
+    known = {start.tobytes(): best[1:]}
 
     def scaled(x):
         nonlocal best
         value, slope = known.pop(x.tobytes(), None) or objective(x)
-        if value < best[0]:  # where the method itself ends, EP may have failed
-            best = value, x.copy(), slope
+        if value < best[1]:
+            best = x.copy(), value, slope
         return length * value, length * slope
 
     options = {"maxiter": MOST_STEPS, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
     minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    (value, x, slope), (low, high) = best, bounds.T
-    stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
-    return value, x, float(np.max(np.where(stopped, 0.0, np.abs(slope))))
+    return best

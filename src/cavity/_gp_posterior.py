@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _arrays, _latent_solver, covariances, likelihoods
 from ._executors import Threads, single_blas
-from ._gp_evidence import Data, Evidence, Settings, leave_one_out
+from ._gp_evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from ._latent import half_of
 from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
@@ -73,6 +73,8 @@ def _short(settings):
 
 def rows_of(X, covariance, like=None):
     """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
+    if hasattr(X, "tocsr"):
+        raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
     _arrays.check_finite(X, "X")
     if like is not None and X.shape[1] != like:
@@ -104,7 +106,7 @@ def posterior_of(model, rows, evidence, point, back=None, values=(), at_rest=Tru
     trace["learning"] = np.asarray(values, dtype=np.float64)
     if status == CONVERGED and not at_rest:
         status = NOT_LEARNT
-    solver = point.geometry.solver(belief).invert()
+    solver = point.geometry.final_solver(belief)
     for i, row in enumerate(solver.triangle):
         row[i + 1 :] = 0.0
     rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if back is not None else rows
@@ -159,7 +161,7 @@ class GaussianProcessPosterior(LatentPosterior):
         N.
     trace : dict of ndarray
         "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
-        log evidence plus log prior of every evaluation of the search for hyperparameters.
+        log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
 
     Examples
     --------
@@ -331,16 +333,44 @@ class GaussianProcessPosterior(LatentPosterior):
         base = self.model.prior_mean(X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))
 
+    def _check_own_noise(self, what):
+        if self._rows.noise is not None:
+            raise ValueError(
+                f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
+            )
+
     def _noise(self):
         if not self._exact:
             raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
-        if self._rows.noise is not None:
-            raise ValueError(
-                "noise=True has no meaning where every row had a noise_variance of its own; add it yourself"
-            )
+        self._check_own_noise("noise=True")
         return self.model.likelihood.noise_variance
 
-    def sample(self, X, n, rng):
+    def log_density(self, X, y, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+
+        Raises
+        ------
+        ValueError
+            For bad rows, and after a fit with noise_variance, which says nothing about the noise of new rows.
+        """
+        self._check_own_noise("log_density")
+        return super().log_density(X, y, offset)
+
+    def sample(self, X, n, rng, *, offset=None):
         """Draw functions from the posterior.
 
         Parameters
@@ -351,6 +381,8 @@ class GaussianProcessPosterior(LatentPosterior):
             Number of draws.
         rng : seed or numpy.random.Generator
             Source of randomness.
+        offset : array_like (m,), optional
+            Known part of f.
 
         Returns
         -------
@@ -358,7 +390,7 @@ class GaussianProcessPosterior(LatentPosterior):
             The draws of f; noise of the likelihood is not in them.
         """
         n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
-        mean, covariance = self.predict_covariance(X)
+        mean, covariance = self.predict_covariance(X, offset=offset)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
@@ -387,6 +419,13 @@ class GaussianProcessPosterior(LatentPosterior):
         ------
         ValueError, TypeError
             For bad rows, before any work.
+        MemoryError, NotPositiveDefiniteError, OverflowError
+            As `GaussianProcess.fit`.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If EP did not converge.
         """
         rows = self.model._check(X, y, offset, noise_variance, sample_weight)
         if rows.X.shape[1] != self.X.shape[1]:
@@ -415,7 +454,10 @@ class GaussianProcessPosterior(LatentPosterior):
         if spare.any():
             known = rows.base[spare] - self.model.prior_mean(self.X[spare])
             mean[spare], variance[spare] = self.predict(self.X[spare], offset=known)
-            loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
+            if rows.noise is None:
+                loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
+            else:
+                loo[spare] = gaussian_log_density(rows.y[spare], mean[spare], variance[spare] + rows.noise[spare])
         return replace(self, mean=mean, variance=variance, _loo=loo)
 
     def to_arrays(self):

@@ -75,8 +75,8 @@ class Latent:
         solver = solver_of(self.gram, h, self.buffer)
         if solver is None:
             return None
+        alpha, mean = solve(self.gram, solver, h, g)  # before the triangle is inverted: it has the digits
         variance = variances(self.gram, solver, h)
-        alpha, mean = solve(self.gram, solver, h, g)
         if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
             return None
         out = Belief(h, g, mean, variance, alpha, solver.log_determinant)
@@ -107,6 +107,16 @@ class Latent:
                 covariance(self.gram, self.solver(belief), belief.h)
             self._solver, self._joint, self._age = (None, None), belief, 0
         return self.buffer
+
+    def final_solver(self, belief):
+        """The solver of a belief with a triangle that is not inverted, and with its diagonal; it takes the buffer."""
+        solver = self.solver(belief)
+        if solver.inverted:
+            kept = solver.kept()
+            solver = solver_of(self.gram, belief.h, self.buffer)
+            solver.diagonal = kept
+        self._solver, self._joint = (None, None), None
+        return solver
 
     def evidence_weights(self, belief):
         """d log evidence / d K in the lower triangle of the buffer, until the next call of a method."""

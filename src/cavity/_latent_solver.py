@@ -8,8 +8,9 @@ Sigma_+ = (K^-1 + S^2)^-1:
 
 which exists if and only if C is positive definite.
 
-Digits: where rho_i K_ii > 1 moments come from B^-1, Sigma_ii = (1 - B^-1_ii)/rho_i, else from K by subtraction; each
-loses none where it is used.
+Digits: where rho_i K_ii > 1 moments come from B^-1, Sigma_ii = (1 - B^-1_ii)/rho_i, else from K by subtraction; neither
+loses more than the conditioning of B where it is used. Predictions are solves with L, not products with its inverse,
+which would lose the square of that.
 
 References
 ----------
@@ -42,6 +43,7 @@ class Solver:
     weight: np.ndarray | None = None  # (n,): T^(1/2)
     reach: np.ndarray | None = None  # (n, N): K_n. S L^-T
     corner: np.ndarray | None = None  # (n, n) lower, C = corner corner'
+    diagonal: np.ndarray | None = None  # (N,): of B^-1, once it was asked for
 
     def forward(self, x):
         """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
@@ -62,9 +64,10 @@ class Solver:
 
     def kept(self):
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
-        out = np.empty(len(self.root))
-        _kernel.column_squares(self.invert().triangle, out)
-        return out
+        if self.diagonal is None:
+            self.diagonal = np.empty(len(self.root))
+            _kernel.column_squares(self.invert().triangle, self.diagonal)
+        return self.diagonal
 
     def explained(self, cross):
         """What the sites tell about values with covariances `cross` (n, N) with f: rows v and z.
@@ -121,7 +124,7 @@ def solver_of(gram, h, buffer):
 
 
 def extended(solver, gram, h, buffer):
-    """The inverted solver of more sites, whose first are those of an inverted `solver` without negative ones.
+    """The solver of more sites, whose first are those of a `solver` without negative ones that knows its diagonal.
 
     None if the posterior is not proper. It costs N^2 operations a new site.
     """
@@ -132,11 +135,12 @@ def extended(solver, gram, h, buffer):
     corner, failed = lapack.dpotrf(corner, lower=1)
     if failed or not np.all(np.isfinite(np.diagonal(corner))):
         return None
-    buffer[:n, :n] = solver.triangle
-    buffer[n:, n:] = lapack.dtrtri(corner, lower=1)[0]
-    buffer[n:, :n] = -buffer[n:, n:] @ solver.backward(across)
+    buffer[:n, :n], buffer[n:, :n], buffer[n:, n:] = solver.triangle, across, corner
+    inverse = lapack.dtrtri(corner, lower=1)[0]
+    below = inverse @ solver.backward(across)
+    kept = np.append(solver.kept() + np.einsum("ij,ij->j", below, below), np.einsum("ij,ij->j", inverse, inverse))
     more = 2.0 * float(np.sum(np.log(np.diagonal(corner))))
-    return Solver(root, buffer, True, solver.log_determinant + more)
+    return Solver(root, buffer, False, solver.log_determinant + more, diagonal=kept)
 
 
 def solve(gram, solver, h, g):
@@ -166,7 +170,7 @@ def _solve_positive(gram, solver, h, g):
 
 
 def variances(gram, solver, h):
-    """Posterior variances of the function values; the solver is inverted."""
+    """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
     known = 1.0 - solver.kept()
     well = known > WELL_KNOWN
     out = known / np.where(well, h, 1.0)
@@ -194,7 +198,7 @@ def _reached(gram, solver, h):
 def covariance(gram, solver, h):
     """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
     well = 1.0 - solver.kept() > WELL_KNOWN
-    triangle = solver.triangle
+    triangle = solver.invert().triangle
     rest = np.flatnonzero(~well)
     if rest.size:
         v = solver.forward(gram[rest] * solver.root)

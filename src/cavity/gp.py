@@ -8,7 +8,7 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 
 import numpy as np
 
@@ -18,10 +18,13 @@ from ._executors import Threads, single_blas
 from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
 from ._gp_posterior import Rows, posterior_of, rows_of
-from ._loop import CONVERGED, warn_unconverged
+from ._loop import CONVERGED, STOPPED, warn_unconverged
 from ._rows import observations, row_vector, row_weights
-from .likelihoods import Gaussian, Likelihood, _Compiled
+from ._sites import Sites
+from .errors import within_range
+from .likelihoods import Gaussian, Likelihood
 
+SCHEDULES = ("sequential", "parallel")
 SMALLEST_VARIANCE = 1e-300  # of a function value under the prior, below which it is known
 
 
@@ -71,10 +74,18 @@ class GaussianProcess:
                 hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
                 module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
                 raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        for name in self.likelihood.scales:
+            kind = type(self.likelihood).__name__
+            if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
+                raise TypeError(
+                    f"likelihood {kind} must be a dataclass with the fields in its scales, {name!r} among them"
+                )
+            _arrays.number(getattr(self.likelihood, name), f"{name} of {kind}", low=0)
         if isinstance(self.mean, str):
             _arrays.choice(self.mean, "mean", ("constant", "linear"))
             return
         mean = _arrays.finite_array(self.mean, "mean", ndim=(0, 1))
+        _arrays.check_not_empty(mean.shape, "mean")
         object.__setattr__(self, "mean", _arrays.read_only(mean.copy()) if mean.ndim else float(mean))
 
     def fit(
@@ -113,11 +124,12 @@ class GaussianProcess:
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
             Gaussian, scale of StudentT and Laplace, `scales` of your own); "covariance" leaves the likelihood alone.
         n_starts : int, default 1
-            How many of the starts are followed: the given settings and some of the scale of the data, those with the
-            largest evidence first.
+            How many of the starts are followed, at most three: the given settings and two of the scale of the data,
+            those with the largest evidence first.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
-            "auto" is sequential, but parallel for a likelihood in plain Python.
+            "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
+            other one where that finds no fixed point.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes grow.
         power : float in [1e-6, 1], default 1.0
@@ -128,9 +140,11 @@ class GaussianProcess:
             Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
         n_threads : int, default 1
-            Threads that fill and contract covariance matrices; the result has the same bits for any number.
+            Threads that fill and contract covariance matrices, and call likelihoods of your own in the parallel
+            schedule; the result has the same bits for any number.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep of the last fit; a true result stops it.
+            Called as callback(n_iter, change) after each sweep of EP's last fit; a true result stops it. Exact fits
+            have no sweeps.
 
         Returns
         -------
@@ -143,6 +157,8 @@ class GaussianProcess:
             For bad data or options, before any work.
         MemoryError
             If two N x N matrices do not fit into the memory of the machine; the message says how many bytes they need.
+        OverflowError
+            If moments or the log evidence leave the range of float64.
         NotPositiveDefiniteError
             If Gaussian noise is so small beside the variance of f that it is lost in rounding. No jitter is added.
 
@@ -153,12 +169,13 @@ class GaussianProcess:
 
         Notes
         -----
-        Memory is two N x N matrices. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3, the gradient of
-        the evidence another N^3; exact regression costs N^3/3 and its gradient 2/3 N^3. Hyperparameters are learnt by
-        L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or the evidence changes by
-        less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of negative precision
-        (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a double loop, as in
-        `cavity.GLM`.
+        Memory is two N x N matrices, and blocks of another at times; n x N more for n sites of negative precision, and
+        several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3, the gradient
+        of the evidence another N^3; exact regression costs N^3 and, in a search, 4/3 N^3 with the gradient.
+        Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
+        the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of
+        negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
+        double loop, as in `cavity.GLM`.
 
         Examples
         --------
@@ -174,10 +191,13 @@ class GaussianProcess:
         data = rows.used()
         if len(data.y) == 0:
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        if learn != "covariance":
-            learn = _arrays.flag(learn, "learn")
+        if not isinstance(learn, bool | np.bool_) and not (isinstance(learn, str) and learn == "covariance"):
+            kind = ValueError if isinstance(learn, str) else TypeError
+            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
         n_starts = _arrays.integer(n_starts, "n_starts", low=1)
-        options = self._options(schedule, damping, power, max_iter, tol)
+        options = self._options(schedule, damping, power, max_iter, tol, data)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         settings, back = self._settings(data)
         scales = self.likelihood.scales if learn is True and data.noise is None else ()
@@ -188,6 +208,8 @@ class GaussianProcess:
                 search = settings, data, evidence, bool(learn), scales, n_starts
                 settings, values, at_rest = maximise(*search)
             point = evidence.at(settings, callback=callback)
+            if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
+                point = self._otherwise(evidence, point, callback)
             posterior = posterior_of(self, rows, evidence, point, back, values, at_rest)
         if point.fit is not None and point.fit.status != CONVERGED:
             change = point.fit.trace["change"]
@@ -195,15 +217,28 @@ class GaussianProcess:
             warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
         return posterior
 
-    def _options(self, schedule, damping, power, max_iter, tol):
+    @staticmethod
+    def _otherwise(evidence, point, callback):
+        """The point by the other schedule if that finds a fixed point, else the same point again."""
+        start, evidence.start = evidence.start, None
+        here = evidence.options["schedule"]
+        other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
+        if other.fit.status == CONVERGED:
+            return other
+        evidence.start = start
+        return evidence.at(point.settings, callback=callback)
+
+    def _options(self, schedule, damping, power, max_iter, tol, data):
         """The checked options of EP."""
-        _arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
+        _arrays.choice(schedule, "schedule", ("auto", *SCHEDULES))
+        power = _arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
         if schedule == "auto":
-            schedule = "sequential" if isinstance(self.likelihood, _Compiled) else "parallel"
+            compiled = Sites(self.likelihood, data.y, data.weights, power).compiled
+            schedule = "sequential" if compiled else "parallel"
         return dict(
             schedule=schedule,
             damping=_arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            power=_arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True),
+            power=power,
             max_iter=_arrays.integer(max_iter, "max_iter", low=1),
             tol=_arrays.number(tol, "tol", low=0, closed_low=True),
         )
@@ -228,8 +263,11 @@ class GaussianProcess:
         ndarray (n,)
             Their prior means, offsets not included; a mean that is yet to be found counts as 0.
         """
+        X = _arrays.finite_array(X, "X", ndim=(2,))
         if isinstance(self.mean, str):
             return np.zeros(len(X))
+        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + X.shape[1]:
+            raise ValueError(f"X must have {len(self.mean) - 1} columns like the mean has slopes, got {X.shape[1]}")
         if np.ndim(self.mean) == 0:
             return np.full(len(X), self.mean)
         return self.mean[0] + X @ self.mean[1:]
@@ -256,10 +294,17 @@ class GaussianProcess:
         idle = np.zeros(n, dtype=bool)
         if not isinstance(self.likelihood, Gaussian):
             idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
+            if isinstance(self.mean, str) and idle.any():
+                raise ValueError(
+                    f"mean={self.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(idle))}, where "
+                    "the mean alone decides; add a Constant to the covariance, or give a mean"
+                )
         if weights is not None and np.all(weights[~spare] == 1):
             weights = None
         # the posterior keeps its rows and makes them read-only: they must not be the caller's
-        return Rows(X.copy(), y.copy(), offset + self.prior_mean(X), _own(weights), _own(noise), spare, idle)
+        with np.errstate(over="ignore", invalid="ignore"):
+            base = within_range(offset + self.prior_mean(X), "the prior means of f")
+        return Rows(X.copy(), y.copy(), base, _own(weights), _own(noise), spare, idle)
 
 
 def _own(array):

@@ -76,8 +76,9 @@ class BinaryClassifier(ClassifierMixin, Learner):
         covariance = _kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
         rows = model._check(self.X_train_, self.y_train_, None, None, None)
-        options = model._options("auto", 1.0, 1.0, self.max_iter_predict, TOL)
-        return model, rows, Evidence(rows.used(), threads, start=start, **options)
+        data = rows.used()
+        options = model._options("auto", 1.0, 1.0, self.max_iter_predict, TOL, data)
+        return model, rows, Evidence(data, threads, start=start, **options)
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""

@@ -222,6 +222,11 @@ class GaussianProcessPosterior(LatentPosterior):
         return isinstance(self.model.likelihood, likelihoods.Gaussian)
 
     @property
+    def has_offset(self):
+        """Whether the rows had offsets on top of the mean: predictions then want theirs."""
+        return not np.array_equal(self._rows.base, self.model.prior_mean(self.X))
+
+    @property
     def loo_log_density(self):
         """log p(y_i | the other rows) for every row, (N,), at the hyperparameters of the model.
 

@@ -285,8 +285,12 @@ def report(title, problem, posterior, mean, learn, seconds):
     yield from model_lines(problem, posterior.model, mean, learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    loo = posterior.loo_log_density
-    yield from targets.score_lines("leave-one-out", loo, problem.y, problem.classes, problem.weights)
+    try:
+        loo = posterior.loo_log_density
+    except ValueError as error:  # a cavity without a row is improper
+        yield f"  leave-one-out    {error}"
+    else:
+        yield from targets.score_lines("leave-one-out", loo, problem.y, problem.classes, problem.weights)
     if problem.rest is not None:
         rest = problem.rest
         density = posterior.log_density(rest.X, rest.y, offset=rest.offset)

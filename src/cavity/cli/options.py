@@ -77,9 +77,10 @@ def check_output(options):
 
 def deliver(options, posterior, lines, draw):
     """Save the posterior, draw the figure that `draw()` makes, and print what was asked for; return the exit status."""
+    if options.output is not None:
+        posterior.save(options.output)  # before anything else can fail
     lines = list(lines)
     if options.output is not None:
-        posterior.save(options.output)
         lines.append(f"  saved            {options.output}")
     if options.plot is not None:
         from .. import plot

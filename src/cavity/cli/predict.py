@@ -97,6 +97,8 @@ def process(posterior):
     """Return what a Gaussian process tells: moments of the function, and of the target what follows from them."""
     likelihood = posterior.model.likelihood
     classes = likelihood.n_classes or 0
+    if posterior.has_offset:
+        raise ValueError("the posterior was fitted with offsets, which cavity predict does not know: use its predict")
 
     def of(points):
         moments = posterior.predict(points)

@@ -49,8 +49,11 @@ def gp_figure(posterior, y, names, target, title, classes=()):
 
 def _told(posterior, points):
     """Return what is expected of the target at points, and the same where f is 2 sd lower and higher."""
-    likelihood = posterior.model.likelihood
-    mean, variance = posterior.predict(points)
+    return _observed(posterior.model.likelihood, *posterior.predict(points))
+
+
+def _observed(likelihood, mean, variance):
+    """The same from moments of f."""
     reach = 2.0 * np.sqrt(variance)
     if likelihood.n_classes:
         numbers = np.arange(likelihood.n_classes)
@@ -230,5 +233,6 @@ def _slices(posterior, y, names, target, classes):
     more = f"the {len(order)} of {len(names)} columns that matter most" if len(order) < len(names) else "each column"
     left.suptitle(f"along {more}, the others at their medians", fontsize=10)
     if right:
-        against_others(right[0], density, _told(posterior, X)[0], y, target, classes)
+        fitted = _observed(posterior.model.likelihood, posterior.mean, posterior.variance)[0]
+        against_others(right[0], density, fitted, y, target, classes)
     return figure

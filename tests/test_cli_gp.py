@@ -304,3 +304,44 @@ def test_degenerate_tables(run, tmp_path, text):
         assert one["rbf.lengthscale[0]"][0] == pytest.approx(1e8 * other["rbf.lengthscale[0]"][0], rel=1e-3)
         gap = number(printed, "log evidence") - number(same, "log evidence")
         assert gap == pytest.approx(3 * np.log(1e9), abs=1e-4)
+
+
+def test_predict_finds_the_columns_of_the_fit(run, tmp_path):
+    columns = table()
+    path, saved, out = write(tmp_path / "t.csv", columns), tmp_path / "p.npz", tmp_path / "out.npy"
+    features = ["a", "b"]
+    assert run(path, "--target", "real", "--features", ",".join(features), "--no-learn", "--output", saved)[0] == 0
+    posterior = cavity.load(saved)
+    assert posterior.columns == tuple(features)
+    assert run(saved, path, "--output", out, command=("predict",))[0] == 0
+    X = np.column_stack([columns[name] for name in features])
+    assert np.array_equal(np.load(out)[:, 0], posterior.predict(X)[0])
+    backwards = write(tmp_path / "b.csv", dict(reversed(columns.items())))
+    assert run(saved, backwards, "--output", out, command=("predict",))[0] == 0
+    assert np.array_equal(np.load(out)[:, 0], posterior.predict(X)[0])
+    status, _, error = run(saved, "banana", "--output", out, command=("predict",))
+    assert status == 2
+    assert features[0] in error
+
+
+def test_pictures_and_predictions_know_no_offsets(run, tmp_path):
+    path, saved = write(tmp_path / "t.csv", table()), tmp_path / "p.npz"
+    options = (
+        path,
+        "--target",
+        "count",
+        "--likelihood",
+        "poisson",
+        "--features",
+        "a,b",
+        "--offset",
+        "log_time",
+        "--no-learn",
+    )
+    status, _, error = run(*options, "--plot", tmp_path / "p.png")
+    assert status == 2
+    assert "--offset" in error
+    assert run(*options, "--output", saved)[0] == 0
+    status, _, error = run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))
+    assert status == 2
+    assert "offsets" in error

@@ -216,3 +216,40 @@ def test_what_leaves_the_range_of_float64_is_a_sentence():
 def test_rows_without_any_variance_are_refused():
     with pytest.raises(ValueError, match="covariance is zero at every row of X"):
         GaussianProcess(c.Linear(), likelihoods.Probit()).fit(np.zeros((2, 2)), [1, 0])
+
+
+def test_data_frames_must_have_the_columns_of_the_fit(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"a": rng.normal(size=12), "b": rng.normal(size=12)})
+    y = frame["a"] - frame["b"]
+    posterior = GaussianProcess(covariances.RBF()).fit(frame, y, learn=False)
+    posterior.save(tmp_path / "p.npz")
+    for each in (posterior, cavity.load(tmp_path / "p.npz"), posterior.update(frame[:2], y[:2])):
+        assert each.columns == ("a", "b")
+        assert np.array_equal(each.predict(frame)[0], each.predict(frame.to_numpy())[0])
+        with pytest.raises(ValueError, match=r"X must have the columns of the fit in their order, \('a', 'b'\)"):
+            each.predict(frame[["b", "a"]])
+        with pytest.raises(ValueError, match="columns of the fit"):
+            each.update(frame.rename(columns={"b": "c"}), y)
+
+
+def test_noise_of_its_own_for_every_row_is_nobody_elses():
+    X, y = np.linspace(0.0, 1.0, 8)[:, None], np.sin(np.arange(8.0))
+    noise = np.full(8, 0.01)
+    weights = np.ones(8)
+    weights[3] = 0.0
+    posterior = GaussianProcess(covariances.RBF(4.0, 0.3)).fit(
+        X, y, noise_variance=noise, sample_weight=weights, learn=False
+    )
+    with pytest.raises(ValueError, match="log_density has no meaning where every row had a noise_variance"):
+        posterior.log_density(X, y)
+    with pytest.raises(ValueError, match="noise=True has no meaning where every row had a noise_variance"):
+        posterior.predict(X, noise=True)
+    assert "noise_variance of every row" in repr(posterior)
+    # a row of weight zero has the density that its own noise gives it
+    rest = weights > 0
+    others = GaussianProcess(covariances.RBF(4.0, 0.3)).fit(X[rest], y[rest], noise_variance=noise[rest], learn=False)
+    mean, variance = others.predict(X)
+    expected = -0.5 * ((y[3] - mean[3]) ** 2 / (variance[3] + 0.01) + np.log(2 * np.pi * (variance[3] + 0.01)))
+    assert posterior.loo_log_density[3] == pytest.approx(expected, abs=1e-12)

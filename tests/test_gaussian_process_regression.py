@@ -1,5 +1,6 @@
 """Exact Gaussian process regression: dense formulas, closed forms, many digits; its laws and extremes."""
 
+import mpmath
 import numpy as np
 import pytest
 from gaussian_processes import COVARIANCES, covariance, problem
@@ -334,3 +335,22 @@ def test_huge_observations_end_in_numbers_or_a_sentence():
     )
     with pytest.raises(OverflowError, match="range of float64"):
         fit(X, 1e200 * y)
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-10])
+def test_predictions_keep_their_digits_where_the_noise_is_small(noise):
+    X, new = np.linspace(0, 6, 25)[:, None], np.linspace(0.1, 5.9, 9)[:, None]
+    posterior = GaussianProcess(c.RBF(25.0, 2.0), likelihoods.Gaussian(noise)).fit(X, np.sin(X[:, 0]), learn=False)
+    with mpmath.workdps(60):
+
+        def k(a, b):
+            return 25 * mpmath.exp(-((mpmath.mpf(float(a)) - mpmath.mpf(float(b))) ** 2) / 8)
+
+        gram = mpmath.matrix(25, 25)
+        for i, a in enumerate(X[:, 0]):
+            for j, b in enumerate(X[:, 0]):
+                gram[i, j] = k(a, b) + (mpmath.mpf(noise) if i == j else 0)
+        cross = [mpmath.matrix([k(z, x) for x in X[:, 0]]) for z in new[:, 0]]
+        exact = np.array([float(25 - (column.T * mpmath.lu_solve(gram, column))[0]) for column in cross])
+    # of the prior variance, as promised; through the inverse of the triangle it would be up to 1e-10
+    assert np.max(np.abs(posterior.predict(new)[1] - exact)) < 25 * 5e-15

@@ -75,12 +75,20 @@ def rows_of(X, covariance, like=None):
     """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
+    if np.ndim(X) == 1:
+        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; X[:, None] makes numbers one column")
     X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
     _arrays.check_finite(X, "X")
     if like is not None and X.shape[1] != like:
         raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
     covariance.check_columns(X.shape[1])
     return X
+
+
+def names_of(X):
+    """The names of the columns of a data frame, else None."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None else tuple(map(str, columns))
 
 
 def learnt(model, point, back):
@@ -92,7 +100,7 @@ def learnt(model, point, back):
     return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
 
 
-def posterior_of(model, rows, evidence, point, back=None, values=(), at_rest=True):
+def posterior_of(model, rows, evidence, point, *, columns=None, back=None, values=(), at_rest=True):
     """Return the posterior at a point of the evidence of the rows in use."""
     data, belief, fit = evidence.data, point.belief, point.fit
     model = learnt(model, point, back)
@@ -122,6 +130,7 @@ def posterior_of(model, rows, evidence, point, back=None, values=(), at_rest=Tru
         residual=residual,
         n_samples=len(rows.y),
         trace=trace,
+        columns=columns,
         _loo=rows.scatter(loo),
         _tau=rows.scatter(tau),
         _rho=rows.scatter(rho),
@@ -162,6 +171,8 @@ class GaussianProcessPosterior(LatentPosterior):
     trace : dict of ndarray
         "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame; data frames to predict from must have the same.
 
     Examples
     --------
@@ -186,6 +197,7 @@ class GaussianProcessPosterior(LatentPosterior):
     residual: float
     n_samples: int
     trace: dict
+    columns: tuple | None
     _loo: np.ndarray
     _tau: np.ndarray
     _rho: np.ndarray
@@ -206,8 +218,9 @@ class GaussianProcessPosterior(LatentPosterior):
     def __repr__(self):
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         method = "exact" if self._exact else "EP"
+        noise = "" if self._rows.noise is None else ", noise_variance of every row"
         return table(
-            f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows",
+            f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("covariance", _short(self.model.covariance)),
@@ -334,9 +347,15 @@ class GaussianProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset):
         """New rows checked, and their prior means."""
+        self._check_names(X)
         X = rows_of(X, self.model.covariance, self.X.shape[1])
         base = self.model.prior_mean(X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+
+    def _check_names(self, X):
+        names = names_of(X)
+        if names is not None and self.columns is not None and names != self.columns:
+            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")
 
     def _check_own_noise(self, what):
         if self._rows.noise is not None:
@@ -432,6 +451,7 @@ class GaussianProcessPosterior(LatentPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
+        self._check_names(X)
         rows = self.model._check(X, y, offset, noise_variance, sample_weight)
         if rows.X.shape[1] != self.X.shape[1]:
             raise ValueError(f"X must have {self.X.shape[1]} columns like the data of the fit, got {rows.X.shape[1]}")
@@ -444,7 +464,7 @@ class GaussianProcessPosterior(LatentPosterior):
             evidence = Evidence(data, threads, start=start, **self._options)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, joined, evidence, point)
+            posterior = posterior_of(self.model, joined, evidence, point, columns=self.columns)
         if not posterior.converged:
             options, change = self._options, posterior.trace["change"]
             warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
@@ -481,6 +501,7 @@ class GaussianProcessPosterior(LatentPosterior):
         plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
         settings = {key: getattr(self, key) for key in plain}
         settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
+        settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = self.model.covariance.to_settings()
         settings["likelihood"] = [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
         return arrays, settings
@@ -498,11 +519,13 @@ class GaussianProcessPosterior(LatentPosterior):
             names = [key for key in arrays if key.startswith(prefix)]
             return {key.removeprefix(prefix): arrays.pop(key) for key in names}
 
+        columns = settings.pop("columns")
         trace, rows, solver = taken("trace_"), taken("rows_"), taken("solver_")
         missing = {f.name: None for f in fields(Rows)}
         return cls(
             model=model,
             trace=trace,
+            columns=None if columns is None else tuple(columns),
             _rows=Rows(**{**missing, **rows}),
             _solver=Solver(**solver, **settings.pop("solver")),
             **arrays,

@@ -17,7 +17,7 @@ from ._covariance import Covariance
 from ._executors import Threads, single_blas
 from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
-from ._gp_posterior import Rows, posterior_of, rows_of
+from ._gp_posterior import Rows, names_of, posterior_of, rows_of
 from ._loop import CONVERGED, STOPPED, warn_unconverged
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
@@ -72,6 +72,8 @@ class GaussianProcess:
         ):
             if not isinstance(value, kind):
                 hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+                if type(value).__module__.startswith("sklearn."):
+                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
                 module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
                 raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
         for name in self.likelihood.scales:
@@ -210,7 +212,9 @@ class GaussianProcess:
             point = evidence.at(settings, callback=callback)
             if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
                 point = self._otherwise(evidence, point, callback)
-            posterior = posterior_of(self, rows, evidence, point, back, values, at_rest)
+            posterior = posterior_of(
+                self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
+            )
         if point.fit is not None and point.fit.status != CONVERGED:
             change = point.fit.trace["change"]
             last = change[-1] if len(change) else np.inf

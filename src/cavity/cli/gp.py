@@ -115,6 +115,8 @@ def run(options):
 
     table = tables.read_columns(options.data)
     shared.check_output(options)
+    if options.plot is not None and options.offset is not None:
+        raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
     problem = problem_of(table, options)
     likelihood, given = likelihood_of(problem, options)
     covariance = covariance_of(problem, options)
@@ -137,6 +139,7 @@ def run(options):
         n_threads=options.threads,
     )
     seconds = time.perf_counter() - started
+    posterior = replace(posterior, columns=tuple(problem.names))
     title = table.about.get("title", table.source)
 
     def draw():

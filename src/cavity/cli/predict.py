@@ -29,7 +29,7 @@ def add(commands):
     )
     command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
     command.add_argument("data", help="a shipped data set, a .csv or a .npy file, with the columns of the fit")
-    command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
+    command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
     command.add_argument("--output", metavar="FILE", required=True, help="the .npy or .csv file to write")
     shared.threads(command)
     command.set_defaults(run=run)
@@ -68,6 +68,7 @@ class Told:
     gaps: bool
     way_out: str  # what else to do about missing values
     of: object
+    columns: tuple | None = None  # of the fit, if it kept their names
 
 
 def told_by(posterior, source):
@@ -106,12 +107,15 @@ def process(posterior):
         return np.column_stack([*moments, further])
 
     names = ["mean", "variance", *([f"p{k}" for k in range(classes)] or ["expected"])]
-    return Told(names, posterior.X.shape[1], False, "", of)
+    return Told(names, posterior.X.shape[1], False, "", of, posterior.columns)
 
 
 def open_rows(told, options, threads):
     """Return the rows, all numbers checked, in blocks that suit what is written about them."""
-    X, names, *_ = tables.matrix(options.data, options.columns, "--columns", told.gaps, told.way_out)
+    columns = options.columns
+    if columns is None and Path(options.data).suffix != ".npy":
+        columns = told.columns
+    X, names, *_ = tables.matrix(options.data, columns, "--columns", told.gaps, told.way_out)
     if len(names) != told.width:
         raise ValueError(
             f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({tables.some(names)}); "

@@ -159,7 +159,7 @@ def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
     ----------
     source : str
         A shipped data set, a .csv or a .npy file.
-    columns : str or None
+    columns : str, list of str or None
         Names or numbers from 1, separated by commas; all numeric columns if None.
     option : str
         The option that says which columns, for messages.
@@ -196,7 +196,9 @@ def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
 
 
 def _listed(text):
-    """Return the names in a comma-separated list."""
+    """Return the names in a comma-separated list, or those of a list as they are."""
+    if not isinstance(text, str):
+        return list(text)
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
 
 

@@ -172,8 +172,8 @@ class GaussianProcess:
         Notes
         -----
         Memory is two N x N matrices, and blocks of another at times; n x N more for n sites of negative precision, and
-        several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3, the gradient
-        of the evidence another N^3; exact regression costs N^3 and, in a search, 4/3 N^3 with the gradient.
+        several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3; the end of a
+        fit and the gradient of the evidence cost N^3, as does an exact fit, with or without the gradient.
         Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
         the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of
         negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a

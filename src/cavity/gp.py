@@ -193,21 +193,18 @@ class GaussianProcess:
         data = rows.used()
         if len(data.y) == 0:
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        if not isinstance(learn, bool | np.bool_) and not (isinstance(learn, str) and learn == "covariance"):
-            kind = ValueError if isinstance(learn, str) else TypeError
-            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
+        learn, scales = self._what_to_learn(learn, data)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")
         n_starts = _arrays.integer(n_starts, "n_starts", low=1)
         options = self._options(schedule, damping, power, max_iter, tol, data)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         settings, back = self._settings(data)
-        scales = self.likelihood.scales if learn is True and data.noise is None else ()
         with Threads(n_threads) as threads, single_blas():
             evidence = Evidence(data, threads, **options)
             values, at_rest = np.zeros(0), True
             if learn or settings.basis is not None:
-                search = settings, data, evidence, bool(learn), scales, n_starts
+                search = settings, data, evidence, learn, scales, n_starts
                 settings, values, at_rest = maximise(*search)
             point = evidence.at(settings, callback=callback)
             if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
@@ -220,6 +217,15 @@ class GaussianProcess:
             last = change[-1] if len(change) else np.inf
             warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
         return posterior
+
+    def _what_to_learn(self, learn, data):
+        """Whether the covariance is learnt, and the scales of the likelihood that are."""
+        if isinstance(learn, str) and learn == "covariance":
+            return True, ()
+        if not isinstance(learn, bool | np.bool_):
+            kind = ValueError if isinstance(learn, str) else TypeError
+            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
+        return bool(learn), self.likelihood.scales if learn and data.noise is None else ()
 
     @staticmethod
     def _otherwise(evidence, point, callback):

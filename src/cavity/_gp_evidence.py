@@ -14,6 +14,7 @@ from ._ep import Engine
 from ._latent import Belief, Latent
 from ._loop import CONVERGED
 from ._sites import Sites
+from ._sweeps import cavities
 from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
@@ -99,6 +100,10 @@ class Evidence:
         within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
+    def reopened(self, point):
+        """The same point, after another fit at its settings has taken its work matrix."""
+        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))
+
     def _ep(self, settings, options):
         """By EP."""
         data = self.data
@@ -173,8 +178,6 @@ class Evidence:
 
     def _scale_slope(self, point, name):
         """Of the sum of log normalisers at the cavities of the fixed point, by differences: good to 1e-10."""
-        from ._sweeps import cavities
-
         belief, fit, data = point.belief, point.fit, self.data
         sites = Sites(point.settings.likelihood, data.y, data.weights, self.power)
         mean = point.base + belief.mean

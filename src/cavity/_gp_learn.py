@@ -207,7 +207,7 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
     value, x, slope = min(runs, key=lambda run: run[0])
     # a place where EP failed counts with a flat slope
-    at_rest = -value in objective.values and slope <= FLAT * max(1.0, abs(value) ** 0.5)
+    at_rest = -value in objective.values and is_flat(slope, value)
     if not at_rest:
         warnings.warn(
             f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
@@ -216,6 +216,11 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
             stacklevel=3,
         )
     return vector.unpack(x), np.array(objective.values), at_rest
+
+
+def is_flat(slope, value):
+    """Whether a search that ended on this slope came to rest: rounding of large values leaves larger slopes."""
+    return slope <= FLAT * max(1.0, abs(value) ** 0.5)
 
 
 def climb(objective, start, bounds, gain=SMALLEST_GAIN):
@@ -231,7 +236,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN):
         before = best[1]
         best = _descend(objective, best, bounds, gain)
         slope = _free_slope(best, bounds)
-        if slope <= FLAT * max(1.0, abs(best[1]) ** 0.5) or not best[1] < before - WORTHWHILE:
+        if is_flat(slope, best[1]) or not best[1] < before - WORTHWHILE:
             break
     return best[1], best[0], slope
 

@@ -15,7 +15,7 @@ from ._loop import CONVERGED, warn_unconverged
 from ._predictions import LatentPosterior, log_density
 from ._rows import design_matrix, row_vector
 from .gaussian import Gaussian as Sites
-from .results import table
+from .results import freeze, table
 
 PREDICT_ROWS = 512
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
@@ -47,9 +47,9 @@ class Rows:
         """Which rows are in use."""
         return ~(self.spare | self.idle)
 
-    def scatter(self, values, others=0.0):
-        """Put values of the rows in use into place, `others` elsewhere."""
-        out = np.full(len(self.y), others)
+    def scatter(self, values):
+        """Put values of the rows in use into place, zeros elsewhere."""
+        out = np.zeros(len(self.y))
         out[self.keep] = values
         return out
 
@@ -209,11 +209,8 @@ class GaussianProcessPosterior(LatentPosterior):
     kind = "gaussian_process"
 
     def __post_init__(self):
-        self._freeze()
-        for part in (self._rows, self._solver):
-            for f in fields(part):
-                if isinstance(getattr(part, f.name), np.ndarray):
-                    getattr(part, f.name).flags.writeable = False
+        for record in (self, self._rows, self._solver):
+            freeze(record)
 
     def __repr__(self):
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
@@ -251,10 +248,7 @@ class GaussianProcessPosterior(LatentPosterior):
         ValueError
             If a cavity without a row is improper, naming the row.
         """
-        if np.any(np.isnan(self._loo)):
-            row = int(np.argmax(np.isnan(self._loo)))
-            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
-        return self._loo
+        return self._proper_loo()
 
     @property
     def sites(self):
@@ -487,10 +481,7 @@ class GaussianProcessPosterior(LatentPosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood = self.model.likelihood
-        name = type(likelihood).__name__
-        if type(likelihood).__module__ != likelihoods.__name__:
-            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        likelihood = self._likelihood_to_settings()
         arrays = {"prior_mean": np.asarray(self.model.mean)}
         for prefix, record in (("", self), ("rows_", self._rows), ("solver_", self._solver)):
             for f in fields(record):
@@ -503,7 +494,7 @@ class GaussianProcessPosterior(LatentPosterior):
         settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
         settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = self.model.covariance.to_settings()
-        settings["likelihood"] = [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+        settings["likelihood"] = likelihood
         return arrays, settings
 
     @classmethod
@@ -511,9 +502,9 @@ class GaussianProcessPosterior(LatentPosterior):
         from .gp import GaussianProcess
 
         settings = dict(settings)
-        name, parameters = settings.pop("likelihood")
+        likelihood = cls._likelihood_from_settings(settings.pop("likelihood"))
         covariance = covariances.from_settings(settings.pop("covariance"))
-        model = GaussianProcess(covariance, getattr(likelihoods, name)(**parameters), arrays.pop("prior_mean")[()])
+        model = GaussianProcess(covariance, likelihood, arrays.pop("prior_mean")[()])
 
         def taken(prefix):
             names = [key for key in arrays if key.startswith(prefix)]

@@ -1,7 +1,10 @@
 """What posteriors of latent values share: predictions of observations from the moments of f."""
 
+from dataclasses import fields
+
 import numpy as np
 
+from . import likelihoods
 from ._rows import observations
 from ._sites import tilted
 from .likelihoods import ONE
@@ -91,3 +94,24 @@ class LatentPosterior(Posterior):
             E[y | x, data].
         """
         return self.model.likelihood.expected(*self.predict(X, offset=offset))
+
+    def _proper_loo(self):
+        """The leave-one-out log densities; ValueError naming the first row without one."""
+        if np.any(np.isnan(self._loo)):
+            row = int(np.argmax(np.isnan(self._loo)))
+            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
+        return self._loo
+
+    def _likelihood_to_settings(self):
+        """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
+        likelihood = self.model.likelihood
+        name = type(likelihood).__name__
+        if type(likelihood).__module__ != likelihoods.__name__:
+            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+    @staticmethod
+    def _likelihood_from_settings(settings):
+        """Return the likelihood that `_likelihood_to_settings` took apart."""
+        name, parameters = settings
+        return getattr(likelihoods, name)(**parameters)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from . import _arrays, likelihoods
+from . import _arrays
 from ._blocks import rows
 from ._dense import Dense
 from ._ep import Engine, filter_rows
@@ -541,10 +541,7 @@ class GLMPosterior(LatentPosterior):
         """
         if self._loo is None:
             raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
-        if np.any(np.isnan(self._loo)):
-            row = int(np.argmax(np.isnan(self._loo)))
-            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
-        return self._loo
+        return self._proper_loo()
 
     @property
     def sites(self):
@@ -675,10 +672,7 @@ class GLMPosterior(LatentPosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood = self.model.likelihood
-        name = type(likelihood).__name__
-        if type(likelihood).__module__ != likelihoods.__name__:
-            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        likelihood = self._likelihood_to_settings()
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
         if self._covariance is not None:
             parts = {f.name: getattr(self._covariance, f.name) for f in fields(Covariance)}
@@ -689,15 +683,14 @@ class GLMPosterior(LatentPosterior):
         plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
         settings = {key: getattr(self, key) for key in plain}
         settings["approximation"] = self.model.approximation
-        settings["likelihood"] = [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+        settings["likelihood"] = likelihood
         return arrays, settings
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
         settings = dict(settings)
-        name, parameters = settings.pop("likelihood")
         model = GLM(
-            getattr(likelihoods, name)(**parameters),
+            cls._likelihood_from_settings(settings.pop("likelihood")),
             arrays.pop("prior_mean")[()],
             arrays.pop("prior_variance")[()],
             settings.pop("approximation"),

@@ -19,13 +19,13 @@ from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
 from ._gp_posterior import Rows, names_of, posterior_of, rows_of
 from ._loop import CONVERGED, STOPPED, warn_unconverged
+from ._predictions import SMALLEST_VARIANCE
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from .errors import within_range
 from .likelihoods import Gaussian, Likelihood
 
 SCHEDULES = ("sequential", "parallel")
-SMALLEST_VARIANCE = 1e-300  # of a function value under the prior, below which it is known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,14 +229,10 @@ class GaussianProcess:
 
     @staticmethod
     def _otherwise(evidence, point, callback):
-        """The point by the other schedule if that finds a fixed point, else the same point again."""
-        start, evidence.start = evidence.start, None
-        here = evidence.options["schedule"]
+        """The point by the other schedule if that finds a fixed point, else the same point."""
+        evidence.start, here = None, evidence.options["schedule"]
         other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
-        if other.fit.status == CONVERGED:
-            return other
-        evidence.start = start
-        return evidence.at(point.settings, callback=callback)
+        return other if other.fit.status == CONVERGED else evidence.reopened(point)
 
     def _options(self, schedule, damping, power, max_iter, tol, data):
         """The checked options of EP."""

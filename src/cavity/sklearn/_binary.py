@@ -7,7 +7,7 @@ from sklearn.base import ClassifierMixin
 
 from .._executors import Threads
 from .._gp_evidence import Evidence, Settings
-from .._gp_learn import FLAT, SEARCH_TOL, climb, search_tol
+from .._gp_learn import SEARCH_TOL, climb, is_flat, search_tol
 from .._gp_posterior import posterior_of
 from ..gp import GaussianProcess
 from ..likelihoods import Logit, Probit
@@ -69,7 +69,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
     def _search(self, start, bounds):
         """Search with first steps that stay near: far away EP takes long."""
         loss, theta, slope = climb(self._loss, start, bounds, GAIN)
-        return theta, loss, f"a slope of {slope:.2g} nats is left" if slope > FLAT * max(1.0, abs(loss) ** 0.5) else ""
+        return theta, loss, "" if is_flat(slope, loss) else f"a slope of {slope:.2g} nats is left"
 
     def _opened(self, threads, start):
         """Return the model, its checked rows, and what evaluates their evidence."""

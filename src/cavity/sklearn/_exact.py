@@ -15,9 +15,8 @@ from scipy.linalg.blas import dsyrk, dtrsm
 
 from .. import _arrays
 from .._executors import Threads
+from .._family import LOG_2PI
 from ..errors import NotPositiveDefiniteError
-
-LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +56,7 @@ def regress(covariance, X, noise, Y):
         fit = -0.5 * float(np.sum(Y * dual))
     if not np.isfinite(fit):
         raise OverflowError("the log evidence leaves the range of float64; rescale y, for example by normalize_y=True")
-    height = float(np.sum(np.log(np.diagonal(buffer)))) + 0.5 * len(X) * LOG_2_PI
+    height = float(np.sum(np.log(np.diagonal(buffer)))) + 0.5 * len(X) * LOG_2PI
     return Regression(buffer, dual, fit - Y.shape[1] * height)
 
 

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays, _blocks
+from .._family import LOG_2PI
 from ..errors import NotPositiveDefiniteError, NumericalWarning
 from . import _exact, _kernels
 from ._gaussian_process import Learner, check_settings, single_threaded
@@ -231,7 +232,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
         check_is_fitted(self)
         precision = _exact.Regression(self.L_, self.alpha_, np.nan).inverse_diagonal()
         precision = precision.reshape(-1, *[1] * (self.alpha_.ndim - 1))
-        return 0.5 * (np.log(precision) - _exact.LOG_2_PI - self.alpha_**2 / precision) - np.log(self._y_train_std)
+        return 0.5 * (np.log(precision) - LOG_2PI - self.alpha_**2 / precision) - np.log(self._y_train_std)
 
     # ------------------------------------------------------------------------------------------ predicting
 

@@ -22,6 +22,8 @@ MODULES = [
     "cavity.glm",
     "cavity.gp",
     "cavity._gp_posterior",
+    "cavity._streaming_state",
+    "cavity.streaming_gp",
     "cavity.likelihoods",
     "cavity.covariances",
     "cavity._covariance",
@@ -50,6 +52,8 @@ LAYERS = [  # each may import from those below it only
         "glm",
         "_gp_posterior",  # a saved model is part of it
         "gp",
+        "_streaming_state",  # a saved state is part of it
+        "streaming_gp",
         "linear_regression",
         "logistic_regression",
         "mean_field",
@@ -58,7 +62,8 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
-    {"_gp_learn", "_predictions"},
+    {"_streaming_rows"},
+    {"_gp_learn", "_latent_process", "_predictions"},
     {
         "_gp_evidence",
         "_power",
@@ -71,7 +76,7 @@ LAYERS = [  # each may import from those below it only
     },
     {"_mixture_memoised", "_mixture_moves", "_mixture_prior"},
     {"_clutter_fit", "_ep", "_cavi", "_mixture_data", "_mixture_predictive", "data"},
-    {"_dense", "_latent", "_mixture_sweep", "_sites", "_target"},
+    {"_dense", "_latent", "_mixture_sweep", "_sites", "_sparse", "_target"},
     {"_mixture_factors", "likelihoods"},
     {"_covariance", "_covariance_composed", "_covariance_leaf", "covariances"},
     {"_covariance_program", "_priors"},

@@ -25,6 +25,8 @@ _PUBLIC = {
     "NumericalWarning": "errors",
     "SphericalGaussian": "gaussian",
     "Selection": "selection",
+    "StreamingGP": "streaming_gp",
+    "StreamingGPState": "_streaming_state",
     "UnitMixture": "unit_mixture",
     "UnitMixturePosterior": "unit_mixture",
     "UnivariateGaussian": "univariate_gaussian",

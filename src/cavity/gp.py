@@ -8,28 +8,28 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from . import _arrays
-from ._covariance import Covariance
 from ._executors import Threads, single_blas
 from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
 from ._gp_posterior import Rows, names_of, posterior_of, rows_of
+from ._latent_process import LatentProcess
 from ._loop import CONVERGED, STOPPED, warn_unconverged
 from ._predictions import SMALLEST_VARIANCE
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from .errors import within_range
-from .likelihoods import Gaussian, Likelihood
+from .likelihoods import Gaussian
 
 SCHEDULES = ("sequential", "parallel")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GaussianProcess:
+class GaussianProcess(LatentProcess):
     """Gaussian process with any likelihood: exact for Gaussian noise [RW]_ (algorithm 2.1), else by EP (3.5).
 
     Each row x has a latent value f(x) and an observation y with likelihood p(y|f); f - mean is a Gaussian process with
@@ -60,35 +60,6 @@ class GaussianProcess:
     >>> mean.round(1).tolist()
     [1.0, -0.9]
     """
-
-    covariance: Covariance
-    likelihood: Likelihood = field(default_factory=Gaussian)
-    mean: float | np.ndarray | str = 0.0
-
-    def __post_init__(self):
-        for name, value, kind in (
-            ("covariance", self.covariance, Covariance),
-            ("likelihood", self.likelihood, Likelihood),
-        ):
-            if not isinstance(value, kind):
-                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
-                if type(value).__module__.startswith("sklearn."):
-                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
-                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
-                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
-        for name in self.likelihood.scales:
-            kind = type(self.likelihood).__name__
-            if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
-                raise TypeError(
-                    f"likelihood {kind} must be a dataclass with the fields in its scales, {name!r} among them"
-                )
-            _arrays.number(getattr(self.likelihood, name), f"{name} of {kind}", low=0)
-        if isinstance(self.mean, str):
-            _arrays.choice(self.mean, "mean", ("constant", "linear"))
-            return
-        mean = _arrays.finite_array(self.mean, "mean", ndim=(0, 1))
-        _arrays.check_not_empty(mean.shape, "mean")
-        object.__setattr__(self, "mean", _arrays.read_only(mean.copy()) if mean.ndim else float(mean))
 
     def fit(
         self,
@@ -193,7 +164,7 @@ class GaussianProcess:
         data = rows.used()
         if len(data.y) == 0:
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        learn, scales = self._what_to_learn(learn, data)
+        learn, scales = self._what_to_learn(learn, data.noise is not None)
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")
         n_starts = _arrays.integer(n_starts, "n_starts", low=1)
@@ -217,15 +188,6 @@ class GaussianProcess:
             last = change[-1] if len(change) else np.inf
             warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
         return posterior
-
-    def _what_to_learn(self, learn, data):
-        """Whether the covariance is learnt, and the scales of the likelihood that are."""
-        if isinstance(learn, str) and learn == "covariance":
-            return True, ()
-        if not isinstance(learn, bool | np.bool_):
-            kind = ValueError if isinstance(learn, str) else TypeError
-            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
-        return bool(learn), self.likelihood.scales if learn and data.noise is None else ()
 
     @staticmethod
     def _otherwise(evidence, point, callback):
@@ -256,28 +218,6 @@ class GaussianProcess:
         basis, back = data.basis(1 if self.mean == "constant" else 2)
         return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back
 
-    def prior_mean(self, X):
-        """The mean function at the rows of X.
-
-        Parameters
-        ----------
-        X : ndarray (n, D)
-            Rows.
-
-        Returns
-        -------
-        ndarray (n,)
-            Their prior means, offsets not included; a mean that is yet to be found counts as 0.
-        """
-        X = _arrays.finite_array(X, "X", ndim=(2,))
-        if isinstance(self.mean, str):
-            return np.zeros(len(X))
-        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + X.shape[1]:
-            raise ValueError(f"X must have {len(self.mean) - 1} columns like the mean has slopes, got {X.shape[1]}")
-        if np.ndim(self.mean) == 0:
-            return np.full(len(X), self.mean)
-        return self.mean[0] + X @ self.mean[1:]
-
     def _check(self, X, y, offset, noise_variance, sample_weight):
         """Validate the data; rows of weight zero, and rows where f is known to be its mean, are set aside."""
         X = rows_of(X, self.covariance)
@@ -288,13 +228,7 @@ class GaussianProcess:
             )
         y = observations(self.likelihood, y, n)
         offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
-        noise = None
-        if noise_variance is not None:
-            if not isinstance(self.likelihood, Gaussian):
-                raise ValueError(
-                    "noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own"
-                )
-            noise = _arrays.positive_array(row_vector(noise_variance, "noise_variance", n), "noise_variance")
+        noise = self._row_noise(noise_variance, n)
         weights = None if sample_weight is None else row_weights(sample_weight, n)
         spare = np.zeros(n, dtype=bool) if weights is None else weights == 0
         idle = np.zeros(n, dtype=bool)

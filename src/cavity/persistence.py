@@ -22,6 +22,7 @@ KINDS = {
     "glm": ("glm", "GLMPosterior"),
     "linear_regression": ("linear_regression", "LinearRegressionPosterior"),
     "logistic_regression": ("logistic_regression", "LogisticRegressionPosterior"),
+    "streaming_gp": ("_streaming_state", "StreamingGPState"),
     "univariate_gaussian": ("univariate_gaussian", "UnivariateGaussianPosterior"),
     "mean_field": ("mean_field", "MeanFieldPosterior"),
     "unit_mixture": ("unit_mixture", "UnitMixturePosterior"),

@@ -1,0 +1,86 @@
+"""What the models of latent processes share: a covariance, a likelihood and a mean."""
+
+from dataclasses import dataclass, field, is_dataclass
+
+import numpy as np
+
+from . import _arrays
+from ._covariance import Covariance
+from ._rows import row_vector
+from .likelihoods import Gaussian, Likelihood
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatentProcess:
+    """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
+
+    covariance: Covariance
+    likelihood: Likelihood = field(default_factory=Gaussian)
+    mean: float | np.ndarray | str = 0.0
+
+    def __post_init__(self):
+        for name, value, kind in (
+            ("covariance", self.covariance, Covariance),
+            ("likelihood", self.likelihood, Likelihood),
+        ):
+            if not isinstance(value, kind):
+                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+                if type(value).__module__.startswith("sklearn."):
+                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
+                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
+                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        for name in self.likelihood.scales:
+            kind = type(self.likelihood).__name__
+            if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
+                raise TypeError(
+                    f"likelihood {kind} must be a dataclass with the fields in its scales, {name!r} among them"
+                )
+            _arrays.number(getattr(self.likelihood, name), f"{name} of {kind}", low=0)
+        if isinstance(self.mean, str):
+            _arrays.choice(self.mean, "mean", ("constant", "linear"))
+            return
+        mean = _arrays.finite_array(self.mean, "mean", ndim=(0, 1))
+        _arrays.check_not_empty(mean.shape, "mean")
+        object.__setattr__(self, "mean", _arrays.read_only(mean.copy()) if mean.ndim else float(mean))
+
+    def prior_mean(self, X):
+        """The mean function at the rows of X.
+
+        Parameters
+        ----------
+        X : ndarray (n, D)
+            Rows.
+
+        Returns
+        -------
+        ndarray (n,)
+            Their prior means, offsets not included; a mean that is yet to be found counts as 0.
+        """
+        return self._means(_arrays.finite_array(X, "X", ndim=(2,)))
+
+    def _means(self, X):
+        """Prior means of checked rows."""
+        if isinstance(self.mean, str):
+            return np.zeros(len(X))
+        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + X.shape[1]:
+            raise ValueError(f"X must have {len(self.mean) - 1} columns like the mean has slopes, got {X.shape[1]}")
+        if np.ndim(self.mean) == 0:
+            return np.full(len(X), self.mean)
+        return self.mean[0] + X @ self.mean[1:]
+
+    def _row_noise(self, value, n):
+        """Checked noise variances of n rows, or None if there are none."""
+        if value is None:
+            return None
+        if not isinstance(self.likelihood, Gaussian):
+            raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
+        return _arrays.positive_array(row_vector(value, "noise_variance", n), "noise_variance")
+
+    def _what_to_learn(self, learn, known_noise):
+        """Whether the covariance is learnt, and the scales of the likelihood that are."""
+        if isinstance(learn, str) and learn == "covariance":
+            return True, ()
+        if not isinstance(learn, bool | np.bool_):
+            kind = ValueError if isinstance(learn, str) else TypeError
+            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
+        return bool(learn), self.likelihood.scales if learn and not known_noise else ()

@@ -1,0 +1,305 @@
+"""Inducing variables and what is known of them: the algebra of sparse Gaussian processes.
+
+Inducing variables are u_j = f(z_j) + e_j with nuggets e_j of variance jitter k(z_j, z_j). The nugget belongs to the
+inducing variable: it is on the diagonal of K_uu, and in the covariance of two sets of inducing variables where they
+share a row z. In whitened coordinates w = L^-1 u ~ N(0, I), L L' = K_uu, all rows so far are one Gaussian factor
+
+    exp(constant - w'A w/2 + r'w),
+
+which is D_a^-1 = S_a^-1 - K_aa^-1 = L^-T A L^-1 and S_a^-1 m_a = L^-T r of [B]_. Nothing is inverted, A may be
+singular, and a row adds a rank-1 term. Matrices M x M are in Fortran order, and only their lower triangles are used.
+
+References
+----------
+.. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from . import _core
+from ._covariance_program import WHITE
+from .errors import NotPositiveDefiniteError, within_range
+
+_kernel = _core.best("sparse_gp")
+
+FEW_ROWS = 8  # up to which rows are solved one by one
+
+
+def same_rows(Z, other):
+    """Return the pairs of indices of equal rows of two sets of distinct rows, as two arrays."""
+    places = {row.tobytes(): j for j, row in enumerate(other)}
+    pairs = [(i, places[row.tobytes()]) for i, row in enumerate(Z) if row.tobytes() in places]
+    return tuple(np.array(pairs, dtype=np.intp).reshape(-1, 2).T)
+
+
+class Basis:
+    """Inducing variables under a covariance: rows Z (M, D), nuggets (M,), and the triangle L of their covariance."""
+
+    __slots__ = ("Z", "covariance", "factor", "jitter", "nugget", "program")
+
+    def __init__(self, covariance, Z, jitter, nugget, factor, program):
+        self.covariance, self.Z, self.jitter = covariance, Z, jitter
+        self.nugget, self.factor, self.program = nugget, factor, program
+
+    @classmethod
+    def of(cls, covariance, Z, jitter, threads):
+        """The basis of some rows; NotPositiveDefiniteError names the first that depends on those before it."""
+        program = covariance._program(Z.shape[1])
+        if len(Z) == 0:
+            return cls(covariance, Z, jitter, np.zeros(0), np.zeros((0, 0), order="F"), program)
+        nugget = jitter * program.diagonal(Z)
+        gram = np.empty((len(Z), len(Z)))
+        program.gram(Z, gram, threads)
+        gram[np.diag_indices_from(gram)] += nugget
+        return cls(covariance, Z, jitter, nugget, _triangle(gram.T, 0), program)
+
+    @property
+    def n(self):
+        """M."""
+        return len(self.Z)
+
+    def extended(self, rows, threads):
+        """The basis with more rows after its own, whose part of the triangle stays as it is."""
+        if len(rows) == 0:
+            return self
+        more = Basis.of(self.covariance, rows, self.jitter, threads) if self.n == 0 else None
+        if more is not None:
+            return more
+        nugget = self.jitter * self.program.diagonal(rows)
+        gram = np.empty((len(rows), len(rows)))
+        self.program.gram(rows, gram, threads)
+        gram[np.diag_indices_from(gram)] += nugget
+        W = self.features(rows, threads)[0]
+        corner = _triangle(np.asfortranarray(gram - W @ W.T), self.n)
+        n = self.n + len(rows)
+        factor = np.zeros((n, n), order="F")
+        factor[: self.n, : self.n] = self.factor
+        factor[self.n :, : self.n] = W
+        factor[self.n :, self.n :] = corner
+        Z = np.concatenate([self.Z, rows])
+        return Basis(self.covariance, Z, self.jitter, np.append(self.nugget, nugget), factor, self.program)
+
+    def cross(self, X, threads):
+        """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
+        out = np.empty((len(X), self.n))
+        if out.size:
+            self.program.cross(X, self.Z, out, threads)
+        return out
+
+    def solved(self, rows):
+        """L^-1 applied to the rows of (N, M), which are overwritten."""
+        if rows.size:
+            blas.dtrsm(1.0, self.factor, rows.T, lower=1, overwrite_b=1)
+        return rows
+
+    def features(self, X, threads):
+        """W (N, M) of rows X, and their residuals: the variance of f that the inducing variables leave."""
+        prior = self.program.diagonal(X)
+        W = self.cross(X, threads)
+        residual = np.empty(len(X))
+        if self.n == 0:
+            return W, prior
+        if len(X) <= FEW_ROWS:
+            _kernel.solve_rows(self.factor, W, prior, residual)
+        else:
+            _kernel.weigh(self.solved(W), prior, residual)
+        return W, residual
+
+    def pairs(self, other, threads):
+        """Covariances of the inducing variables with those of another basis, under this covariance, (M, M_other).
+
+        Returns
+        -------
+        matrix, shared
+            Nuggets included, and the pairs of indices of the variables that are in both.
+        """
+        out = np.empty((self.n, other.n))
+        shared = same_rows(self.Z, other.Z)
+        if out.size:
+            self.program.cross(self.Z, other.Z, out, threads)
+            out[shared] += self.nugget[shared[0]]
+        return out, shared
+
+    def among(self, other, threads):
+        """Covariance of the inducing variables of another basis under this covariance, nuggets included."""
+        out = np.empty((other.n, other.n))
+        if out.size:
+            self.program.gram(other.Z, out, threads)
+            out[np.diag_indices_from(out)] += self.jitter * self.program.diagonal(other.Z)
+        return out
+
+
+def _triangle(matrix, first):
+    """Cholesky triangle of a matrix in Fortran order, which is overwritten; `first` is the index of its first point."""
+    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=1)
+    if failed:
+        raise NotPositiveDefiniteError(
+            f"the covariance of the inducing points is not positive definite: point {first + failed - 1} is known from "
+            "those before it; leave it out, or raise jitter"
+        )
+    return factor
+
+
+def has_white(covariance):
+    """Whether a covariance has a White leaf."""
+    return any(leaf._op == WHITE for leaf in covariance._leaves())
+
+
+@dataclass(slots=True, eq=False)
+class Information:
+    """The factor of all rows so far, and what follows from it: B = I + A = factor factor', c = factor^-1 r."""
+
+    A: np.ndarray  # (M, M), lower triangle
+    r: np.ndarray  # (M,)
+    constant: float
+    n: float = 0.0  # sum of weights
+    squares: float = 0.0  # sum of weight (y - mean)^2/noise variance
+    gap: float = 0.0  # sum of weight residual/noise variance, and twice what the factor lost since
+    factor: np.ndarray | None = None  # (M, M), lower triangle
+    c: np.ndarray | None = None  # (M,)
+
+    @classmethod
+    def empty(cls, n):
+        """Of n inducing variables without data."""
+        return cls(np.zeros((n, n), order="F"), np.zeros(n), 0.0, factor=np.eye(n, order="F"), c=np.zeros(n))
+
+    def copy(self):
+        """A copy that shares nothing."""
+        arrays = {name: getattr(self, name).copy(order="F") for name in ("A", "r", "factor", "c")}
+        return replace(self, **arrays)
+
+    def factorised(self):
+        """The same with B factorised; NotPositiveDefiniteError if that has no Cholesky triangle."""
+        B = self.A.copy(order="F")
+        B[np.diag_indices_from(B)] += 1.0
+        if len(B) == 0:
+            return replace(self, factor=B, c=self.r.copy())
+        within_range(np.diagonal(B), "what the rows say about the inducing variables")
+        factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=1)
+        if failed:
+            raise NotPositiveDefiniteError(
+                f"the posterior of the inducing variables is not proper: pivot {failed - 1} of its precision"
+            )
+        return replace(self, factor=factor, c=blas.dtrsv(factor, self.r, lower=1))
+
+    @property
+    def log_z(self):
+        """log of the integral of N(w; 0, I) exp(-w'A w/2 + r'w)."""
+        return 0.5 * float(self.c @ self.c) - float(np.sum(np.log(np.diagonal(self.factor))))
+
+    @property
+    def log_bound(self):
+        """log of the integral of the prior times the factor."""
+        return self.constant + self.log_z
+
+    def mean(self):
+        """Posterior mean of w."""
+        return blas.dtrsv(self.factor, self.c, lower=1, trans=1) if len(self.c) else self.c.copy()
+
+    def solved(self, rows):
+        """factor^-1 applied to the rows of (N, M), which are overwritten."""
+        if rows.size:
+            blas.dtrsm(1.0, self.factor, rows.T, lower=1, overwrite_b=1)
+        return rows
+
+    def marginals(self, W):
+        """Posterior means and variances of the values W w of rows (N, M)."""
+        mean, variance = np.zeros(len(W)), np.zeros(len(W))
+        if W.size and len(W) <= FEW_ROWS:
+            _kernel.marginals(self.factor, self.c, W, mean, variance)
+        elif W.size:
+            T = self.solved(W.copy())
+            mean, variance = T @ self.c, np.einsum("ij,ij->i", T, T)
+        return mean, variance
+
+    def extended(self, n):
+        """For n inducing variables, of which the first are those it has: nothing is known about the others."""
+        m = len(self.r)
+        out = replace(Information.empty(n), constant=self.constant, n=self.n, squares=self.squares, gap=self.gap)
+        out.A[:m, :m], out.factor[:m, :m] = self.A, self.factor
+        out.r[:m], out.c[:m] = self.r, self.c
+        return out
+
+    def plus(self, other):
+        """The factors of two sets of rows as one, B not yet factorised."""
+        names = ("A", "r", "constant", "n", "squares", "gap")
+        return Information(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def to_the(self, power):
+        """The factor to a power in [0, 1]."""
+        names = ("A", "r", "constant", "n", "squares", "gap")
+        return Information(**{name: power * getattr(self, name) for name in names}).factorised()
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """What becomes of a factor under other inducing variables or another covariance."""
+
+    information: Information  # B not yet factorised
+    loss: float  # nats that the factor loses: its expectation under p(a|b) is that much lower than at the mean of that
+    V: np.ndarray  # (M, M_old): L^-1 K_ba L_a^-T
+    P: np.ndarray  # (M_old, M_old): L_a^-1 cov(a|b) L_a^-T
+
+
+def moved(information, old, new, alpha, threads):
+    """Carry the factor of old inducing variables a over to new ones b, whose covariance may differ [B]_ (section 3.1).
+
+    With alpha = 0 it is replaced by exp E log of it under p(a|b), with alpha = 1 by its expectation, in between by the
+    expectation of its power alpha to the power 1/alpha [BYT]_ (B. and 3.3 for streams).
+
+    Returns
+    -------
+    Move
+        The factor of the new variables.
+    """
+    cross, _ = new.pairs(old, threads)
+    half = _right_solved(old.factor, new.solved(cross.T.copy()).T)
+    prior = _symmetric_solved(old.factor, new.among(old, threads))
+    V, P = half, prior - half.T @ half
+    A, r = full(information.A), information.r
+    if alpha == 0.0:
+        loss = 0.5 * float(np.sum(A * P))
+        change = -loss
+    else:
+        system = np.eye(old.n) + alpha * A @ P
+        sign, log_determinant = np.linalg.slogdet(system) if old.n else (1.0, 0.0)
+        if sign <= 0:
+            raise NotPositiveDefiniteError("what the rows say cannot be carried over to the new inducing points")
+        A = np.linalg.solve(system, A)
+        A, r = 0.5 * (A + A.T), np.linalg.solve(system, r)
+        loss = 0.5 * log_determinant / alpha
+        change = 0.5 * alpha * float(information.r @ P @ r) - loss
+    out = replace(
+        information,
+        A=np.asfortranarray(np.tril(V @ A @ V.T)),
+        r=V @ r,
+        constant=information.constant + change,
+        gap=information.gap + 2.0 * loss,
+        factor=None,
+        c=None,
+    )
+    return Move(out, loss, V, P)
+
+
+def full(triangle):
+    """The symmetric matrix of a lower triangle."""
+    return np.tril(triangle) + np.tril(triangle, -1).T
+
+
+def _right_solved(factor, matrix):
+    """matrix L^-T for a matrix (M, M_old)."""
+    return blas.dtrsm(1.0, factor, np.asfortranarray(matrix), side=1, lower=1, trans_a=1) if matrix.size else matrix
+
+
+def _symmetric_solved(factor, matrix):
+    """L^-1 matrix L^-T for a symmetric matrix."""
+    if not matrix.size:
+        return matrix
+    half = blas.dtrsm(1.0, factor, np.asfortranarray(matrix), lower=1)
+    out = blas.dtrsm(1.0, factor, half, side=1, lower=1, trans_a=1)
+    return 0.5 * (out + out.T)

@@ -1,0 +1,264 @@
+"""The rows of a batch, and how a sparse Gaussian process takes them in: by sums over blocks, or by EP.
+
+Each row has a site on its f. Given the inducing variables f_n = g_n + N(0, residual_n), g_n = W_n'w, so on g_n a site
+(tau, rho) acts as (tau, rho)/(1 + fraction rho residual_n): with fraction 0 as in VFE [T]_, with 1 as in FITC, in
+between as in power EP [BYT]_ (eq. 17).
+
+References
+----------
+.. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import blas
+
+from . import _arrays, _blocks
+from ._dense import Dense
+from ._ep import Engine
+from ._predictions import SMALLEST_VARIANCE
+from ._sites import Sites
+from ._sparse import Information
+from .likelihoods import LOG_2PI, ONE, Gaussian
+
+BLOCK = 1024  # rows that are worked on together
+HELD = 1 << 22  # numbers of W that are kept rather than computed again
+UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Checked rows: none has weight zero."""
+
+    X: object  # (N, D) array, or Source in blocks of BLOCK rows
+    y: np.ndarray
+    offset: np.ndarray | None  # (N,)
+    weights: np.ndarray | None  # (N,)
+    noise: np.ndarray | None  # (N,): known noise variances
+
+    @property
+    def n(self):
+        """N."""
+        return len(self.y)
+
+    def spans(self):
+        """The (start, stop) of the blocks."""
+        return _blocks.starts(self.n, BLOCK)
+
+    def block(self, start, stop):
+        """Rows of X, finite, float64 in C order."""
+        if isinstance(self.X, np.ndarray):
+            return self.X[start:stop]
+        X = self.X.read(start // BLOCK)
+        bad = _arrays.first_nonfinite(X)
+        if bad is not None:
+            row, column = bad
+            raise ValueError(f"X must be finite, got {X[bad]} in {self.X.where(start + row)}, column {column}")
+        return X
+
+    def candidates(self, most):
+        """At most that many rows, at equal distances, and their indices."""
+        if isinstance(self.X, np.ndarray):
+            step = max(1, -(-self.n // most))
+            return self.X[::step], np.arange(0, self.n, step)
+        step = -(-self.n // most)
+        return self.X.sample(most), np.arange(0, self.n, step)
+
+    def weight(self, part=slice(None)):
+        """Weights of a part, (n,) or (1,) where all are one."""
+        return ONE if self.weights is None else self.weights[part]
+
+    def base(self, model, X, part):
+        """Prior means of f of a part."""
+        base = model._means(X)
+        return base if self.offset is None else base + self.offset[part]
+
+    def precision(self, likelihood, part=slice(None)):
+        """Precisions of Gaussian observations of a part, weights included, (n,) or (1,)."""
+        noise = likelihood.noise_variance if self.noise is None else self.noise[part]
+        return self.weight(part) / noise
+
+
+def fractions(weights, alpha):
+    """The exponents f of the sites, see `_sites`: alpha, or alpha/w for w copies of a row."""
+    return alpha / np.maximum(1.0, weights)
+
+
+def features(basis, rows, threads):
+    """W and residuals of every block, kept if that takes little memory; else None."""
+    if rows.n * max(basis.n, 1) > HELD:
+        return None
+    return threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE), rows.spans())
+
+
+def residuals(basis, rows, threads, known=None):
+    """Residuals of all rows, (N,)."""
+    if known is None:
+        parts = threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE)[1], rows.spans())
+    else:
+        parts = [residual for _, residual in known]
+    return np.concatenate(parts)
+
+
+class _Inline:
+    """Runs what a task would run on threads of its own."""
+
+    @staticmethod
+    def run(function, arguments):
+        """[function(*a) for a in arguments]."""
+        return [function(*each) for each in arguments]
+
+
+INLINE = _Inline()
+
+
+# ---------------------------------------------------------------------------------------------- Gaussian noise
+
+
+def absorbed(basis, information, rows, model, alpha, threads, known=None):
+    """The factor with rows of Gaussian noise added, factorised; O(N M^2), in memory that does not grow with N."""
+
+    def task(start, stop):
+        part = slice(start, stop)
+        X = rows.block(start, stop)
+        W, residual = basis.features(X, INLINE) if known is None else known[start // BLOCK]
+        return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
+
+    A, r, numbers = _blocks.merge(threads.imap(task, rows.spans()))
+    constant, n, squares, gap = (float(x) for x in numbers)
+    return information.plus(Information(A, r, constant, n, squares, gap)).factorised()
+
+
+def _statistics(W, residual, rows, part, base, likelihood, alpha):
+    """A, r and (constant, n, squares, gap) of a block of rows."""
+    weight = np.broadcast_to(rows.weight(part), residual.shape)
+    rho = np.broadcast_to(rows.precision(likelihood, part), residual.shape)
+    target = rows.y[part] - base
+    spread = rho * residual  # times fraction: what the residual adds to the noise, relative to it
+    squares = rho * target * target
+    rest = -0.5 * (weight * LOG_2PI + weight * np.log(weight / rho))
+    if alpha == 0.0:
+        rho_g = rho
+        constant = np.sum(rest - 0.5 * spread - 0.5 * squares)
+    else:
+        fraction = fractions(weight, alpha)
+        rho_g = rho / (1.0 + fraction * spread)
+        constant = np.sum(rest - 0.5 * np.log1p(fraction * spread) / fraction - 0.5 * rho_g * target * target)
+    numbers = np.array([constant, np.sum(weight), np.sum(squares), np.sum(spread)])
+    scaled = W * np.sqrt(rho_g)[:, None]
+    n = W.shape[1]
+    A = blas.dsyrk(1.0, scaled.T, lower=1) if n else np.zeros((0, 0), order="F")
+    return A, W.T @ (rho_g * target), numbers
+
+
+# ---------------------------------------------------------------------------------------------- EP
+
+
+@dataclass(slots=True, eq=False)
+class Assimilated:
+    """A batch taken in by EP."""
+
+    information: Information
+    tau: np.ndarray  # (N,): sites on f, less the prior mean of f
+    rho: np.ndarray
+    status: str
+    n_iter: int
+    change: float  # of the last sweep
+
+
+def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None):
+    """Take in rows of any likelihood by (power) EP on top of what is known.
+
+    In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
+    `start` are sites on f, tau less the prior mean, to start from.
+    """
+    if known is None:
+        known = [basis.features(rows.block(*span), threads) for span in rows.spans()]
+    W = np.concatenate([part[0] for part in known])
+    residual = np.concatenate([part[1] for part in known])
+    X = np.concatenate([rows.block(*span) for span in rows.spans()])
+    mean = rows.base(model, X, slice(None))
+    tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
+    explained = np.einsum("ij,ij->i", W, W)
+    seen = (explained > UNSEEN * residual) & (explained > SMALLEST_VARIANCE)
+    if not seen.all():
+        tau[~seen], rho[~seen], total = _unseen(
+            _some(rows, ~seen), model.likelihood, mean[~seen], residual[~seen], alpha
+        )
+    if seen.any():
+        used, W, residual_used = _some(rows, seen), W[seen], residual[seen]
+        T = information.solved(W.copy())
+        sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
+        base = mean[seen] + T @ information.c
+        geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
+        if start is not None:
+            start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
+        fit = Engine(geometry, sites, callback=None, start=start, **options).run()
+        total += fit.log_evidence
+        more = _sites_information(W, fit.tau - fit.rho * mean[seen], fit.rho)
+        tau[seen], rho[seen] = _on_f(fit.tau, fit.rho, mean[seen], residual_used, sites.fraction)
+    else:
+        more = Information.empty(basis.n)
+    out = information.plus(more).factorised()
+    weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
+    out = replace(out, constant=information.log_bound + total - out.log_z, n=information.n + weight)
+    if fit is None:
+        return Assimilated(out, tau, rho, "converged", 0, 0.0)
+    change = fit.trace["change"]
+    return Assimilated(out, tau, rho, fit.status, fit.n_iter, float(change[-1]) if len(change) else np.inf)
+
+
+def _some(rows, mask):
+    """Some of the rows, without X."""
+    if mask.all():
+        return rows
+    parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
+    return Rows(None, **{name: part if part is None else part[mask] for name, part in parts.items()})
+
+
+def _on_g(tau, rho, mean, residual, fraction):
+    """Sites on g of sites on f whose tau is less the prior mean."""
+    shrink = 1.0 + fraction * rho * residual
+    return tau / shrink + rho / shrink * mean, rho / shrink
+
+
+def _on_f(tau, rho, mean, residual, fraction):
+    """The inverse of `_on_g`."""
+    shrink = 1.0 - fraction * rho * residual
+    return (tau - rho * mean) / shrink, rho / shrink
+
+
+def _sites_information(W, tau, rho):
+    """The factor of sites on g, without a constant."""
+    n = W.shape[1]
+    A = np.zeros((n, n), order="F")
+    for sign, chosen in ((1.0, rho > 0), (-1.0, rho < 0)):
+        if chosen.any():
+            scaled = W[chosen] * np.sqrt(np.abs(rho[chosen]))[:, None]
+            A = blas.dsyrk(sign, scaled.T, beta=1.0, c=A, lower=1, overwrite_c=1)
+    return Information(A, W.T @ tau, 0.0)
+
+
+def _unseen(rows, likelihood, mean, residual, alpha):
+    """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
+    known = residual < SMALLEST_VARIANCE
+    tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
+    if known.any():
+        part = _some(rows, known)
+        total += float(np.sum(part.weight() * likelihood.log_p(part.y, mean[known])))
+    if not known.all():
+        part = _some(rows, ~known)
+        sites = Sites(likelihood, part.y, part.weights, alpha)
+        log_z, match_tau, match_rho = sites.match(slice(None), mean[~known], residual[~known])
+        total += float(np.sum(log_z / sites.fraction))
+        rho[~known] = match_rho / sites.fraction
+        tau[~known] = match_tau / sites.fraction - rho[~known] * mean[~known]
+    return tau, rho, total
+
+
+def is_exact(likelihood):
+    """Whether rows of a likelihood are Gaussian factors as they are."""
+    return isinstance(likelihood, Gaussian)

@@ -1,0 +1,573 @@
+"""What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
+
+import os
+
+import numpy as np
+
+from . import _arrays, covariances
+from ._blocks import Source, open_source, starts
+from ._executors import Threads, single_blas
+from ._gp_posterior import _short, names_of, rows_of
+from ._inducing import greedy
+from ._latent import half_of
+from ._loop import CONVERGED, warn_unconverged
+from ._predictions import SMALLEST_VARIANCE, LatentPosterior
+from ._rows import observations, row_vector, row_weights
+from ._sites import Sites
+from ._sparse import Basis, Information, moved
+from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, assimilated, features, is_exact
+from .errors import within_range
+from .results import table
+
+PREDICT_ROWS = 512
+CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
+PARTS = (  # what an update replaces
+    "model",
+    "_basis",
+    "_information",
+    "inducing_ids",
+    "_next_id",
+    "n_samples",
+    "last_increment",
+    "information_lost",
+    "last_information_lost",
+    "status",
+    "n_iter",
+)
+
+
+class StreamingGPState(LatentPosterior):
+    """What a `StreamingGP` knows after the rows so far. The one result that changes: `update` works in place.
+
+    Attributes
+    ----------
+    model : StreamingGP
+        The settings, with what was learnt in them.
+    n_features : int
+        D.
+    n_samples : int
+        Rows taken in, those of weight zero not counted.
+    inducing_ids : ndarray (M,) of int
+        A number for every inducing point, which it keeps as long as it is one.
+    last_increment : float
+        What the last update added to log_bound, in nats.
+    information_lost, last_information_lost : float
+        Nats that all updates, and the last one, lost by giving up inducing points or changing settings: by so much the
+        bound of the rows before is lower than it was at its own inducing points.
+    converged : bool
+        Whether the stopping rules of the last update were met.
+    status : str
+        Why its iteration ended.
+    n_iter : int
+        EP's sweeps of the last update; 1 with Gaussian noise.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame; later data frames must have the same.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> covariance, noise = cavity.covariances.RBF(lengthscale=2.0), cavity.likelihoods.Gaussian(0.1)
+    >>> model = cavity.StreamingGP(covariance, noise, inducing=np.arange(5.0)[:, None])
+    >>> state = model.fit([[0.0], [1.0]], [0.5, 1.0], learn=False)
+    >>> round(state.log_bound, 6), round(state.update([[2.0]], [0.7]).last_increment, 6)
+    (-1.848012, -0.473413)
+    >>> mean, variance = state.predict([[1.0], [10.0]])
+    >>> mean.round(3).tolist(), variance.round(3).tolist()
+    ([0.872, 0.0], [0.04, 1.0])
+    """
+
+    __slots__ = (*PARTS, "_options", "columns", "n_features")
+    kind = "streaming_gp"
+
+    @classmethod
+    def started(cls, model, X, options):
+        """The prior, for rows like X.
+
+        Parameters
+        ----------
+        model : StreamingGP
+            The settings.
+        X : array_like (N, D), or paths
+            Rows, of which D and the names are taken.
+        options : dict
+            Of EP.
+
+        Returns
+        -------
+        StreamingGPState
+            Without data.
+        """
+        out = cls()
+        shape = np.shape(X) if _paths_in(X) is None else _paths_in(X).shape
+        if len(shape) != 2:
+            raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
+        model.covariance.check_columns(shape[1])
+        out.model, out.n_features, out.columns, out._options = model, shape[1], names_of(X), options
+        Z = np.zeros((0, shape[1])) if model.inducing is None else model.inducing
+        if Z.shape[1] != shape[1]:
+            raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
+        with Threads(1) as threads, single_blas():
+            out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
+        out._information = Information.empty(len(Z))
+        out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
+        out.n_samples, out.n_iter, out.status = 0, 0, CONVERGED
+        out.last_increment = out.information_lost = out.last_information_lost = 0.0
+        return out
+
+    # ------------------------------------------------------------------------------------------ taking in rows
+
+    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=1):
+        """Take in rows, one or many, in place.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path of a .npy file, or list of such paths
+            Rows; none at all change nothing.
+        y : array_like, shape (N,)
+            Their observations.
+        offset : array_like (N,), optional
+            Known part of f.
+        noise_variance : array_like (N,), optional
+            Known noise variances of the rows, in place of that of the Gaussian likelihood.
+        sample_weight : array_like (N,), optional
+            A row of weight w counts as w copies; 0 leaves it out.
+        learn : bool or "covariance", default False
+            Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
+            those before.
+        n_threads : int, default 1
+            Threads that work on blocks of rows; the result has the same bits for any number.
+
+        Returns
+        -------
+        StreamingGPState
+            This one.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError, NotPositiveDefiniteError
+            As `StreamingGP.fit`; the state is then what it was before.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If EP or the search for settings did not come to rest.
+        SettingsWarning
+            If what is known of the rows before holds settings that the new rows speak against.
+
+        Notes
+        -----
+        N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
+        """
+        return self._take_in(X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
+
+    def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
+        learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
+        n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+        rows = self._rows(X, y, offset, noise_variance, sample_weight)
+        if rows is None:
+            return self
+        with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            parts, change = self._after(rows, learn, scales, threads)
+        self._become(parts)
+        if self.status != CONVERGED:
+            warn_unconverged(self.status, change, self._options["tol"], self._options["max_iter"], stacklevel=4)
+        return self
+
+    def _become(self, parts):
+        """Take over parts of the state, all of them."""
+        for name, value in parts.items():
+            setattr(self, name, value)
+
+    def _rows(self, X, y, offset, noise_variance, sample_weight):
+        """Rows checked, those of weight zero left out; None if there are none."""
+        model = self.model
+        self._check_names(X)
+        source = _paths_in(X)
+        if source is None:
+            if np.ndim(X) == 2 and np.shape(X) == (0, self.n_features) and np.shape(y)[:1] == (0,):
+                return None
+            X = rows_of(X, model.covariance, self.n_features)
+        elif source.n_features != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns like the rows before, got {source.n_features}")
+        n = len(X) if source is None else source.n_rows
+        y = _paths_in(y, "y", 1).rows() if _paths_in(y, "y", 1) is not None else y
+        y = observations(model.likelihood, y, n)
+        offset = None if offset is None else row_vector(offset, "offset", n)
+        noise = model._row_noise(noise_variance, n)
+        weights = None if sample_weight is None else row_weights(sample_weight, n)
+        if weights is not None and np.any(weights == 0):
+            keep = weights > 0
+            X, source = (X if source is None else source.rows())[keep], None
+            y, weights = y[keep], weights[keep]
+            offset, noise = (None if a is None else a[keep] for a in (offset, noise))
+        if weights is not None and np.all(weights == 1):
+            weights = None
+        return Rows(X if source is None else source, y, offset, weights, noise)
+
+    def _after(self, rows, learn, scales, threads):
+        """What the parts of the state become with the rows, and the last change of an iteration."""
+        model, lost, status = self.model, 0.0, CONVERGED
+        basis, information, ids = self._basis, self._information, self.inducing_ids
+        basis, information, ids, known, loss = self._chosen(basis, information, ids, model, rows, threads)
+        lost += loss
+        if is_exact(model.likelihood):
+            information = absorbed(basis, information, rows, model, model.alpha, threads, known)
+            n_iter, change = 1, 0.0
+        else:
+            options = self._ep_options(model.likelihood, rows)
+            done = assimilated(basis, information, rows, model, model.alpha, options, threads, known)
+            information, status, n_iter, change = done.information, done.status, done.n_iter, done.change
+        return self._parts(model, basis, information, ids, rows.n, lost, status, n_iter), change
+
+    def _parts(self, model, basis, information, ids, n, lost, status=CONVERGED, n_iter=1):
+        """The parts of the state, finite or refused."""
+        within_range(np.append(information.c, information.log_bound), "the moments and the bound")
+        fresh = ids < 0
+        ids = ids.copy()
+        ids[fresh] = self._next_id + np.arange(np.sum(fresh))
+        return {
+            "model": model,
+            "_basis": basis,
+            "_information": information,
+            "inducing_ids": ids,
+            "_next_id": self._next_id + int(np.sum(fresh)),
+            "n_samples": self.n_samples + n,
+            "last_increment": information.log_bound - self.log_bound,
+            "information_lost": self.information_lost + lost,
+            "last_information_lost": lost,
+            "status": status,
+            "n_iter": n_iter,
+        }
+
+    def _ep_options(self, likelihood, rows):
+        """Options of the engine."""
+        options = dict(self._options)
+        if options["schedule"] == "auto":
+            compiled = Sites(likelihood, rows.y[:1], None, self.model.alpha).compiled
+            options["schedule"] = "sequential" if compiled else "parallel"
+        return options
+
+    def _chosen(self, basis, information, ids, model, rows, threads):
+        """Inducing points for these rows: basis, factor and ids with them (-1 for new ones), features, nats lost."""
+        known = features(basis, rows, threads)
+        if model.inducing is not None:
+            return basis, information, ids, known, 0.0
+        X, index = rows.candidates(CANDIDATES)
+        weight = self._loss_rates(model, X, rows, index)
+        more, _ = greedy(
+            model.covariance, basis.Z, X, weight, model.n_inducing, model.tolerance, model.jitter, threads, basis=basis
+        )
+        if len(more):
+            basis = basis.extended(X[more] + 0.0, threads)
+            information = information.extended(basis.n)
+            ids = np.append(ids, np.full(len(more), -1))
+            known = features(basis, rows, threads)
+        return basis, information, ids, known, 0.0
+
+    @staticmethod
+    def _loss_rates(model, X, rows, index):
+        """Nats that a unit of residual variance costs at some rows."""
+        if is_exact(model.likelihood):
+            return 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))[index]
+        prior = model.covariance._program(X.shape[1]).diagonal(X)
+        seen = prior > SMALLEST_VARIANCE
+        weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
+        return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
+
+    def copy(self):
+        """A state of its own, for the same rows.
+
+        Returns
+        -------
+        StreamingGPState
+            What happens to one does not change the other.
+        """
+        out = type(self)()
+        for name in self.__slots__:
+            setattr(out, name, getattr(self, name))
+        out._information = self._information.copy()
+        return out
+
+    def merge(self, other):
+        """Take in all rows of another state.
+
+        Parameters
+        ----------
+        other : StreamingGPState
+            Of equal settings, for rows of the same columns. It stays as it is.
+
+        Returns
+        -------
+        StreamingGPState
+            This one.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `other` is no such state, or its settings differ.
+
+        Notes
+        -----
+        With equal inducing points the result is that of one state for all rows, exactly. Inducing points of `other`
+        that are not here are added as far as n_inducing allows, in their order; what is lost if it does not is in
+        last_information_lost.
+        """
+        self._check_like(other)
+        mine = {row.tobytes() for row in self._basis.Z}
+        Z = other._basis.Z
+        new = np.array([j for j in range(len(Z)) if Z[j].tobytes() not in mine], dtype=np.intp)
+        new = new[: max(0, self.model.n_inducing - self._basis.n)]
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            basis = self._basis.extended(Z[new], threads)
+            information, lost = self._information.extended(basis.n), 0.0
+            if np.array_equal(basis.Z, Z):
+                more = other._information
+            else:
+                move = moved(other._information, other._basis, basis, self.model.alpha, threads)
+                more, lost = move.information, move.loss
+            information = information.plus(more).factorised()
+        ids = np.append(self.inducing_ids, np.full(len(new), -1))
+        self._become(self._parts(self.model, basis, information, ids, other.n_samples, lost))
+        return self
+
+    def _check_like(self, other):
+        """Raise unless `other` is a state of the same settings."""
+        if not isinstance(other, StreamingGPState):
+            raise TypeError(f"other must be a StreamingGPState, got {type(other).__name__}")
+        if other.n_features != self.n_features:
+            raise ValueError(f"other must have {self.n_features} columns, got {other.n_features}")
+        for name in ("covariance", "likelihood", "mean", "jitter", "alpha"):
+            mine, theirs = getattr(self.model, name), getattr(other.model, name)
+            if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
+                raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
+
+    def forget(self, factor):
+        """Let all rows so far count less.
+
+        Parameters
+        ----------
+        factor : float in [0, 1]
+            What the weight of every row so far is multiplied with: 1 changes nothing, 0 leaves the prior.
+
+        Returns
+        -------
+        StreamingGPState
+            This one. Its log_bound is then that of the likelihood to the power of `factor`.
+        """
+        factor = _arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
+        with single_blas():
+            information = self._information.to_the(factor)
+        parts = self._parts(self.model, self._basis, information, self.inducing_ids, 0, 0.0)
+        self._become(parts)
+        return self
+
+    # ------------------------------------------------------------------------------------------ what is known
+
+    @property
+    def converged(self):
+        """Whether the last update met its stopping rules."""
+        return self.status == CONVERGED
+
+    @property
+    def log_bound(self):
+        """Sum of all increments, in nats; with Gaussian noise, alpha = 0 and inducing points and settings that never
+        changed it is the bound of Titsias, a lower bound of the log evidence of all rows.
+
+        With inducing points that moved it is no bound; with EP it estimates the log evidence.
+        """
+        return self._information.log_bound
+
+    @property
+    def inducing(self):
+        """Inducing points Z, (M, D)."""
+        return _arrays.read_only(self._basis.Z.copy())
+
+    @property
+    def n_inducing(self):
+        """M."""
+        return self._basis.n
+
+    @property
+    def mean(self):
+        """Posterior mean of the inducing variables u, (M,), less the prior mean."""
+        return np.tril(self._basis.factor) @ self._information.mean()
+
+    @property
+    def covariance(self):
+        """Posterior covariance of the inducing variables u, (M, M)."""
+        half = self._information.solved(np.ascontiguousarray(np.tril(self._basis.factor)))
+        return half @ half.T
+
+    def __repr__(self):
+        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        model = self.model
+        method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
+        return table(
+            f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, {self.n_inducing} inducing points",
+            [
+                ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
+                ("covariance", _short(model.covariance)),
+                ("likelihood", _short(model.likelihood)),
+                ("mean", _short(np.ndarray.tolist(np.asarray(model.mean)))),
+                ("information lost", f"{self.information_lost:.3g} nats"),
+                ("last update", f"{method}, {done}"),
+            ],
+        )
+
+    # ------------------------------------------------------------------------------------------ predictions
+
+    def predict(self, X, *, offset=None, noise=False, n_threads=1):
+        """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+        n_threads : int, default 1
+            Threads that work on blocks of rows; the result has the same bits for any number.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f (or y) under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, and for noise=True with another likelihood.
+        """
+        X, base = self._new_rows(X, offset)
+        extra = self._noise() if _arrays.flag(noise, "noise") else 0.0
+        n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+
+        def task(start, stop):
+            W, residual = self._basis.features(X[start:stop], INLINE)
+            shift, spread = self._information.marginals(W)
+            return shift, residual + spread
+
+        with Threads(n_threads) as threads, single_blas():
+            parts = threads.run(task, starts(len(X), PREDICT_ROWS))
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return base + mean, variance + extra
+
+    def predict_covariance(self, X, *, offset=None):
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+        """
+        X, base = self._new_rows(X, offset)
+        out = _arrays.matrix((len(X), len(X)), "the covariance of X")
+        with Threads(1) as threads, single_blas():
+            self._basis.program.gram(X, out, threads)
+            W, _ = self._basis.features(X, threads)
+            T = self._information.solved(W.copy())
+            out += T @ T.T - W @ W.T
+        return base + T @ self._information.c, 0.5 * (out + out.T)
+
+    def sample(self, X, n, rng, *, offset=None):
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array_like (m, D)
+            Rows at which to draw their values.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+        offset : array_like (m,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws of f; noise of the likelihood is not in them.
+        """
+        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
+        mean, covariance = self.predict_covariance(X, offset=offset)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+
+    def _new_rows(self, X, offset):
+        """New rows checked, and their prior means."""
+        self._check_names(X)
+        X = rows_of(X, self.model.covariance, self.n_features)
+        base = self.model._means(X)
+        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+
+    def _check_names(self, X):
+        names = names_of(X)
+        if names is not None and self.columns is not None and names != self.columns:
+            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")
+
+    def _noise(self):
+        if not is_exact(self.model.likelihood):
+            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        return self.model.likelihood.noise_variance
+
+    # ------------------------------------------------------------------------------------------ files
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        likelihood, model, information = self._likelihood_to_settings(), self.model, self._information
+        arrays = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
+        arrays |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
+        arrays |= {name: getattr(information, name) for name in ("A", "r", "factor", "c")}
+        settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
+        settings = {"information": settings, "n_features": self.n_features, "options": self._options}
+        plain = (name for name in PARTS if name not in ("model", "_basis", "_information", "inducing_ids"))
+        settings["parts"] = {name: getattr(self, name) for name in plain}
+        settings["columns"] = None if self.columns is None else list(self.columns)
+        settings["covariance"] = model.covariance.to_settings()
+        settings["likelihood"] = likelihood
+        settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
+        settings["given"] = model.inducing is not None
+        return arrays, settings
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        from .streaming_gp import StreamingGP
+
+        covariance = covariances.from_settings(settings["covariance"])
+        likelihood = cls._likelihood_from_settings(settings["likelihood"])
+        Z = arrays["Z"]
+        model = StreamingGP(
+            covariance,
+            likelihood,
+            arrays["prior_mean"][()],
+            inducing=Z if settings["given"] else None,
+            **settings["model"],
+        )
+        out = cls()
+        out._become(settings["parts"])
+        out.model, out.inducing_ids, out.n_features = model, arrays["inducing_ids"], settings["n_features"]
+        out.columns = None if settings["columns"] is None else tuple(settings["columns"])
+        out._options = settings["options"]
+        program, jitter = covariance._program(Z.shape[1]), model.jitter
+        out._basis = Basis(covariance, Z, jitter, arrays["nugget"], np.asfortranarray(arrays["triangle"]), program)
+        own = {name: np.asfortranarray(arrays[name]) for name in ("A", "r", "factor", "c")}
+        out._information = Information(**own, **settings["information"])
+        return out
+
+
+def _paths_in(data, name="X", ndim=2):
+    """Return data in files, or mapped from one, as a Source; None for other data."""
+    first = data[0] if isinstance(data, list | tuple) and len(data) else data
+    if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap | Source):
+        return open_source(data, name, ndim=(ndim,), block_rows=BLOCK)
+    return None

@@ -403,7 +403,8 @@ class StreamingGPState(LatentPosterior):
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
         return table(
-            f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, {self.n_inducing} inducing points",
+            f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, "
+            f"{self.n_inducing} inducing points",
             [
                 ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
                 ("covariance", _short(model.covariance)),

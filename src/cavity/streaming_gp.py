@@ -85,8 +85,8 @@ class StreamingGP(LatentProcess):
         LatentProcess.__post_init__(self)
         if isinstance(self.mean, str):
             raise ValueError(
-                f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found is a part of "
-                "the covariance: + Constant(), + Linear()"
+                f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
+                "is a part of the covariance: + Constant(), + Linear()"
             )
         if has_white(self.covariance):
             raise ValueError(

@@ -52,6 +52,7 @@ LAYERS = [  # each may import from those below it only
         "glm",
         "_gp_posterior",  # a saved model is part of it
         "gp",
+        "_sparse_posterior",
         "_streaming_state",  # a saved state is part of it
         "streaming_gp",
         "linear_regression",
@@ -62,7 +63,7 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
-    {"_streaming_rows"},
+    {"_streaming_rows", "_inducing"},
     {"_gp_learn", "_latent_process", "_predictions"},
     {
         "_gp_evidence",

@@ -1,0 +1,154 @@
+"""What inducing variables say about f at any rows."""
+
+import numpy as np
+
+from . import _arrays
+from ._blocks import starts
+from ._executors import Threads, single_blas
+from ._gp_posterior import names_of, rows_of
+from ._latent import half_of
+from ._predictions import LatentPosterior
+from ._rows import row_vector
+from ._streaming_rows import INLINE, is_exact
+
+PREDICT_ROWS = 512
+
+
+class SparsePosterior(LatentPosterior):
+    """Base of posteriors of f by inducing variables: it reads model, columns, n_features, _basis, _information."""
+
+    __slots__ = ()
+
+    @property
+    def log_bound(self):
+        """Sum of all increments, in nats; with Gaussian noise, alpha = 0 and inducing points and settings that never
+        changed it is the bound of Titsias, a lower bound of the log evidence of all rows.
+
+        With inducing points that moved it is no bound; with EP it estimates the log evidence.
+        """
+        return self._information.log_bound
+
+    @property
+    def inducing(self):
+        """Inducing points Z, (M, D)."""
+        return _arrays.read_only(self._basis.Z.copy())
+
+    @property
+    def n_inducing(self):
+        """M."""
+        return self._basis.n
+
+    @property
+    def mean(self):
+        """Posterior mean of the inducing variables u, (M,), less the prior mean."""
+        return np.tril(self._basis.factor) @ self._information.mean()
+
+    @property
+    def covariance(self):
+        """Posterior covariance of the inducing variables u, (M, M)."""
+        half = self._information.solved(np.ascontiguousarray(np.tril(self._basis.factor)))
+        return half @ half.T
+
+    def predict(self, X, *, offset=None, noise=False, n_threads=1):
+        """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+        n_threads : int, default 1
+            Threads that work on blocks of rows; the result has the same bits for any number.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f (or y) under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, and for noise=True with another likelihood.
+        """
+        X, base = self._new_rows(X, offset)
+        extra = self._noise() if _arrays.flag(noise, "noise") else 0.0
+        n_threads = _arrays.integer(n_threads, "n_threads", low=1)
+
+        def task(start, stop):
+            W, residual = self._basis.features(X[start:stop], INLINE)
+            shift, spread = self._information.marginals(W)
+            return shift, residual + spread
+
+        with Threads(n_threads) as threads, single_blas():
+            parts = threads.run(task, starts(len(X), PREDICT_ROWS))
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return base + mean, variance + extra
+
+    def predict_covariance(self, X, *, offset=None):
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+        """
+        X, base = self._new_rows(X, offset)
+        out = _arrays.matrix((len(X), len(X)), "the covariance of X")
+        with Threads(1) as threads, single_blas():
+            self._basis.program.gram(X, out, threads)
+            W, _ = self._basis.features(X, threads)
+            T = self._information.solved(W.copy())
+            out += T @ T.T - W @ W.T
+        return base + T @ self._information.c, 0.5 * (out + out.T)
+
+    def sample(self, X, n, rng, *, offset=None):
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array_like (m, D)
+            Rows at which to draw their values.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+        offset : array_like (m,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws of f; noise of the likelihood is not in them.
+        """
+        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
+        mean, covariance = self.predict_covariance(X, offset=offset)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+
+    def _new_rows(self, X, offset):
+        """New rows checked, and their prior means."""
+        self._check_names(X)
+        X = rows_of(X, self.model.covariance, self.n_features)
+        base = self.model._means(X)
+        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+
+    def _check_names(self, X):
+        names = names_of(X)
+        if names is not None and self.columns is not None and names != self.columns:
+            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")
+
+    def _noise(self):
+        if not is_exact(self.model.likelihood):
+            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        return self.model.likelihood.noise_variance

@@ -32,6 +32,7 @@ SIMD = (
     "normal",
     "simd",
     "sites",
+    "sparse_gp",
 )
 LEVELS = {
     "v3": ["-march=x86-64-v3"],

@@ -37,6 +37,7 @@ MODULES = [
     "cavity.linear_regression",
     "cavity.logistic_regression",
     "cavity.mean_field",
+    "cavity.online_bound",
     "cavity.selection",
     "cavity.univariate_gaussian",
     "cavity.mixture",
@@ -58,13 +59,14 @@ LAYERS = [  # each may import from those below it only
         "linear_regression",
         "logistic_regression",
         "mean_field",
+        "online_bound",
         "_mixture_posterior",  # a saved model is part of it
         "mixture",
         "unit_mixture",
         "univariate_gaussian",
     },
     {"_streaming_rows", "_inducing"},
-    {"_gp_learn", "_latent_process", "_predictions"},
+    {"_gp_learn", "_latent_process", "_online_factors", "_predictions"},
     {
         "_gp_evidence",
         "_power",
@@ -153,7 +155,7 @@ def test_examples_in_docstrings_run(name):
 def public_objects():
     """Every public class, function, method and property."""
     things = {name: getattr(cavity, name) for name in cavity.__all__}
-    for module in (cavity.distributions, cavity.covariances):
+    for module in (cavity.distributions, cavity.covariances, cavity.online_bound):
         things |= {name: getattr(module, name) for name in module.__all__}
     for name, thing in things.items():
         if name.startswith("_") or not (inspect.isclass(thing) or inspect.isfunction(thing)):

@@ -41,7 +41,7 @@ _PUBLIC = {
     "select_components": "selection",
 }
 
-_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field")
+_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
 
 __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

@@ -10,7 +10,7 @@ import cavity
 from cavity import data
 from cavity.cli import main
 
-SHIPPED = "banana, faithful, galaxies, motorcycle, newcomb, pima"
+SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
 
 
 @pytest.fixture

@@ -1,5 +1,9 @@
 """What the models of the command line share: options of the fit and of the output, and the end of every run."""
 
+import shutil
+import sys
+from contextlib import contextmanager
+
 from . import tables
 
 
@@ -62,7 +66,7 @@ def ascent_lines(best, tried, seconds):
 def output(command, drawn):
     """Add the files to write."""
     group = command.add_argument_group("output")
-    group.add_argument("--output", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
+    group.add_argument("--output", "--save", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
     group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
 
 
@@ -89,3 +93,30 @@ def deliver(options, posterior, lines, draw):
         lines.append(f"  plot             {options.plot}")
     print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
+
+
+@contextmanager
+def progress():
+    """Give a function show(fraction, words) that tells how far the work is, if somebody looks at standard error."""
+    if not sys.stderr.isatty():
+        yield lambda fraction, words: None
+        return
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield _show_line
+        print(file=sys.stderr)
+        return
+    with tqdm(total=1.0, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}") as bar:
+
+        def show(fraction, words):
+            bar.n = fraction
+            bar.set_postfix_str(words)
+
+        yield show
+
+
+def _show_line(fraction, words):
+    """Write over the last line."""
+    width = shutil.get_terminal_size().columns - 1
+    print(f"\r{f'{100 * fraction:3.0f} % {words}':<{width}.{width}}", end="", file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,11 @@ class Columns:
     about: dict = field(default_factory=dict)
     unnamed: tuple = ()  # columns without a name in the header, called by their number
     _parsed: dict = field(default_factory=dict)
+
+    def part(self, rows):
+        """Return the columns of a slice of the rows."""
+        cells = {name: column[rows] for name, column in self.cells.items()}
+        return Columns(self.source, cells, self.places[rows], self.about, self.unnamed)
 
     def select(self, wanted):
         """Return the names of columns given by names or by numbers from 1."""
@@ -225,6 +231,11 @@ def read_columns(source):
         cells = {str(j + 1): array[:, j] for j in range(array.shape[1])}
         return Columns(source, cells, _places("row", len(array)))
     names, lines = _csv_lines(path)
+    return text_columns(path, names, lines)
+
+
+def text_columns(path, names, lines):
+    """Return rows of text, as (line number, cells), as columns; ValueError for names or rows that do not fit."""
     numeric = [name for name in names if _number(name) is not None]
     if numeric and numeric != _places("", len(names)):  # a table without header whose first row would be lost
         raise ValueError(
@@ -238,7 +249,7 @@ def read_columns(source):
     if twice is not None:
         raise ValueError(f"{path}: two columns are called {twice!r}")
     cells = {name: [row[j].strip() for _, row in lines] for j, name in enumerate(names)}
-    return Columns(source, cells, [f"line {line}" for line, _ in lines], unnamed=unnamed)
+    return Columns(str(path), cells, [f"line {line}" for line, _ in lines], unnamed=unnamed)
 
 
 def _places(word, count):
@@ -279,20 +290,38 @@ def _read_npy(path, columns):
 
 def _csv_lines(path):
     """Return the names of the columns (their numbers without a header) and the rows as (line number, cells)."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        try:
-            lines = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}, line {reader.line_num + 1}: not readable as CSV ({error})") from error
-    if not lines:
+    with open_text(path) as file:
+        names, lines = csv_reader(path, file)
+        return names, list(lines)
+
+
+def open_text(path):
+    """Open a .csv file."""
+    return open(path, newline="", encoding="utf-8-sig")
+
+
+def csv_reader(path, file):
+    """Return the names of the columns of an open file, and an iterator over its rows that are not blank."""
+    lines = _filled_lines(path, csv.reader(file))
+    first = next(lines, None)
+    if first is None:
         raise ValueError(f"{path}: the file holds no rows")
-    header = lines[0][1] if any(_number(cell) is None for cell in lines[0][1]) else None
-    names = [cell.strip() for cell in header] if header else [str(i + 1) for i in range(len(lines[0][1]))]
-    lines = lines[1:] if header else lines
-    if not lines:
+    if all(_number(cell) is not None for cell in first[1]):
+        return [str(i + 1) for i in range(len(first[1]))], chain([first], lines)
+    second = next(lines, None)
+    if second is None:
         raise ValueError(f"{path}: the file holds a header and no rows")
-    return names, lines
+    return [cell.strip() for cell in first[1]], chain([second], lines)
+
+
+def _filled_lines(path, reader):
+    """Yield (line number, cells) of the rows that are not blank."""
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                yield reader.line_num, row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}, line {reader.line_num + 1}: not readable as CSV ({error})") from error
 
 
 def _check_length(path, line, row, names):

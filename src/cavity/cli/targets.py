@@ -49,8 +49,8 @@ class Chosen:
 def add_columns(command):
     """Add the options that say what the columns are; return their group."""
     columns = command.add_argument_group("columns", "by name, or by number from 1")
-    columns.add_argument("--target", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    columns.add_argument("--features", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
+    columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
+    columns.add_argument("--features", "--x", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
     columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
     columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
     return columns
@@ -73,8 +73,11 @@ def given_settings(options, likelihood, known, names=SETTINGS):
     return given
 
 
-def chosen(table, options, likelihood, ordinal=()):
-    """Return the columns that the options choose; the target as the likelihood wants it."""
+def chosen(table, options, likelihood, ordinal=(), classes=None):
+    """Return the columns that the options choose; the target as the likelihood wants it.
+
+    `classes` are those of the target, if they are known; else they are its values in sorted order.
+    """
     target = target_of(table, options)
     offset, weights = (
         None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
@@ -82,7 +85,7 @@ def chosen(table, options, likelihood, ordinal=()):
     features, notes = table.chosen(options.features, "--features", {target, offset, weights} - {None})
     table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
     if likelihood in BINARY or likelihood in ordinal:
-        y, classes = classes_of(table, target, likelihood in BINARY)
+        y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
@@ -122,9 +125,15 @@ def kinds_of(table, target):
     return [f"{kind:g}" for kind in kinds], y
 
 
-def classes_of(table, target, binary):
-    """Return a target of two values (or several) as 0, 1, ... in sorted order, and what they stand for."""
+def classes_of(table, target, binary, known=None):
+    """Return a target of two values (or several) as 0, 1, ... in sorted (or the known) order, and what these are."""
     kinds, y = kinds_of(table, target)
+    if known is not None:
+        for k, kind in enumerate(kinds):
+            if kind not in known:
+                place = table.places[int(np.argmax(y == k))]
+                raise ValueError(f"{table.source}, {place}: column {target!r} is {kind}, not one of {', '.join(known)}")
+        return np.array([known.index(kind) for kind in kinds], dtype=np.float64)[y], tuple(known)
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "

@@ -1,0 +1,224 @@
+"""`cavity fit streaming-gp`: a Gaussian process that takes a table in batches, and predicts each before it takes it."""
+
+import time
+
+import numpy as np
+
+from .. import likelihoods
+from . import options as shared
+from . import processes, targets
+from .batches import Batches
+from .prequential import Scores
+from .processes import ORDERED, numbers
+
+BATCH = 1000
+DRAWN = 4000  # most rows in the picture
+MEANS = ("zero", "constant", "linear")
+SETTLED = (  # options of the model, which a saved state has already
+    *("likelihood", "covariance", "variance", "lengthscale", "period", "mean", "inducing", "tolerance", "jitter"),
+    *("alpha", "thresholds", *targets.SETTINGS),
+)
+
+
+def add(models):
+    """Add the subcommand to the parser."""
+    command = models.add_parser(
+        "streaming-gp",
+        help="the same as gp for tables of any length, in the order of their rows",
+        description="Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant "
+        "memory. Each batch is predicted before it is absorbed; how well that went is printed. The covariance and the "
+        "noise are learnt from starts scaled to the first batch.",
+    )
+    command.add_argument("data", help="a shipped data set (co2, banana), a .csv, .npy or .parquet file")
+    add_columns(command)
+    model = command.add_argument_group("model")
+    processes.add_model(model, "default probit for a first batch with two values of the target, else gaussian")
+    model.add_argument(
+        "--mean",
+        type=mean_option,
+        metavar="M",
+        help="zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
+        "(default constant, for classes zero)",
+    )
+    processes.add_starts(model)
+    add_sparsity(model)
+    add_stream(command)
+    fit = shared.iteration(command, max_iter=200, tol=1e-8)
+    fit.add_argument(
+        "--learn",
+        choices=("first", "always", "never"),
+        default="first",
+        help="the covariance and the noise from the first batch, from every one, or not at all (default first)",
+    )
+    shared.output(command, "the function with its inducing points, of more than two columns along each of them")
+    command.set_defaults(run=run)
+
+
+def add_columns(command):
+    """Add the options that say what the columns are."""
+    columns = targets.add_columns(command)
+    columns.add_argument(
+        "--classes",
+        metavar="A,B",
+        help="values of the target, in the order 0, 1, ... (default those in the first batch, sorted)",
+    )
+
+
+def add_sparsity(model):
+    """Add the options of the inducing points."""
+    model.add_argument("--inducing", type=int, metavar="M", help="most inducing points (default 200)")
+    model.add_argument(
+        "--tolerance", type=float, metavar="T", help="nats a row below which none is added (default 1e-3)"
+    )
+    model.add_argument("--jitter", type=float, metavar="J", help="relative nugget of inducing points (default 1e-8)")
+    model.add_argument("--alpha", type=float, metavar="A", help="0 is VFE, 1 is FITC (default by the likelihood)")
+
+
+def add_stream(command):
+    """Add the options of the stream."""
+    stream = command.add_argument_group("stream")
+    stream.add_argument("--batch", type=int, default=BATCH, metavar="N", help=f"rows in a batch (default {BATCH})")
+    stream.add_argument("--skip", type=int, default=0, metavar="N", help="rows at the beginning to leave out")
+    stream.add_argument(
+        "--forget", type=float, metavar="F", help="multiply what is known by F in (0, 1) before each further batch"
+    )
+    stream.add_argument("--resume", metavar="STATE", help="go on with a state that --output saved; it may be replaced")
+
+
+def mean_option(text):
+    """Return a word for a mean, or its coefficients."""
+    return text if text in MEANS else numbers(text)
+
+
+mean_option.__name__ = "zero, constant, linear or numbers separated by commas,"
+
+
+def run(options):
+    """Absorb batch after batch, print, save, plot; what was absorbed before an error is saved."""
+    shared.check_output(options)
+    check(options)
+    stream = Stream(options)
+    batches = Batches(options.data, options.batch, options.skip)
+    started = time.perf_counter()
+    try:
+        with shared.progress() as show:
+            for table in batches:
+                stream.take(table)
+                show(batches.fraction, stream.words())
+    except BaseException as error:
+        stream.rescue(error)
+        raise
+    if stream.state is None or not stream.n_batches:
+        raise ValueError(f"{options.data}: there are no rows after the first {options.skip}")
+    seconds = time.perf_counter() - started
+    return shared.deliver(options, stream.state, report(stream, seconds), stream.draw)
+
+
+def check(options):
+    """Raise ValueError for options that make no sense, before any work."""
+    for name, value, good, wanted in (
+        ("--batch", options.batch, options.batch >= 1, "at least 1"),
+        ("--skip", options.skip, options.skip >= 0, "at least 0"),
+        ("--forget", options.forget, options.forget is None or 0 < options.forget < 1, "between 0 and 1"),
+    ):
+        if not good:
+            raise ValueError(f"{name} must be {wanted}, got {value:g}")
+    if options.plot is not None and options.offset is not None:
+        raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
+    if options.resume is not None:
+        given = next((name for name in SETTLED if getattr(options, name) is not None), None)
+        if given is not None:
+            raise ValueError(f"--resume goes on with the model that was saved; leave out --{given.replace('_', '-')}")
+
+
+class Stream:
+    """A table that is absorbed: the state so far, how its batches were predicted, and some rows for the picture."""
+
+    def __init__(self, options):
+        self.options = options
+        self.state = None if options.resume is None else resumed(options.resume)
+        self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
+        self.classes = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
+        self.scores = None if self.state is None else Scores(self.state.model.likelihood)
+        self.problem = None  # of the last batch
+        self.mean = "as it was saved"
+        self.counts = None
+        self.n_rows = self.n_batches = 0
+        self.about = {}
+        self.drawn, self._stride = [], 1
+
+    def take(self, table):
+        """Predict and absorb a batch; if it fails, the state is what it was before."""
+        rows = self._rows(table)
+        n = len(rows.y)
+        if self.state is None:
+            self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
+            self.state = self._begin()
+        else:
+            self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
+            self.state = self._next()
+        self.n_rows, self.n_batches = self.n_rows + n, self.n_batches + 1
+        self._keep()
+
+    def _rows(self, table):
+        """The columns that the options choose; the first batch decides what they are."""
+        options = self.options
+        if self.problem is None:
+            self.about = table.about
+            options.target = targets.target_of(table, options)
+            if self.state is not None and options.features is None and self.state.columns is not None:
+                options.features = list(self.state.columns)
+            self.kind = self.kind or targets.default_likelihood(table, options, self.classes)
+        rows = targets.chosen(table, options, self.kind, (ORDERED,), self.classes)
+        if not rows.values:
+            raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
+        if self.state is not None and len(rows.names) != self.state.n_features:
+            raise ValueError(
+                f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
+                f"({tables_some(rows.names)}); choose with --features"
+            )
+        options.features, self.classes = rows.names, rows.classes or None
+        return rows
+
+    def _begin(self):
+        """The state after the first batch."""
+        from ..streaming_gp import StreamingGP
+
+        options, problem = self.options, self.problem
+        likelihood, given = processes.likelihood_of(problem, options)
+        mean, self.mean = mean_of(problem, options)
+        settings = {"n_inducing": options.inducing, "tolerance": options.tolerance, "jitter": options.jitter}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        covariance = processes.covariance_of(problem, options)
+        model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
+        learn = False if options.learn == "never" else "covariance" if given else True
+        state = model.fit(
+            problem.X,
+            problem.y,
+            offset=problem.offset,
+            sample_weight=problem.weights,
+            learn=learn,
+            max_iter=options.max_iter,
+            tol=options.tol,
+            n_threads=options.threads,
+        )
+        state.columns = tuple(problem.names)
+        self.given, self.scores = given, Scores(state.model.likelihood)
+        return state
+
+    def _next(self):
+        """The state after a further batch, which is scored first."""
+        options, problem, state = self.options, self.problem, self.state
+        if options.forget is not None:
+            state = state.copy().forget(options.forget)
+        moments = state.predict(problem.X, offset=problem.offset)
+        self.scores.likelihood = state.model.likelihood
+        self.scores.add(self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
+        return state.update(
+            problem.X,
+            problem.y,
+            offset=problem.offset,
+            sample_weight=problem.weights,
+            learn=self._learn(),
+            n_threads=options.threads,
+        )

@@ -5,13 +5,13 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import log_ndtr
 
 
-def probit_sites(y, m, v):
-    """log_z, tau, rho of probit sites, vectorised."""
-    s = np.sqrt(1.0 + v)
+def probit_sites(y, m, v, noise=1.0):
+    """log_z, tau, rho of probit sites, vectorised; probit is a step with standard normal noise."""
+    s = np.sqrt(noise + v)
     z = y * m / s
     log_z = log_ndtr(z)
     hazard = np.exp(-0.5 * z * z - log_z) / np.sqrt(2 * np.pi)
-    d1, d2 = y * hazard / s, -hazard * (hazard + z) / (1.0 + v)
+    d1, d2 = y * hazard / s, -hazard * (hazard + z) / (noise + v)
     shrink = 1.0 + v * d2
     return log_z, (d1 - m * d2) / shrink, -d2 / shrink
 

@@ -30,6 +30,7 @@ SUITES = (
     "bench_factorized.py",
     "bench_covariance.py",
     "bench_gaussian_process.py",
+    "bench_streaming_gp.py",
 )
 OTHERS = {
     "blocked": "in blocks",
@@ -44,6 +45,11 @@ OTHERS = {
     "gpy, loose": "GPy, epsilon=1e-8",
     "refit": "a new fit",
     "dgemm": "its operations at dgemm's rate",
+    "floor": "its operations at dgemm's rate and its exponentials",
+    "refactored": "a new factor a row",
+    "covariance": "covariance in place of the factor",
+    "gpflow": "GPflow",
+    "dense": "EP without inducing points",
 }
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is

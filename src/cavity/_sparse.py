@@ -217,6 +217,10 @@ class Information:
             mean, variance = T @ self.c, np.einsum("ij,ij->i", T, T)
         return mean, variance
 
+    def add(self, W, tau, rho):
+        """Add rows with sites (tau, rho) on g in place; False, and nothing added, if the first cannot be."""
+        return _kernel.add_rows(W, tau, rho, self.A, self.r, self.factor, self.c) == len(W)
+
     def extended(self, n):
         """For n inducing variables, of which the first are those it has: nothing is known about the others."""
         m = len(self.r)

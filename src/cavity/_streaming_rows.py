@@ -137,9 +137,18 @@ def _statistics(W, residual, rows, part, base, likelihood, alpha):
     weight = np.broadcast_to(rows.weight(part), residual.shape)
     rho = np.broadcast_to(rows.precision(likelihood, part), residual.shape)
     target = rows.y[part] - base
+    numbers, rho_g = _gaussian_numbers(target, weight, rho, residual, alpha)
+    scaled = W * np.sqrt(rho_g)[:, None]
+    n = W.shape[1]
+    A = blas.dsyrk(1.0, scaled.T, lower=1) if n else np.zeros((0, 0), order="F")
+    return A, W.T @ (rho_g * target), numbers
+
+
+def _gaussian_numbers(target, weight, rho, residual, alpha):
+    """(constant, n, squares, gap) of rows of Gaussian noise, and the precisions of their sites on g."""
     spread = rho * residual  # times fraction: what the residual adds to the noise, relative to it
     squares = rho * target * target
-    rest = -0.5 * (weight * LOG_2PI + weight * np.log(weight / rho))
+    rest = -0.5 * weight * (LOG_2PI + np.log(weight / rho))
     if alpha == 0.0:
         rho_g = rho
         constant = np.sum(rest - 0.5 * spread - 0.5 * squares)
@@ -147,11 +156,37 @@ def _statistics(W, residual, rows, part, base, likelihood, alpha):
         fraction = fractions(weight, alpha)
         rho_g = rho / (1.0 + fraction * spread)
         constant = np.sum(rest - 0.5 * np.log1p(fraction * spread) / fraction - 0.5 * rho_g * target * target)
-    numbers = np.array([constant, np.sum(weight), np.sum(squares), np.sum(spread)])
-    scaled = W * np.sqrt(rho_g)[:, None]
-    n = W.shape[1]
-    A = blas.dsyrk(1.0, scaled.T, lower=1) if n else np.zeros((0, 0), order="F")
-    return A, W.T @ (rho_g * target), numbers
+    return np.array([constant, np.sum(weight), np.sum(squares), np.sum(spread)]), rho_g
+
+
+def add_row(information, W, residual, rows, base, model):
+    """Add one row of Gaussian noise in place; False if it cannot be."""
+    rho = rows.precision(model.likelihood)
+    numbers, rho_g = _gaussian_numbers(rows.y - base, rows.weight(), rho, residual, model.alpha)
+    tau_g = rho_g * (rows.y - base)
+    if not information.add(W, tau_g, rho_g):
+        return False
+    constant, n, squares, gap = (float(x) for x in numbers)
+    information.constant += constant
+    information.n += n
+    information.squares += squares
+    information.gap += gap
+    return True
+
+
+def add_site(information, W, residual, rows, base, model):
+    """Add one row of another likelihood in place: its site matches the moments at once; False if it takes EP."""
+    if rows.weights is not None or model.alpha != 1.0 or not float(W[0] @ W[0]) > UNSEEN * residual[0]:
+        return False
+    before = information.log_bound
+    mean, variance = information.marginals(W)
+    sites = Sites(model.likelihood, rows.y, residual=residual)
+    log_z, tau, rho = sites.match(slice(None), base + mean, variance)
+    if not information.add(W, tau - rho * base, rho):
+        return False
+    information.constant = before + float(log_z[0]) - information.log_z
+    information.n += 1.0
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- EP

@@ -15,7 +15,7 @@ from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from ._sparse import Basis, Information, moved
 from ._sparse_posterior import SparsePosterior
-from ._streaming_rows import BLOCK, Rows, absorbed, assimilated, features, is_exact
+from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, add_row, add_site, assimilated, features, is_exact
 from .errors import within_range
 from .results import table
 
@@ -163,7 +163,7 @@ class StreamingGPState(SparsePosterior):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         rows = self._rows(X, y, offset, noise_variance, sample_weight)
-        if rows is None:
+        if rows is None or (rows.n == 1 and not learn and self._take_in_one(rows)):
             return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             parts, change = self._after(rows, learn, scales, threads)
@@ -171,6 +171,23 @@ class StreamingGPState(SparsePosterior):
         if self.status != CONVERGED:
             warn_unconverged(self.status, change, self._options["tol"], self._options["max_iter"], stacklevel=4)
         return self
+
+    def _take_in_one(self, rows):
+        """Take in one row by rank-1 updates in place, M^2 operations; False if it takes more than that."""
+        model, basis, information = self.model, self._basis, self._information
+        if not basis.n or not isinstance(rows.X, np.ndarray):
+            return False
+        before = information.log_bound
+        W, residual = basis.features(rows.X, INLINE)
+        if model.inducing is None and self._loss_rates(model, rows.X, rows, 0) * residual[0] > model.tolerance:
+            return False
+        base = rows.base(model, rows.X, slice(None))
+        add = add_row if is_exact(model.likelihood) else add_site
+        if not add(information, W, residual, rows, base, model):
+            return False
+        self.n_samples, self.n_iter, self.status = self.n_samples + 1, 1, CONVERGED
+        self.last_increment, self.last_information_lost = information.log_bound - before, 0.0
+        return True
 
     def _become(self, parts):
         """Take over parts of the state, all of them."""

@@ -1,0 +1,240 @@
+"""The choice of inducing points: against inverses in many digits, its stopping rules, and inputs that are hard."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import gaussian_process as kernels
+from reference import inducing as reference
+
+from cavity import _inducing
+from cavity import covariances as c
+from cavity._executors import Threads, single_blas
+from cavity._sparse import Basis
+
+JITTER = 1e-8
+HARD = ("spread", "copies", "clusters", "columns", "zeros", "line")
+COVARIANCES = {
+    "rbf": c.RBF(1.3, lengthscale=1.0),
+    "flat": c.RBF(1.3, lengthscale=1e6),
+    "rough": c.RBF(1.3, lengthscale=1e-6),
+    "matern12": c.Matern12(0.7, lengthscale=0.5),
+    "linear": c.Linear(0.8),
+    "constant": c.Constant(2.0),
+    "periodic": c.Periodic(1.0, lengthscale=0.7, period=1.1),
+    "tiny": c.RBF(1e-150, lengthscale=1.0),
+    "huge": c.RBF(1e150, lengthscale=1.0),
+    "mixed": c.RBF(1e-3, lengthscale=1e-3) + c.Linear(1e3),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """BLAS as in every fit."""
+    with single_blas():
+        yield
+
+
+def greedy(covariance, X, weight=None, kept=None, budget=20, tolerance=1e-3, jitter=JITTER, n_threads=1):
+    weight = np.full(len(X), 50.0) if weight is None else weight
+    kept = X[:0] if kept is None else kept
+    with Threads(n_threads) as threads:
+        return _inducing.greedy(covariance, kept, X, weight, budget, tolerance, jitter, threads)
+
+
+def basis(covariance, Z, jitter=JITTER):
+    with Threads(1) as threads:
+        return Basis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
+
+
+def residuals(of, X):
+    with Threads(1) as threads:
+        return of.features(X, threads)[1]
+
+
+def hard(kind, n, d, seed):
+    """Rows (n, d) of a kind that choices of inducing points have failed on."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if kind == "copies":
+        X = X[rng.integers(0, max(1, n // 4), n)]
+    elif kind == "clusters":
+        X = X[rng.integers(0, max(1, n // 8), n)] + 1e-9 * rng.standard_normal((n, d))
+    elif kind == "columns":
+        X[:, 1:] = 1e5
+    elif kind == "zeros":
+        X[rng.random(n) < 0.5] = 0.0
+    elif kind == "line":
+        X = np.linspace(-1, 1, n)[:, None] * np.ones(d)
+    return X
+
+
+# ------------------------------------------------------------------------------------------ truth
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("m", [0, 3])
+def test_equals_the_naive_choice(m, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((14, 2))
+    weight = rng.gamma(2.0, size=14) * 30
+    weight[rng.integers(0, 14, 3)] = 0.0
+    K = kernels.rbf(1.3, 0.9)(X, X)
+    weight[:m] = 0.0  # rows that are inducing points already
+    chosen, left = greedy(c.RBF(1.3, lengthscale=0.9), X, weight, X[:m], budget=7)
+    naive = reference.greedy(K, list(range(m)), weight, 7, 1e-3, JITTER, _inducing.TRIED)
+    assert chosen.tolist() == naive
+    np.testing.assert_allclose(left, reference.residuals(K, [*range(m), *naive], JITTER), rtol=1e-7, atol=1e-14)
+
+
+@pytest.mark.parametrize("jitter", [1e-10, 1e-8, 1e-4])
+def test_what_is_left_of_close_rows(jitter):
+    X = np.linspace(0, 1, 25)[:, None]
+    chosen, left = greedy(c.RBF(1.3, lengthscale=1.5), X, budget=25, tolerance=0.0, jitter=jitter)
+    K = kernels.rbf(1.3, 1.5)(X, X)
+    np.testing.assert_allclose(left, reference.residuals(K, chosen.tolist(), jitter), rtol=0, atol=2e-15 / jitter**0.5)
+    np.testing.assert_allclose(left, residuals(basis(c.RBF(1.3, lengthscale=1.5), X[chosen], jitter), X), atol=1e-14)
+    assert np.all(left <= 10 * jitter * 1.3 * (1 + 1e-6))
+
+
+def test_a_step_saves_at_least_what_the_usual_pivot_would():
+    X = np.random.default_rng(3).standard_t(3, (12, 2))
+    weight = np.linspace(1, 5, 12)
+    K, points = kernels.rbf(1.0, 1.0)(X, X), []
+    for p in greedy(c.RBF(1.0, lengthscale=1.0), X, weight, budget=6)[0]:
+        usual = int(np.argmax(weight * reference.residuals(K, points, JITTER)))
+        gain = reference.gains(K, weight, points, JITTER, [p, usual])
+        assert gain[0] >= gain[1] * (1 - 1e-12)
+        points.append(int(p))
+
+
+def test_fewer_points_than_outliers_take():
+    X = np.random.default_rng(1).standard_t(3, (1000, 3))
+    K = kernels.rbf(1.0, 1.0)(X, X)
+    left, columns = np.ones(len(X)), []
+    for _ in range(50):  # the usual pivots
+        p = int(np.argmax(left))
+        columns.append((K[p] - sum(v[p] * v for v in columns)) / np.sqrt(left[p] + JITTER))
+        left = left - columns[-1] ** 2
+    chosen, ours = greedy(c.RBF(1.0, lengthscale=1.0), X, np.ones(len(X)), budget=50)
+    assert len(chosen) == 50
+    assert ours.sum() < 0.5 * left.sum()
+
+
+# ------------------------------------------------------------------------------------------ stopping
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 2, 8]), st.sampled_from([1e-6, 1e-3, 0.1, 1.0]), st.integers(1, 40))
+@settings(max_examples=40)
+def test_ends_at_the_tolerance_or_the_budget(seed, d, tolerance, budget):
+    rng = np.random.default_rng(seed)
+    X, weight = rng.uniform(-1, 1, (60, d)), rng.gamma(1.0, size=60) * 10.0 ** rng.integers(-2, 4)
+    covariance = c.RBF(1.0, lengthscale=0.6)
+    chosen, left = greedy(covariance, X, weight, budget=budget, tolerance=tolerance)
+    assert len(set(chosen.tolist())) == len(chosen) <= budget
+    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-13)
+    if weight @ left > tolerance * 60:
+        assert len(chosen) == budget or np.all(left <= 10 * JITTER * (1 + 1e-6))
+    if len(chosen):
+        assert weight @ residuals(basis(covariance, X[chosen[:-1]]), X) > tolerance * 60 * (1 - 1e-9)
+
+
+def test_nothing_to_choose():
+    X = np.random.default_rng(0).standard_normal((5, 2))
+    covariance = c.RBF(1.0, lengthscale=1.0)
+    for rows, weight, options in (
+        (X[:0], np.zeros(0), {}),
+        (X, np.zeros(5), {}),
+        (X, np.ones(5), {"budget": 0}),
+        (X, np.ones(5), {"kept": X[:3], "budget": 3}),
+        (X, np.ones(5), {"kept": X[:3], "budget": 2}),
+        (X, np.ones(5), {"kept": X}),
+        (X, np.ones(5), {"tolerance": 1.0}),
+    ):
+        chosen, left = greedy(covariance, rows, weight, **options)
+        assert len(chosen) == 0
+        known = residuals(basis(covariance, options.get("kept", X[:0])), rows) if len(rows) else np.zeros(0)
+        np.testing.assert_allclose(left, known, atol=1e-15)
+
+
+def test_of_copies_one():
+    X = np.repeat(np.array([[0.0], [1.0], [2.5]]), 4, axis=0)
+    chosen, left = greedy(c.RBF(1.0, lengthscale=1.0), X, tolerance=0.0)
+    assert sorted((chosen // 4).tolist()) == [0, 1, 2]
+    assert np.all(left <= JITTER)
+
+
+def test_rows_of_no_weight_are_not_chosen():
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    weight = np.where(np.arange(40) % 4, 0.0, 50.0)
+    chosen, left = greedy(c.RBF(1.0, lengthscale=0.5), X, weight, budget=40, tolerance=1e-12)
+    assert sorted(chosen.tolist()) == list(range(0, 40, 4))
+    assert left[weight == 0].max() > 0.1
+
+
+# ------------------------------------------------------------------------------------------ many rows
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_rows_that_do_not_fit_at_once(monkeypatch, d):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(0, 10, (3000, d))
+    weight, covariance = np.full(3000, 5.0), c.RBF(1.0, lengthscale=2.0)
+    X[1501], weight[1501] = 40.0, 1e4  # far away, and not among the 200 rows that come first
+    monkeypatch.setattr(_inducing, "NUMBERS", 200 * 200)
+    monkeypatch.setattr(_inducing, "BLOCK_NUMBERS", 10_000)
+    chosen, left = greedy(covariance, X, weight, budget=200, tolerance=1e-2)
+    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-12)
+    assert len(set(chosen.tolist())) == len(chosen)
+    assert len(chosen) == 200 or weight @ left <= 1e-2 * 3000
+    assert 1501 in chosen if d == 1 else len(chosen) == 200
+
+
+def test_the_same_bits_on_several_threads():
+    X = np.random.default_rng(2).standard_normal((2000, 3))
+    one, two = (greedy(c.Matern32(1.0, lengthscale=1.0), X, budget=40, n_threads=n) for n in (1, 2))
+    np.testing.assert_array_equal(one[0], two[0])
+    np.testing.assert_array_equal(one[1], two[1])
+
+
+# ------------------------------------------------------------------------------------------ hard rows
+
+
+@given(
+    st.sampled_from(sorted(COVARIANCES)),
+    st.sampled_from(HARD),
+    st.integers(1, 3),
+    st.integers(0, 10**6),
+    st.sampled_from([0.0, 1e-12, 1e-8, 1e-3]),
+    st.integers(0, 5),
+)
+@settings(max_examples=150)
+def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, kept):
+    covariance, X = COVARIANCES[name], hard(kind, 64, d, seed)
+    scale = covariance.diagonal(X)
+    weight = np.full(64, 1e12) / max(scale.max(), 1e-300)
+    first, _ = greedy(covariance, X[::-1].copy(), weight, budget=kept, tolerance=0.0, jitter=jitter)
+    Z = X[::-1][first]
+    chosen, left = greedy(covariance, X, weight, kept=Z, budget=64, tolerance=0.0, jitter=jitter)
+    done = basis(covariance, np.concatenate([Z, X[chosen]]), jitter)  # raises if there is none
+    assert np.all(np.diagonal(done.factor) > 0)
+    assert np.all(np.isfinite(left))
+    assert np.all(left >= 0)
+    assert np.all(left <= scale)
+    assert len({row.tobytes() for row in done.Z}) == done.n
+    if name in ("constant", "flat"):
+        assert done.n <= 2 + 2 * d
+    if name == "linear":
+        assert done.n <= d
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["rbf", "matern12", "linear", "mixed"]), st.sampled_from([1, 2, 8]))
+@settings(max_examples=30)
+def test_more_points_leave_less_of_every_row(seed, name, d):
+    covariance, X = COVARIANCES[name], hard("spread", 50, d, seed)
+    few, before = greedy(covariance, X, budget=6)
+    more, after = greedy(covariance, X, kept=X[few], budget=18)
+    assert np.all(after <= before + 1e-12 * covariance.diagonal(X))
+    np.testing.assert_allclose(
+        after, residuals(basis(covariance, X[[*few, *more]]), X), rtol=0, atol=1e-11 * covariance.diagonal(X).max()
+    )

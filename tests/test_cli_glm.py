@@ -283,7 +283,11 @@ def test_standardized_columns_of_any_size():
 
 
 BAD_TABLES = {
-    "missing file": (None, [], "no such file, and no such data set (there is banana, co2, faithful, galaxies, motorcycle"),
+    "missing file": (
+        None,
+        [],
+        "no such file, and no such data set (there is banana, co2, faithful, galaxies",
+    ),
     "empty": ("", [], "the file holds no rows"),
     "header only": ("a,y\n", [], "the file holds a header and no rows"),
     "ragged": ("a,y\n1,0\n3\n", [], "line 3: 1 fields where the first line has 2"),

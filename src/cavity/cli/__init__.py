@@ -9,9 +9,9 @@ import sys
 import warnings
 
 from .. import __version__
-from . import clutter, glm, gp, mixture, predict, unit_mixture
+from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
 
-MODELS = (clutter, glm, gp, mixture, unit_mixture)
+MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
 
 
 def parser():

@@ -81,7 +81,7 @@ def run(options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    kind = options.likelihood or default_likelihood(table, options)
+    kind = options.likelihood or processes.default_likelihood(table, options)
     rows = targets.chosen(table, options, kind, (ORDERED,))
     names, values, notes = rows.without_constants(table.source, options.features is not None)
     if not values:
@@ -96,16 +96,6 @@ def part(problem, rows):
     """Return the problem of some of the rows."""
     several = {name: getattr(problem, name) for name in ("X", "y", "offset", "weights")}
     return replace(problem, **{name: None if value is None else value[rows] for name, value in several.items()})
-
-
-def default_likelihood(table, options):
-    """Return probit for a target of two values, else gaussian."""
-    target = targets.target_of(table, options)
-    table.check_complete([target])
-    kinds, _ = targets.kinds_of(table, target)
-    if len(kinds) != 2 and table.is_text(target):
-        raise ValueError(f"{table.source}: column {target!r} has {len(kinds)} classes; say --likelihood {ORDERED}")
-    return "probit" if len(kinds) == 2 else "gaussian"
 
 
 def fitted_rows(table, options, total):

@@ -66,7 +66,9 @@ def ascent_lines(best, tried, seconds):
 def output(command, drawn):
     """Add the files to write."""
     group = command.add_argument_group("output")
-    group.add_argument("--output", "--save", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)")
+    group.add_argument(
+        "--output", "--save", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)"
+    )
     group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
 
 

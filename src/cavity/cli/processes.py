@@ -88,6 +88,18 @@ def label(name, about):
     return f"{name} [{unit}]" if unit else name
 
 
+def default_likelihood(table, options, classes=None):
+    """Return probit for a target of two values (or classes, if they are known), else gaussian."""
+    if classes is not None:
+        return "probit" if len(classes) == 2 else ORDERED
+    target = targets.target_of(table, options)
+    table.check_complete([target])
+    kinds, _ = targets.kinds_of(table, target)
+    if len(kinds) != 2 and table.is_text(target):
+        raise ValueError(f"{table.source}: column {target!r} has {len(kinds)} classes; say --likelihood {ORDERED}")
+    return "probit" if len(kinds) == 2 else "gaussian"
+
+
 def problem_of(rows, names, values, kind, notes, first):
     """Return the problem of chosen rows; the slice `first` of them says how much columns and target vary."""
     X = np.ascontiguousarray(np.column_stack(values))

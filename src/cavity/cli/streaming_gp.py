@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import likelihoods
 from . import options as shared
-from . import processes, targets
+from . import processes, tables, targets
 from .batches import Batches
 from .prequential import Scores
 from .processes import ORDERED, numbers
@@ -139,10 +139,12 @@ class Stream:
         self.state = None if options.resume is None else resumed(options.resume)
         self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
         self.classes = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
+        self.given = False  # whether the scale of the noise was
         self.scores = None if self.state is None else Scores(self.state.model.likelihood)
         self.problem = None  # of the last batch
         self.mean = "as it was saved"
-        self.counts = None
+        self.counts = 0
+        self.learnt = False  # what was, as in `fit`
         self.n_rows = self.n_batches = 0
         self.about = {}
         self.drawn, self._stride = [], 1
@@ -150,15 +152,10 @@ class Stream:
     def take(self, table):
         """Predict and absorb a batch; if it fails, the state is what it was before."""
         rows = self._rows(table)
-        n = len(rows.y)
-        if self.state is None:
-            self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
-            self.state = self._begin()
-        else:
-            self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
-            self.state = self._next()
-        self.n_rows, self.n_batches = self.n_rows + n, self.n_batches + 1
+        self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
+        self.state = self._begin() if self.state is None else self._next()
         self._keep()
+        self.n_rows, self.n_batches = self.n_rows + len(rows.y), self.n_batches + 1
 
     def _rows(self, table):
         """The columns that the options choose; the first batch decides what they are."""
@@ -168,14 +165,14 @@ class Stream:
             options.target = targets.target_of(table, options)
             if self.state is not None and options.features is None and self.state.columns is not None:
                 options.features = list(self.state.columns)
-            self.kind = self.kind or targets.default_likelihood(table, options, self.classes)
+            self.kind = self.kind or processes.default_likelihood(table, options, self.classes)
         rows = targets.chosen(table, options, self.kind, (ORDERED,), self.classes)
         if not rows.values:
             raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
-                f"({tables_some(rows.names)}); choose with --features"
+                f"({tables.some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
@@ -191,19 +188,20 @@ class Stream:
         settings = {name: value for name, value in settings.items() if value is not None}
         covariance = processes.covariance_of(problem, options)
         model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
-        learn = False if options.learn == "never" else "covariance" if given else True
+        self.given = given
+        self.learnt = False if options.learn == "never" else "covariance" if given else True
         state = model.fit(
             problem.X,
             problem.y,
             offset=problem.offset,
             sample_weight=problem.weights,
-            learn=learn,
+            learn=self.learnt,
             max_iter=options.max_iter,
             tol=options.tol,
             n_threads=options.threads,
         )
         state.columns = tuple(problem.names)
-        self.given, self.scores = given, Scores(state.model.likelihood)
+        self.scores = Scores(state.model.likelihood)
         return state
 
     def _next(self):
@@ -222,3 +220,118 @@ class Stream:
             learn=self._learn(),
             n_threads=options.threads,
         )
+
+    def _learn(self):
+        """What an update learns."""
+        if self.options.learn != "always":
+            return False
+        self.learnt = "covariance" if self.given else True
+        return self.learnt
+
+    def _keep(self):
+        """Count the classes, and keep some of the rows for the picture."""
+        y = self.problem.y
+        if self.classes is not None:
+            self.counts = self.counts + np.bincount(y.astype(int), minlength=len(self.classes))
+        if self.options.plot is None:
+            return
+        mine = (self.n_rows + np.arange(len(y))) % self._stride == 0
+        self.drawn.append(np.column_stack([self.problem.X[mine], y[mine]]))
+        while sum(map(len, self.drawn)) > DRAWN:
+            self.drawn = [np.concatenate(self.drawn)[::2]]
+            self._stride *= 2
+
+    def words(self):
+        """What to say on the way."""
+        return f"{self.n_rows} rows, {self.state.n_inducing} inducing points, {self.scores.words()}".rstrip(", ")
+
+    def rescue(self, error):
+        """Save what was absorbed before an error, and add to the error how to go on."""
+        output = self.options.output
+        if output is None or not self.n_batches:
+            return
+        self.state.save(output)
+        if error.args and isinstance(error.args[0], str):
+            skip = self.options.skip + self.n_rows
+            error.args = (f"{error}; what was absorbed before is in {output}: --resume {output} --skip {skip} goes on",)
+
+    def draw(self):
+        """The picture."""
+        from ..plot import streaming_gp_figure
+
+        labels = [processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
+        drawn = np.concatenate(self.drawn)
+        title = self.about.get("title", self.options.data)
+        return streaming_gp_figure(
+            self.state, drawn[:, :-1], drawn[:, -1], labels[:-1], labels[-1], title, self.classes
+        )
+
+
+def resumed(path):
+    """The state in a file."""
+    from .._streaming_state import StreamingGPState
+    from ..persistence import load
+
+    state = load(path)
+    if not isinstance(state, StreamingGPState):
+        raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not what cavity fit streaming-gp saved")
+    return state
+
+
+def name_of(likelihood):
+    """The name of a likelihood on the command line."""
+    name = next((name for name, (kind, _) in processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
+    if name is None:
+        raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
+    return name
+
+
+def mean_of(problem, options):
+    """Return the mean of f that was asked for, and words about it."""
+    mean = options.mean or ("zero" if problem.classes else "constant")
+    if not isinstance(mean, str):
+        return (mean[0] if len(mean) == 1 else mean), processes.shown(mean)
+    if mean == "zero":
+        return 0.0, mean
+    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in targets.COUNTS else problem.offset)
+    weights = np.ones(len(y)) if problem.weights is None else problem.weights
+    if problem.likelihood in targets.COUNTS and mean == "constant":
+        exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
+        found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
+    elif problem.likelihood not in targets.REAL:
+        raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
+    elif mean == "constant":
+        found = float(np.average(y, weights=weights))
+    else:
+        half, middle = np.sqrt(weights), np.average(problem.X, axis=0, weights=weights)
+        columns = np.column_stack([np.ones(len(y)), problem.X - middle])
+        found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
+        found[0] -= found[1:] @ middle
+    return found, f"{mean} {processes.shown(found)} (of the first batch)"
+
+
+def report(stream, seconds):
+    """Yield the lines of the printed result."""
+    state, problem, options = stream.state, stream.problem, stream.options
+    title = stream.about.get("title", options.data)
+    yield f"{title}: {stream.n_rows} rows in {stream.n_batches} batch(es), target {problem.target}"
+    for label, what in enumerate(stream.classes or ()):
+        yield f"  class {label}          {what}, {stream.counts[label]} rows"
+    if problem.notes:
+        yield f"  left out         {', '.join(problem.notes)}"
+    yield f"  columns          {tables.some(problem.names, 12)}"
+    yield "model"
+    yield from processes.model_lines(problem, state.model, stream.mean, stream.learnt)
+    yield "state"
+    if state.n_samples != stream.n_rows:
+        yield f"  rows             {state.n_samples} in all"
+    yield f"  inducing points  {state.n_inducing} of at most {state.model.n_inducing}"
+    yield f"  log bound        {state.log_bound:.6f} nats"
+    yield f"  information lost {state.information_lost:.3g} nats"
+    yield "each batch as it was predicted before it was absorbed"
+    yield from stream.scores.lines()
+    yield "fit"
+    done = "converged" if state.converged else f"NOT CONVERGED: {state.status}"
+    exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
+    method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
+    yield f"  {method:<16} {done}, {1e3 * seconds:.3g} ms, {stream.n_rows / seconds:.3g} rows a second"

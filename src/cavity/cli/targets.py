@@ -50,7 +50,9 @@ def add_columns(command):
     """Add the options that say what the columns are; return their group."""
     columns = command.add_argument_group("columns", "by name, or by number from 1")
     columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    columns.add_argument("--features", "--x", metavar="A,B,C", help="what to predict it from (default all numeric columns)")
+    columns.add_argument(
+        "--features", "--x", metavar="A,B,C", help="what to predict it from (default all numeric columns)"
+    )
     columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
     columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
     return columns

@@ -6,6 +6,7 @@ from .glm import glm_figure
 from .gp import gp_figure
 from .line import unit_mixture_figure
 from .mixture import mixture_figure, selection_figure
+from .streaming_gp import streaming_gp_figure
 
 __all__ = [
     "clutter_figure",
@@ -15,5 +16,6 @@ __all__ = [
     "mixture_figure",
     "save",
     "selection_figure",
+    "streaming_gp_figure",
     "unit_mixture_figure",
 ]

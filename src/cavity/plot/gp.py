@@ -7,6 +7,7 @@ from .._predictions import log_density, probabilities
 from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
 from .glm import against_others, loo_or_none
 
+DENSE = 300  # rows that are drawn as smaller dots
 MESH = 100  # points along each side of a map
 SLICES = 6  # most columns shown
 ALONG = 101  # points along a slice
@@ -41,8 +42,14 @@ def gp_figure(posterior, y, names, target, title, classes=()):
     matplotlib.figure.Figure
         To be saved with `save`.
     """
+    rows = posterior.X, np.asarray(y, dtype=np.float64)
+    return process_figure(posterior, *rows, names, target, title, classes)
+
+
+def process_figure(posterior, X, y, names, target, title, classes, inducing=None):
+    """Draw the same for any posterior that predicts f, rows of data X (N, D) and y, and inducing points (M, D)."""
     draw = {1: _line, 2: _plane}.get(len(names), _slices)
-    figure = draw(posterior, np.asarray(y, dtype=np.float64), names, target, tuple(classes))
+    figure = draw(posterior, X, y, names, target, tuple(classes), inducing)
     figure.suptitle(title)
     return figure
 
@@ -74,7 +81,7 @@ def _is_real(likelihood):
     return isinstance(likelihood, known) or not type(likelihood).__module__.startswith("cavity.")
 
 
-def _interval(posterior, points, y):
+def _interval(posterior, points, X, y):
     """Return the ends of the central 95 % of new observations at points, or None."""
     likelihood = posterior.model.likelihood
     if not _is_real(likelihood):
@@ -86,7 +93,7 @@ def _interval(posterior, points, y):
         except ValueError:  # every row had noise of its own
             return None
         return mean - reach, mean + reach
-    apart = np.median(np.abs(y - posterior.mean)) or 1.0
+    apart = np.median(np.abs(y - posterior.predict(X)[0])) or 1.0
     height = mean[:, None] + np.sqrt(variance + apart**2)[:, None] * HEIGHTS
     each = [np.repeat(a, len(HEIGHTS)) for a in (mean, variance)]
     density = np.exp(log_density(likelihood, likelihood.check(height.ravel()), *each)).reshape(height.shape)
@@ -114,27 +121,37 @@ def _class_axis(axes, target, classes):
         axes.set_ylabel(target)
 
 
-def _line(posterior, y, names, target, classes):
+def _line(posterior, X, y, names, target, classes, inducing):
     """Draw one column."""
     figure = Figure(figsize=(8.0, 5.0), layout="constrained")
-    axes, x = figure.subplots(), posterior.X[:, 0]
-    place = grid(x)[::2]
-    few = place[::4]
-    ends = _interval(posterior, few[:, None], y)
+    axes, x = figure.subplots(), X[:, 0]
+    place = grid(x)
+    few = place if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else place[::8]
+    ends = _interval(posterior, few[:, None], X, y)
     if ends is not None:
         axes.fill_between(few, *ends, color="gray", alpha=0.2, lw=0, label="95 % of new observations")
     _curve(axes, place, _told(posterior, place[:, None]))
     seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
-    colors = _colors(len(classes)) if classes else ["black"]
+    colors, size = _colors(len(classes)) if classes else ["black"], 4.0 if len(y) < DENSE else 2.0
     for k, color in enumerate(colors):
         label = f"{target} = {classes[k]}" if classes else "data"
-        axes.plot(x[seen == k], y[seen == k], "o", ms=4, mew=0, alpha=0.6, color=color, label=label)
+        axes.plot(x[seen == k], y[seen == k], "o", ms=size, mew=0, alpha=0.6, color=color, label=label)
+    if inducing is not None:
+        foot = np.full(len(inducing), 0.015)
+        look = dict(ms=8, color=CLUTTER, label=_points(inducing), transform=axes.get_xaxis_transform())
+        axes.plot(inducing[:, 0], foot, "|", **look)
+        axes.set_xlim(place[0], place[-1])
     if not classes:
         _show_most(axes, y, np.concatenate(ends) if ends is not None else y)
     _class_axis(axes, target, classes)
     axes.set_xlabel(names[0])
     _legend(figure)
     return figure
+
+
+def _points(inducing):
+    """What the inducing points are called."""
+    return f"{len(inducing)} inducing points"
 
 
 def _legend(figure):
@@ -153,11 +170,10 @@ def _colors(count):
     return [SIGNAL, CLUTTER] if count == 2 else list(colormaps["viridis"](np.linspace(0.0, 0.9, count)))
 
 
-def _plane(posterior, y, names, target, classes):
+def _plane(posterior, X, y, names, target, classes, inducing):
     """Draw two columns: one map for classes, else a second one of the sd of f."""
     panels = 1 if classes else 2
     figure = Figure(figsize=(6.6 * panels, 5.4), layout="constrained")
-    X = posterior.X
     sides = [grid(X[:, d])[np.linspace(0, 800, MESH).astype(int)] for d in range(2)]
     points = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
     middle = _told(posterior, points)[0].reshape(MESH, MESH)
@@ -175,6 +191,10 @@ def _plane(posterior, y, names, target, classes):
         shown = right[0].contourf(*sides, sd, 12, cmap="magma")
         right[0].plot(*X.T, "o", ms=3, mfc="none", mec="white", mew=0.6)
         figure.colorbar(shown, ax=right[0], label="sd of the function")
+    if inducing is not None:
+        for axes in (left, *right):
+            axes.plot(*inducing.T, "x", ms=6, mew=1.4, color="black", label=_points(inducing))
+        _legend(figure)
     for axes in (left, *right):
         axes.set_xlabel(names[0])
         axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
@@ -206,13 +226,13 @@ def _scatter_classes(axes, X, y, target, classes):
     _legend(axes.figure)
 
 
-def _slices(posterior, y, names, target, classes):
+def _slices(posterior, X, y, names, target, classes, inducing):
     """Draw the columns along which the function changes most, and how the rows are predicted from the others."""
-    density = loo_or_none(posterior)
+    density = loo_or_none(posterior) if hasattr(posterior, "loo_log_density") else None
     ratios = [3, 2] if density is not None else [1]
     figure = Figure(figsize=(13.0 if len(ratios) > 1 else 7.5, 6.5), layout="constrained")
     left, *right = figure.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
-    X, middle = posterior.X, np.median(posterior.X, axis=0)
+    middle = np.median(X, axis=0)
     found = []
     for d in range(len(names)):
         points = np.tile(middle, (ALONG, 1))

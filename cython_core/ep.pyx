@@ -4,9 +4,21 @@ from cavity._core.site_types cimport Likelihood, Tilted, unpack
 from cavity._core.sites cimport tilted
 
 
+cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, double v,
+                           double residual) noexcept nogil:
+    """What p(y|f) says of g, f = g + N(0, residual), at the cavity N(g; m, v)."""
+    cdef Tilted at = tilted(lik, y, extra, m, v + residual)
+    cdef double spread
+    if residual > 0.0:
+        spread = 1.0 + at.rho * residual
+        at.tau, at.rho = at.tau / spread, at.rho / spread
+    return at
+
+
 def sweep(int kind, const double[::1] parameters,
           const double[::1] power,           # in    (n,) or (1,): e, see _sites.py
           const double[::1] fraction,        # in    (n,) or (1,): f
+          const double[::1] residual,        # in    (n,) or (1,): of what the sites act on, see _sites.py
           const double[::1] y,               # in    (n,)
           const double[::1] extra,           # in    (n,) or (1,)
           double[::1] mean,                  # inout (n,): of f under the posterior
@@ -23,7 +35,7 @@ def sweep(int kind, const double[::1] parameters,
     cdef Likelihood lik = unpack(kind, power[0], parameters)
     cdef Py_ssize_t n = y.shape[0], i, j, k
     cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
-    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, skipped = 0
+    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, residuals = 1 if residual.shape[0] > 1 else 0, skipped = 0
     cdef double f, v, keep, cavity_v, cavity_m, dtau, drho, damping, scale, shift, c
     cdef Tilted at
     with nogil:
@@ -35,7 +47,7 @@ def sweep(int kind, const double[::1] parameters,
                 continue
             cavity_v = v / keep
             cavity_m = mean[i] + cavity_v * f * (rho[i] * mean[i] - tau[i])
-            at = tilted(&lik, y[i], extra[i * extras], cavity_m, cavity_v)
+            at = through(&lik, y[i], extra[i * extras], cavity_m, cavity_v, residual[i * residuals])
             if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
                 skipped += 1
                 continue
@@ -62,7 +74,7 @@ def sweep(int kind, const double[::1] parameters,
 
 
 def sweep_rows(int kind, const double[::1] parameters,
-               const double[::1] power, const double[::1] fraction,
+               const double[::1] power, const double[::1] fraction, const double[::1] residual,
                const double[::1] y, const double[::1] extra,    # all as for sweep
                const double[:, ::1] x,       # in    (n, d): f_i = x_i'a + base_i
                const double[::1] base,       # in    (n,) or (1,)
@@ -77,7 +89,8 @@ def sweep_rows(int kind, const double[::1] parameters,
     cdef Likelihood lik = unpack(kind, power[0], parameters)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k
     cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
-    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
+    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, residuals = 1 if residual.shape[0] > 1 else 0
+    cdef Py_ssize_t bases = 1 if base.shape[0] > 1 else 0, skipped = 0
     cdef double f, v, m, keep, cavity_v, dtau, drho, damping, scale, shift, c, total = 0.0
     cdef Tilted at
     with nogil:
@@ -96,7 +109,8 @@ def sweep_rows(int kind, const double[::1] parameters,
                 skipped += 1
                 continue
             cavity_v = v / keep
-            at = tilted(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v)
+            at = through(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v,
+                         residual[i * residuals])
             if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
                 skipped += 1
                 continue

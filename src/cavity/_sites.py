@@ -8,14 +8,22 @@ matches p^e against T^f with
 
 copies (w >= 1) leave one by one, a fraction of a row (w < 1) leaves whole, as power EP [P]_ does with its exponents.
 
+A site need not act on f itself. Where f = g + N(0, residual) given g, as in a sparse Gaussian process [BYT]_, what is
+matched is the integral of p^e over f, a function of g: its moments are those of p^e at the cavity of g with the
+residual added to its variance, and what (tau, rho) says of f, (tau, rho)/(1 + rho residual) says of g.
+
 References
 ----------
 .. [P] Thomas Minka, "Power EP", Microsoft Research, MSR-TR-2004-149, 2004.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
 """
 
 import numpy as np
 
 from .likelihoods import ONE, Likelihood, _Compiled, _sites
+
+ZERO = np.zeros(1)
 
 
 def tilted(likelihood, y, exponent, mean, variance):
@@ -44,10 +52,14 @@ def tilted(likelihood, y, exponent, mean, variance):
 
 
 class Sites:
-    """A likelihood with its observations; `exponent` and `fraction` are e and f, (N,) or (1,) where all are equal."""
+    """A likelihood with its observations.
 
-    def __init__(self, likelihood, y, weights=None, power=1.0):
+    `exponent` and `fraction` are e and f; these and `residual`, all (N,) or (1,) where all are equal.
+    """
+
+    def __init__(self, likelihood, y, weights=None, power=1.0, residual=None):
         self.likelihood, self.y = likelihood, y
+        self.residual = ZERO if residual is None else residual
         self.weights = ONE if weights is None else weights
         self.exponent = power * np.minimum(1.0, self.weights)
         self.fraction = self.exponent / self.weights
@@ -72,6 +84,7 @@ class Sites:
             self.parameters,
             self.part(self.exponent, rows),
             self.part(self.fraction, rows),
+            self.part(self.residual, rows),
             self.numbers[rows],
             self.part(self.extra, rows),
         )
@@ -83,6 +96,15 @@ class Sites:
         that no quadrature rule resolves raise ArithmeticError, or are nan if not `strict`.
         """
         exponent = self.part(self.exponent, rows) if exponent is None else exponent
+        if self.residual is ZERO:
+            return self._match(rows, mean, variance, exponent, strict)
+        residual = self.part(self.residual, rows)
+        log_z, tau, rho = self._match(rows, mean, variance + residual, exponent, strict)
+        spread = 1.0 + rho * residual
+        return log_z, tau / spread, rho / spread
+
+    def _match(self, rows, mean, variance, exponent, strict):
+        """The same for sites that act on f."""
         out = tuple(np.empty(mean.size) for _ in range(3))
         if self.compiled:
             numbers, extra = self.numbers[rows], self.part(self.extra, rows)

@@ -178,24 +178,21 @@ class Program:
 
         Differences of what is left then have the digits that the data have, wherever these are.
         """
-        return [
-            min(max(0.0, float(X[:, d].min())), float(X[:, d].max())) if centred else 0.0
-            for d, centred in zip(self._columns, self._centred, strict=True)
-        ]
+        nearest = np.clip(0.0, X.min(axis=0), X.max(axis=0))[self._columns]
+        return np.where(self._centred, nearest, 0.0)[:, None]
 
     def _coordinates(self, X, name, origin):
         """Return the scaled columns (C, N) of rows X."""
-        out = np.empty((len(self._columns), len(X)))
+        out = np.ascontiguousarray(X.T[self._columns])
         with np.errstate(over="ignore"):
-            for c, column in enumerate(self._columns):
-                np.subtract(X[:, column], origin[c], out=out[c])
-                out[c] /= self._divisors[c]
-        for c, column in enumerate(self._columns):
-            if not max(out[c].max(), -out[c].min()) <= LARGEST:
-                raise OverflowError(
-                    f"column {column} of {name} leaves the range of float64 when it is scaled for {self._names[c]}; "
-                    "rescale it"
-                )
+            out -= origin
+            out /= self._divisors[:, None]
+        if out.size and not max(out.max(), -out.min()) <= LARGEST:
+            c = int(np.argmax(np.max(np.abs(out), axis=1) > LARGEST))
+            raise OverflowError(
+                f"column {self._columns[c]} of {name} leaves the range of float64 when it is scaled for "
+                f"{self._names[c]}; rescale it"
+            )
         return out
 
     def _check_range(self, left, right):

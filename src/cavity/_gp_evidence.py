@@ -183,13 +183,21 @@ class Evidence:
         mean = point.base + belief.mean
         m, v, _ = cavities(mean, belief.variance, fit.tau, fit.rho, sites.fraction)
 
-        def total(step):
-            value = getattr(sites.likelihood, name) * np.exp(step)
-            moved = Sites(replace(sites.likelihood, **{name: value}), data.y, data.weights, self.power)
-            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(moved.likelihood)
+        def total(likelihood):
+            moved = Sites(likelihood, data.y, data.weights, self.power)
+            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(likelihood)
 
-        near, far = total(SCALE_STEP) - total(-SCALE_STEP), total(2 * SCALE_STEP) - total(-2 * SCALE_STEP)
-        return (8.0 * near - far) / (12.0 * SCALE_STEP)
+        return log_slope(sites.likelihood, name, total)
+
+
+def log_slope(likelihood, name, total):
+    """Derivative of total(likelihood) in the log of a scale of the likelihood, by differences of fourth order."""
+
+    def at(step):
+        return total(replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)}))
+
+    near, far = at(SCALE_STEP) - at(-SCALE_STEP), at(2 * SCALE_STEP) - at(-2 * SCALE_STEP)
+    return (8.0 * near - far) / (12.0 * SCALE_STEP)
 
 
 def leave_one_out(data, likelihood, point):

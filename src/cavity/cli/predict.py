@@ -10,6 +10,7 @@ from .. import _blocks
 from .._executors import Threads
 from .._gp_posterior import GaussianProcessPosterior
 from .._predictions import probabilities
+from .._streaming_state import StreamingGPState
 from ..persistence import load, whole_file
 from . import options as shared
 from . import tables
@@ -23,9 +24,10 @@ def add(commands):
         "predict",
         help="write what a saved mixture or Gaussian process says of the rows of a table",
         description="Under a mixture that `cavity fit mixture` or `cavity fit unit-mixture` saved, responsibilities "
-        "r1 ... rK and the log density of each row. Under a Gaussian process of `cavity fit gp`, mean and variance of "
-        "the function, and probabilities of the classes p0, p1 ..., or the expected target. A .npy file is read, "
-        "and the output written, block by block: memory does not grow with their length.",
+        "r1 ... rK and the log density of each row. Under a Gaussian process of `cavity fit gp` or `cavity fit "
+        "streaming-gp`, mean and variance of the function, and probabilities of the classes p0, p1 ..., or the "
+        "expected target. A .npy file is read, and the output written, block by block: memory does not grow with "
+        "their length.",
     )
     command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
     command.add_argument("data", help="a shipped data set, a .csv or a .npy file, with the columns of the fit")
@@ -75,8 +77,14 @@ def told_by(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture(posterior)
+    if isinstance(posterior, StreamingGPState):
+        return process(posterior, posterior.n_features)
     if isinstance(posterior, GaussianProcessPosterior):
-        return process(posterior)
+        if posterior.has_offset:
+            raise ValueError(
+                "the posterior was fitted with offsets, which cavity predict does not know: use its predict"
+            )
+        return process(posterior, posterior.X.shape[1])
     raise ValueError(f"{source} holds a {type(posterior).__name__}; predict is for mixtures and Gaussian processes")
 
 
@@ -94,12 +102,10 @@ def predicted(posterior, points):
     return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
 
-def process(posterior):
+def process(posterior, width):
     """Return what a Gaussian process tells: moments of the function, and of the target what follows from them."""
     likelihood = posterior.model.likelihood
     classes = likelihood.n_classes or 0
-    if posterior.has_offset:
-        raise ValueError("the posterior was fitted with offsets, which cavity predict does not know: use its predict")
 
     def of(points):
         moments = posterior.predict(points)
@@ -107,7 +113,7 @@ def process(posterior):
         return np.column_stack([*moments, further])
 
     names = ["mean", "variance", *([f"p{k}" for k in range(classes)] or ["expected"])]
-    return Told(names, posterior.X.shape[1], False, "", of, posterior.columns)
+    return Told(names, width, False, "", of, posterior.columns)
 
 
 def open_rows(told, options, threads):

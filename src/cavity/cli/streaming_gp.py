@@ -60,7 +60,7 @@ def add_columns(command):
     columns.add_argument(
         "--classes",
         metavar="A,B",
-        help="values of the target, in the order 0, 1, ... (default those in the first batch, sorted)",
+        help="values of a target with classes, in their order (default those in the first batch, sorted)",
     )
 
 
@@ -145,7 +145,7 @@ class Stream:
         self.mean = "as it was saved"
         self.counts = 0
         self.learnt = False  # what was, as in `fit`
-        self.n_rows = self.n_batches = 0
+        self.n_rows = self.n_batches = self.unconverged = 0
         self.about = {}
         self.drawn, self._stride = [], 1
 
@@ -156,6 +156,7 @@ class Stream:
         self.state = self._begin() if self.state is None else self._next()
         self._keep()
         self.n_rows, self.n_batches = self.n_rows + len(rows.y), self.n_batches + 1
+        self.unconverged += not self.state.converged
 
     def _rows(self, table):
         """The columns that the options choose; the first batch decides what they are."""
@@ -166,6 +167,14 @@ class Stream:
             if self.state is not None and options.features is None and self.state.columns is not None:
                 options.features = list(self.state.columns)
             self.kind = self.kind or processes.default_likelihood(table, options, self.classes)
+        if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
+            table.check_complete([options.target])
+            kinds, _ = targets.kinds_of(table, options.target)
+            if len(kinds) < 2:
+                raise ValueError(
+                    f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
+                    "say what there is, like --classes=no,yes"
+                )
         rows = targets.chosen(table, options, self.kind, (ORDERED,), self.classes)
         if not rows.values:
             raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
@@ -211,7 +220,7 @@ class Stream:
             state = state.copy().forget(options.forget)
         moments = state.predict(problem.X, offset=problem.offset)
         self.scores.likelihood = state.model.likelihood
-        self.scores.add(self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
+        self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
         return state.update(
             problem.X,
             problem.y,
@@ -260,10 +269,10 @@ class Stream:
         from ..plot import streaming_gp_figure
 
         labels = [processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
-        drawn = np.concatenate(self.drawn)
+        *columns, y = np.concatenate(self.drawn).T
         title = self.about.get("title", self.options.data)
         return streaming_gp_figure(
-            self.state, drawn[:, :-1], drawn[:, -1], labels[:-1], labels[-1], title, self.classes
+            self.state, np.column_stack(columns), y, labels[:-1], labels[-1], title, self.classes or ()
         )
 
 
@@ -331,7 +340,7 @@ def report(stream, seconds):
     yield "each batch as it was predicted before it was absorbed"
     yield from stream.scores.lines()
     yield "fit"
-    done = "converged" if state.converged else f"NOT CONVERGED: {state.status}"
+    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {stream.unconverged} batch(es)"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
     yield f"  {method:<16} {done}, {1e3 * seconds:.3g} ms, {stream.n_rows / seconds:.3g} rows a second"

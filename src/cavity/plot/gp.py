@@ -185,15 +185,18 @@ def _plane(posterior, X, y, names, target, classes, inducing):
         ends = min(middle.min(), y.min()), max(middle.max(), y.max())
         look = dict(cmap="viridis", vmin=ends[0], vmax=ends[1])
         drawn = left.contourf(*sides, middle, 15, **look)
-        left.scatter(*X.T, c=y, s=18, edgecolors="white", linewidths=0.5, **look)
+        dense = len(y) >= DENSE
+        left.scatter(*X.T, c=y, s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5, **look)
         figure.colorbar(drawn, ax=left, label=f"expected {target} (points: observed)")
         sd = np.sqrt(posterior.predict(points)[1]).reshape(MESH, MESH)
         shown = right[0].contourf(*sides, sd, 12, cmap="magma")
-        right[0].plot(*X.T, "o", ms=3, mfc="none", mec="white", mew=0.6)
+        right[0].plot(*X.T, "o", ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
         figure.colorbar(shown, ax=right[0], label="sd of the function")
     if inducing is not None:
         for axes in (left, *right):
-            axes.plot(*inducing.T, "x", ms=6, mew=1.4, color="black", label=_points(inducing))
+            label = _points(inducing) if axes is left else None
+            axes.plot(*inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
+    if classes or inducing is not None:
         _legend(figure)
     for axes in (left, *right):
         axes.set_xlabel(names[0])
@@ -223,7 +226,6 @@ def _scatter_classes(axes, X, y, target, classes):
         mine = y == k
         look = dict(ms=5, mec="white" if len(classes) == 2 else "black", mew=0.5, alpha=0.9, color=color)
         axes.plot(*X[mine].T, "so^Dv"[k % 5], label=f"{target} = {classes[k]}", **look)
-    _legend(axes.figure)
 
 
 def _slices(posterior, X, y, names, target, classes, inducing):

@@ -1,0 +1,506 @@
+"""`cavity fit streaming-gp` as users run it: batches, scores of each before it is absorbed, errors, resuming."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+import cavity
+from cavity import covariances, data, likelihoods
+from cavity.cli import main, options, prequential, tables
+from cavity.cli.batches import Batches
+
+
+@pytest.fixture
+def run(capsys):
+    """Run `cavity fit streaming-gp` (or another command) in this process; return status, printed text, errors."""
+
+    def call(*arguments, command=("fit", "streaming-gp")):
+        try:
+            status = main([str(a) for a in (*command, *arguments)])
+        except SystemExit as stop:
+            status = stop.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def write(path, columns):
+    """Write a dict of columns as .csv, numbers to their last bit."""
+    text = [[value if isinstance(value, str) else repr(float(value)) for value in cells] for cells in columns.values()]
+    path.write_text("\n".join(",".join(row) for row in [list(columns), *zip(*text, strict=True)]) + "\n")
+    return path
+
+
+def table(n=90, seed=0):
+    """Two columns in the order of the first, with targets of several kinds, an exposure and a weight."""
+    rng = np.random.default_rng(seed)
+    a, b = np.sort(rng.uniform(0, 9, n)), rng.uniform(-1, 1, n)
+    f = np.sin(a) + b
+    return {
+        "a": a,
+        "b": b,
+        "real": 20 + 2 * (f + 0.2 * rng.normal(size=n)),
+        "two": np.where(f + 0.3 * rng.normal(size=n) > 0, "yes", "no"),
+        "level": np.array(["low", "mid", "top"])[np.digitize(f + 0.3 * rng.normal(size=n), [-0.6, 0.6])],
+        "count": rng.poisson(np.exp(1 + f)).astype(float),
+        "log_time": rng.normal(size=n),
+        "weight": rng.integers(0, 3, n).astype(float),
+    }
+
+
+def scores_of(printed):
+    """The rows of the table of scores: {rows: {column: number}}."""
+    lines = printed.split("before it was absorbed\n")[1].split("\nfit\n")[0].replace("in ", "in_").replace(" %", "")
+    header, *rows = (line.replace("log density", "log_density").split() for line in lines.splitlines())
+    return {name: dict(zip(header[1:], map(float, cells), strict=True)) for name, *cells in rows}
+
+
+# ------------------------------------------------------------------------------------------------- the data
+
+
+def test_co2_is_keelings():
+    columns, about = data.table("co2")
+    assert list(columns) == list(about["columns"]) == ["year", about["target"]]
+    year, co2 = columns.values()
+    # summary(co2) as R prints it
+    assert np.quantile(co2, [0, 0.25, 0.5, 0.75, 1]) == pytest.approx([313.2, 323.5, 335.2, 350.3, 366.8], abs=0.05)
+    assert co2.mean() == pytest.approx(337.1, abs=0.05)
+    assert len(co2) == 468
+    np.testing.assert_allclose(year, 1959 + (np.arange(468) + 0.5) / 12, atol=5.1e-5)
+    # months that were not measured are interpolated
+    np.testing.assert_allclose(co2[60:65], np.linspace(co2[60], co2[64], 5), atol=0.006)
+    # the season is highest in May, lowest in September or October
+    season = (co2.reshape(39, 12) - co2.reshape(39, 12).mean(axis=1, keepdims=True)).mean(axis=0)
+    assert (season.argmax(), season.argmin()) == (4, 9)
+
+
+# ------------------------------------------------------------------------------------------------- batches
+
+
+def together(parts):
+    """Cells and places of batches, one after the other."""
+    cells = {name: [cell for part in parts for cell in part.cells[name]] for name in parts[0].cells}
+    return cells, [place for part in parts for place in part.places]
+
+
+@pytest.mark.parametrize(("rows", "skip"), [(1, 0), (7, 0), (7, 3), (90, 0), (1000, 89)])
+def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
+    columns = table()
+    numeric = [name for name in columns if columns[name].dtype.kind == "f"]
+    path = write(tmp_path / "x.csv", columns)
+    path.write_text(path.read_text().replace("\n", "\n\n", 5))  # blank lines are no rows
+    whole = tables.read_columns(str(path))
+    parts = list(Batches(str(path), rows, skip))
+    assert [len(part.places) for part in parts[:-1]] == [rows] * (len(parts) - 1)
+    cells, places = together(parts)
+    assert (cells, places) == ({name: whole.cells[name][skip:] for name in cells}, whole.places[skip:])
+    np.save(tmp_path / "x.npy", np.column_stack([columns[name] for name in numeric]))
+    cells, places = together(list(Batches(str(tmp_path / "x.npy"), rows, skip)))
+    for j, name in enumerate(numeric):
+        np.testing.assert_array_equal(cells[str(j + 1)], columns[name][skip:])
+    assert places[0] == f"row {skip + 1}"
+
+
+def test_a_table_is_read_as_it_is_used(tmp_path):
+    path = write(tmp_path / "x.csv", {"a": np.arange(200_000.0), "y": np.zeros(200_000)})
+    batches = Batches(str(path), 10)
+    first = next(iter(batches))
+    assert first.cells["a"] == [f"{i}.0" for i in range(10)]
+    assert batches.fraction < 0.05
+    for part in batches:
+        last = part
+    assert last.cells["a"][-1] == "199999.0"
+    assert batches.fraction == 1.0
+
+
+def test_parquet(run, tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = table()
+    path = write(tmp_path / "x.csv", columns)
+    parquet.write_table(arrow.table(columns), tmp_path / "x.parquet")
+    arguments = "--x", "a,b", "--y", "real", "--batch", 20, "--skip", 15, "--learn", "never", "--save"
+    for suffix in ("csv", "parquet"):
+        assert run(path.with_suffix(f".{suffix}"), *arguments, tmp_path / f"{suffix}.npz")[0] == 0
+    one, other = (cavity.load(tmp_path / f"{suffix}.npz") for suffix in ("csv", "parquet"))
+    np.testing.assert_array_equal(one.mean, other.mean)
+    columns["real"] = [None if i == 50 else value for i, value in enumerate(columns["real"])]
+    parquet.write_table(arrow.table(columns), tmp_path / "x.parquet")
+    status, _, errors = run(tmp_path / "x.parquet", *arguments[:-1])
+    assert status == 2
+    assert "missing values in column 'real' in row 51;" in errors
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and what is no table PAR1")
+    assert "x.parquet: not a readable Parquet file" in run(tmp_path / "x.parquet", *arguments[:-1])[2]
+
+
+def test_parquet_without_arrow(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "x.parquet").touch()
+    assert "pip install 'cavity[arrow]'" in run(tmp_path / "x.parquet")[2]
+
+
+# ------------------------------------------------------------------------------------------------- scores
+
+
+def dense_predictions(X, y, cut, gram, noise):
+    """Mean and variance of the targets from `cut` on to the next, given those before, by dense formulas."""
+    K = gram(X[:, None], X)
+    for low, high in zip(cut, [*cut[1:], len(y)], strict=True):
+        old, new = slice(0, low), slice(low, high)
+        solved = np.linalg.solve(K[old, old] + noise * np.eye(low), K[old, new])
+        yield new, solved.T @ y[old], np.diag(K[new, new] - K[new, old] @ solved) + noise
+
+
+def test_scores_are_those_of_predictions_made_before(run, tmp_path):
+    columns = table()
+    path = write(tmp_path / "x.csv", columns)
+    settings = "--variance", 2, "--lengthscale", 1.5, "--noise-variance", 0.2, "--mean", 20, "--learn", "never"
+    sparse = "--inducing", 100, "--tolerance", 0, "--jitter", 1e-10
+    status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, *settings, *sparse)
+    assert (status, errors) == (0, "")
+    x, y = columns["a"], columns["real"] - 20
+    found = dense_predictions(x, y, [20, 40, 60, 80], lambda a, b: 2 * np.exp(-0.5 * ((a - b) / 1.5) ** 2), 0.2)
+    scores = scores_of(printed)
+    apart, variances = [], []
+    for rows, mean, variance in found:
+        apart.append(y[rows] - mean)
+        variances.append(variance)
+        mine = scores[f"{rows.start + 1}-{rows.stop}"]
+        assert mine["RMSE"] == pytest.approx(np.sqrt(np.mean(apart[-1] ** 2)), rel=1e-4)
+        density = stats.norm.logpdf(apart[-1], scale=np.sqrt(variance)).mean()
+        assert mine["log_density"] == pytest.approx(density, abs=1e-3)
+    apart, sd = np.concatenate(apart), np.sqrt(np.concatenate(variances))
+    for percent, reach in ((50, 0.67449), (90, 1.64485), (95, 1.95996)):
+        assert scores["all"][f"in_{percent}"] == pytest.approx(100 * np.mean(np.abs(apart) < reach * sd), abs=0.06)
+    assert scores["all"]["RMSE"] == pytest.approx(np.sqrt(np.mean(apart**2)), rel=1e-4)
+
+
+SMOOTH = {
+    "gaussian": (likelihoods.Gaussian(0.3), lambda e: stats.norm.cdf(e, scale=np.sqrt(0.3))),
+    "student-t": (likelihoods.StudentT(3.0, 0.5), lambda e: stats.t.cdf(e / 0.5, 3.0)),
+    "laplace": (likelihoods.Laplace(0.5), lambda e: stats.laplace.cdf(e, scale=0.5)),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_share_below(name):
+    likelihood, cdf = SMOOTH[name]
+    for mean, variance in ((0.0, 0.5), (1.0, 1e-4), (-2.0, 30.0)):
+        for y in (-3.0, 0.2, 1.0, 4.0):
+            sd = np.sqrt(variance)
+            truth = integrate.quad(lambda z: stats.norm.pdf(z) * cdf(y - mean - sd * z), -9, 9, limit=200)[0]  # noqa: B023
+            found = prequential.below(likelihood, *(np.array([value]) for value in (y, mean, variance)))
+            assert found[0] == pytest.approx(truth, abs=3e-3)
+    known = prequential.below(likelihood, np.array([1.0, 1.5]), np.ones(2), np.zeros(2))
+    assert known == pytest.approx([0.5, float(cdf(0.5))], abs=3e-3)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "pmf"),
+    [
+        (likelihoods.Poisson(), lambda k, rate: stats.poisson.pmf(k, rate)),
+        (likelihoods.NegativeBinomial(2.0), lambda k, rate: stats.nbinom.pmf(k, 2.0, 2.0 / (2.0 + rate))),
+    ],
+)
+def test_share_below_a_count(likelihood, pmf):
+    for y in (0.0, 3.0, 11.0):
+        k = np.arange(y + 1)
+        parts = np.where(k < y, 1.0, 0.5)
+        truth = integrate.quad(lambda z: stats.norm.pdf(z) * (parts @ pmf(k, np.exp(1 + 0.6 * z))), -9, 9)[0]  # noqa: B023
+        found = prequential.below(likelihood, np.array([y]), np.array([1.0]), np.array([0.36]))
+        assert found[0] == pytest.approx(truth, abs=3e-3)
+
+
+@pytest.mark.parametrize("n_batches", [1, 6, 7, 255, 256, 257, 1300])
+def test_scores_of_many_batches(n_batches):
+    rng = np.random.default_rng(n_batches)
+    likelihood = likelihoods.Gaussian(0.5)
+    scores, total, weights = prequential.Scores(likelihood), [], []
+    for i in range(n_batches):
+        y, weight = rng.normal(size=2), rng.integers(0, 3, 2).astype(float)
+        scores.add(2 * i + 1, y, (np.zeros(2), np.full(2, 0.5)), weight, i)
+        total.append(y)
+        weights.append(weight)
+    y, weights = np.concatenate(total), np.concatenate(weights)
+    means = scores.means()
+    assert means[0] == pytest.approx(np.average(y**2, weights=weights), rel=1e-12)
+    assert means[1] == pytest.approx(np.average(stats.norm.logpdf(y), weights=weights), rel=1e-12)
+    reach = special.ndtri(0.5 + np.array(prequential.INTERVALS) / 2)
+    assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=1e-12)
+    *stretches, whole = [line.split() for line in scores.lines()][1:]
+    assert len(stretches) <= prequential.SHOWN
+    edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
+    if stretches:
+        assert (edges[0][0], edges[-1][1]) == (1, 2 * n_batches)
+        assert all(a[1] + 1 == b[0] for a, b in zip(edges[:-1], edges[1:], strict=True))
+        assert whole[0] == "all"
+    assert int(whole[-1]) == n_batches - 1
+
+
+def test_classes_are_scored(run, tmp_path):
+    columns = table(120)
+    path = write(tmp_path / "x.csv", columns)
+    arguments = "--x", "a,b", "--y", "two", "--batch", 30, "--learn", "never", "--lengthscale", "1.5"
+    status, printed, errors = run(path, *arguments, "--variance", 2, "--save", tmp_path / "s.npz")
+    assert (status, errors) == (0, "")
+    assert f"class 1          yes, {np.sum(columns['two'] == 'yes')} rows" in printed
+    X, y = np.column_stack([columns["a"], columns["b"]]), (columns["two"] == "yes") * 1.0
+    model = cavity.StreamingGP(covariances.RBF(2.0, [1.5, 1.5]), likelihoods.Probit())
+    state = model.fit(X[:30], y[:30], learn=False)
+    wrong, expected, density = [], [], []
+    for low in (30, 60, 90):
+        rows = slice(low, low + 30)
+        mean, variance = state.predict(X[rows])
+        p = special.ndtr(mean / np.sqrt(1 + variance))
+        wrong.append((p > 0.5) != y[rows])
+        expected.append(np.minimum(p, 1 - p))
+        density.append(np.log(np.where(y[rows] > 0, p, 1 - p)))
+        state.update(X[rows], y[rows])
+    scores = scores_of(printed)["all"]
+    assert scores["wrong"] == pytest.approx(100 * np.mean(wrong), abs=0.06)
+    assert scores["expected"] == pytest.approx(100 * np.mean(expected), abs=0.06)
+    assert scores["log_density"] == pytest.approx(np.mean(density), abs=1e-4)
+    saved = cavity.load(tmp_path / "s.npz")
+    np.testing.assert_array_equal(saved.mean, state.mean)
+    # what is predicted of rows goes with it
+    command = "predict", tmp_path / "s.npz"
+    assert run(path, "--output", tmp_path / "p.csv", command=command)[0] == 0
+    header, *lines = (tmp_path / "p.csv").read_text().splitlines()
+    told = np.array([[float(cell) for cell in line.split(",")] for line in lines])
+    assert header == "mean,variance,p0,p1"
+    np.testing.assert_allclose(told[:, :2], np.column_stack(state.predict(X)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(told[:, 2:], state.predict_proba(X), rtol=1e-9)
+
+
+def test_classes_that_come_late(run, tmp_path):
+    columns = table()
+    columns["two"] = np.sort(columns["two"])
+    path = write(tmp_path / "x.csv", columns)
+    arguments = "--x", "a,b", "--y", "two", "--batch", 10, "--learn", "never"
+    status, _, errors = run(path, *arguments, "--likelihood", "probit")
+    assert status == 2
+    assert "has one class only in the first batch, no; say what there is, like --classes=no,yes" in errors
+    status, printed, _ = run(path, *arguments, "--classes", "no,yes")
+    assert status == 0
+    assert f"class 0          no, {np.sum(columns['two'] == 'no')} rows" in printed
+    status, _, errors = run(path, *arguments, "--classes", "no,maybe")
+    first = int(np.argmax(columns["two"] == "yes"))
+    assert f"x.csv, line {first + 2}: column 'two' is yes, not one of no, maybe" in errors
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "column"),
+    [
+        ("level", "ordered-probit", "wrong"),
+        ("count", "poisson", "RMSE"),
+        ("count", "negative-binomial", "RMSE"),
+        ("real", "student-t", "RMSE"),
+        ("real", "laplace", "RMSE"),
+    ],
+)
+def test_every_likelihood(run, tmp_path, target, name, column):
+    path = write(tmp_path / "x.csv", table(150))
+    arguments = "--x", "a,b", "--y", target, "--likelihood", name, "--batch", 50, "--learn", "never"
+    status, printed, errors = run(path, *arguments, "--plot", tmp_path / "x.png")
+    assert (status, errors) == (0, "")
+    scores = scores_of(printed)["all"]
+    assert scores[column] > 0
+    if column == "RMSE":  # far from the truth, but not absurd: 100 rows
+        assert abs(scores["in_90"] - 90) < 12
+    assert (tmp_path / "x.png").stat().st_size > 5000
+
+
+# ------------------------------------------------------------------------------------------------- the state
+
+
+def test_settings_reach_the_library(run, tmp_path):
+    columns = table()
+    path = write(tmp_path / "x.csv", columns)
+    arguments = "--x", "b,a", "--y", "real", "--offset", "log_time", "--weights", "weight", "--batch", 40
+    settings = "--covariance", "matern32+linear", "--variance", 3, "--lengthscale", "2,5", "--noise-variance", 0.5
+    sparse = "--inducing", 12, "--tolerance", 0.01, "--jitter", 1e-6, "--alpha", 0.5, "--mean", "20,0.1,0.2"
+    done = run(path, *arguments, *settings, *sparse, "--learn", "never", "--forget", 0.9, "--save", tmp_path / "s.npz")
+    assert done[0] == 0
+    assert "learnt" not in done[1]
+    X, y = np.column_stack([columns["b"], columns["a"]]), columns["real"]
+    covariance = covariances.Matern32(1.5, [2, 5]) + covariances.Linear(1.5 / X[:40].var(axis=0))
+    model = cavity.StreamingGP(
+        covariance,
+        likelihoods.Gaussian(0.5),
+        mean=[20, 0.1, 0.2],
+        n_inducing=12,
+        tolerance=0.01,
+        jitter=1e-6,
+        alpha=0.5,
+    )
+    state = None
+    for low in (0, 40, 80):
+        rows = slice(low, low + 40)
+        more = dict(offset=columns["log_time"][rows], sample_weight=columns["weight"][rows])
+        if state is None:
+            state = model.fit(X[rows], y[rows], learn=False, **more)
+        else:
+            state = state.forget(0.9).update(X[rows], y[rows], **more)
+    saved = cavity.load(tmp_path / "s.npz")
+    assert saved.columns == ("b", "a")
+    assert (saved.model.jitter, saved.model.alpha, saved.model.tolerance) == (1e-6, 0.5, 0.01)
+    np.testing.assert_allclose(saved.inducing, state.inducing, rtol=0)
+    np.testing.assert_allclose(saved.mean, state.mean, rtol=1e-9)
+    assert saved.log_bound == pytest.approx(state.log_bound, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mean", "target", "truth"),
+    [
+        (None, "real", lambda t: np.average(t["real"][:30] - t["log_time"][:30], weights=t["weight"][:30])),
+        ("zero", "real", lambda t: 0.0),
+        ("7", "real", lambda t: 7.0),
+        (
+            None,
+            "count",
+            lambda t: np.log(t["weight"][:30] @ t["count"][:30] / (t["weight"] * np.exp(t["log_time"]))[:30].sum()),
+        ),
+        ("linear", "real", None),
+    ],
+)
+def test_means(run, tmp_path, mean, target, truth):
+    columns = table(30)
+    path = write(tmp_path / "x.csv", columns)
+    arguments = "--x", "a,b", "--y", target, "--offset", "log_time", "--weights", "weight", "--learn", "never"
+    kind = () if target == "real" else ("--likelihood", "poisson")
+    given = () if mean is None else ("--mean", mean)
+    assert run(path, *arguments, *kind, *given, "--save", tmp_path / "s.npz")[0] == 0
+    found = cavity.load(tmp_path / "s.npz").model.mean
+    if truth is not None:
+        assert found == pytest.approx(truth(columns), rel=1e-12)
+        return
+    design = np.column_stack([np.ones(30), columns["a"], columns["b"]])
+    weight = columns["weight"]
+    normal = design.T @ (weight[:, None] * design)
+    rest = design.T @ (weight * (columns["real"] - columns["log_time"]))
+    np.testing.assert_allclose(found, np.linalg.solve(normal, rest), rtol=1e-9)
+
+
+def test_an_error_loses_one_batch(run, tmp_path):
+    columns = table()
+    whole = write(tmp_path / "whole.csv", columns)
+    spoilt = tmp_path / "spoilt.csv"
+    lines = whole.read_text().splitlines()
+    lines[55] = lines[55].replace(lines[55].split(",")[1], "broken", 1)
+    spoilt.write_text("\n".join(lines) + "\n")
+    arguments = "--x", "a,b", "--y", "real", "--batch", 20, "--learn", "never", "--save"
+    assert run(whole, *arguments, tmp_path / "whole.npz")[0] == 0
+    target = tmp_path / "s.npz"
+    status, printed, errors = run(spoilt, *arguments, target)
+    assert (status, printed) == (2, "")
+    assert "spoilt.csv, line 56: column 'b' is 'broken', not a finite number" in errors
+    assert f"--resume {target} --skip 40 goes on" in errors
+    assert cavity.load(target).n_samples == 40
+    before = target.read_bytes()
+    again = "--x", "a,b", "--y", "real", "--batch", 20, "--resume", target, "--save", target, "--skip", 40
+    assert run(spoilt, *again)[0] == 2
+    assert target.read_bytes() == before  # nothing was absorbed: it is as it was
+    status, printed, _ = run(whole, *again)
+    assert status == 0
+    assert "rows             90 in all" in printed
+    assert next(iter(scores_of(printed))) == "41-60"
+    one, other = cavity.load(target), cavity.load(tmp_path / "whole.npz")
+    np.testing.assert_array_equal(one.mean, other.mean)
+    assert one.log_bound == other.log_bound
+
+
+def test_resuming_wants_what_was_saved(run, tmp_path):
+    path = write(tmp_path / "x.csv", table())
+    state, posterior = tmp_path / "s.npz", tmp_path / "p.npz"
+    assert run(path, "--x", "a", "--y", "real", "--learn", "never", "--save", state)[0] == 0
+    command = "fit", "gp"
+    assert run(path, "--x", "a", "--y", "real", "--no-learn", "--save", posterior, command=command)[0] == 0
+    for more, message in (
+        (["--resume", posterior], "holds a GaussianProcessPosterior, not what cavity fit streaming-gp saved"),
+        (["--resume", state, "--variance", 2], "goes on with the model that was saved; leave out --variance"),
+        (["--resume", state, "--x", "a,b"], "is of 1 column(s), got 2 (a, b); choose with --features"),
+    ):
+        status, _, errors = run(path, "--y", "real", *more)
+        assert status == 2
+        assert message in errors
+
+
+BAD = {
+    "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
+    "skip": (["--skip", -1], "--skip must be at least 0, got -1"),
+    "all skipped": (["--skip", 90], "there are no rows after the first 90"),
+    "forget": (["--forget", 1.5], "--forget must be between 0 and 1, got 1.5"),
+    "noise": (["--noise-variance", 0], "noise_variance must be positive"),
+    "white": (["--covariance", "rbf+white"], "must not have a White part"),
+    "mean": (["--mean", "steep"], "argument --mean: invalid zero, constant, linear or numbers"),
+    "mean of classes": (["--y", "two", "--mean", "linear"], "--mean linear has no meaning for --likelihood probit"),
+    "inducing": (["--inducing", 0], "n_inducing must be at least 1"),
+    "text": (["--x", "a,two"], "column 'two' holds text"),
+    "no column": (["--x", "z"], "no column 'z'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options(run, tmp_path, case):
+    arguments, message = BAD[case]
+    path = write(tmp_path / "x.csv", table())
+    given = ["--x", "a", "--y", "real", "--learn", "never", *arguments]
+    status, printed, errors = run(path, *given)
+    assert (status, printed) == (2, "")
+    assert message in " ".join(errors.split())
+
+
+def test_one_batch_has_nothing_to_score(run):
+    status, printed, _ = run("co2", "--learn", "never", "--lengthscale", 1)
+    assert status == 0
+    assert "none: there was one batch; --batch makes them smaller" in printed
+
+
+# ------------------------------------------------------------------------------------------------- the way
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_progress_in_a_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(sys, "stderr", Screen())
+    monkeypatch.setenv("COLUMNS", "30")
+    with options.progress() as show:
+        show(0.25, "a long line that tells more than fits")
+        show(1.0, "done")
+    assert sys.stderr.getvalue() == "\r 25 % a long line that tells \r100 % done                   \n"
+
+
+def test_progress_bar(monkeypatch):
+    class Bar:
+        def __init__(self, total, bar_format):
+            self.total, self.said = total, []
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.closed = True
+
+        def set_postfix_str(self, words):
+            self.said.append((self.n, words))
+
+    made = []
+    fake = type(sys)("tqdm")
+    fake.tqdm = lambda **settings: made.append(Bar(**settings)) or made[0]
+    monkeypatch.setitem(sys.modules, "tqdm", fake)
+    monkeypatch.setattr(sys, "stderr", Screen())
+    with options.progress() as show:
+        show(0.5, "half")
+    assert (made[0].total, made[0].said, made[0].closed) == (1.0, [(0.5, "half")], True)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with options.progress() as show:
+        show(0.5, "half")
+    assert (sys.stderr.getvalue(), len(made)) == ("", 1)

@@ -12,6 +12,7 @@ from .._gp_posterior import posterior_of
 from ..gp import GaussianProcess
 from ..likelihoods import Logit, Probit
 from . import _kernels
+from ._classes import log_probabilities
 from ._em import UnfinishedWarning
 from ._gaussian_process import Learner, single_threaded
 
@@ -112,7 +113,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
 
     def predict_log_proba(self, X):
         """Log of it."""
-        return np.stack([self.posterior_.log_density(X, np.full(len(X), sign)) for sign in (-1.0, 1.0)], axis=1)
+        return log_probabilities([self.posterior_], X)
 
     def latent_mean_and_variance(self, X):
         """Posterior mean and variance of the latent function."""

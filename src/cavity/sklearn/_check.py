@@ -1,6 +1,7 @@
 """Checks that several estimators share; like all others they word their messages through `_arrays`."""
 
 import numpy as np
+from sklearn.utils.validation import validate_data
 
 from .. import _arrays
 from .._mixture_factors import is_full
@@ -16,6 +17,16 @@ def sample_weights(value, n):
     if not np.any(weight):
         raise ValueError("sample_weight is zero for every row: no row is left")
     return np.broadcast_to(weight, (n,))
+
+
+def weighted_rows(estimator, X, y, sample_weight, **options):
+    """Return checked rows, targets and weights (or None) without rows of weight zero; options of `validate_data`."""
+    X, y = validate_data(estimator, X, y, **options)
+    if sample_weight is None:
+        return X, y, None
+    weight = sample_weights(sample_weight, y.size)
+    kept = weight > 0
+    return X[kept], y[kept], weight[kept]
 
 
 def shape(array, wanted, name):

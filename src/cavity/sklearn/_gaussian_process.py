@@ -127,3 +127,19 @@ class Learner(BaseEstimator):
         found = self.log_marginal_likelihood(theta, eval_gradient=eval_gradient, clone_kernel=False)
         prior, slope = _kernels.log_prior(self.kernel_)
         return (-found[0] - prior, -found[1] - slope) if eval_gradient else -found - prior
+
+
+def centre_and_scale(y, weight=None):
+    """Return mean and standard deviation of targets (N,) or (N, T), which is 1 where they are all the same."""
+    mean = np.average(y, axis=0, weights=weight)
+    spread = np.sqrt(np.average((y - mean) ** 2, axis=0, weights=weight))
+    return mean, np.where(np.ptp(y, axis=0) == 0, 1.0, spread)
+
+
+def draws(mean, covariance, n_samples, random_state):
+    """Return samples of normal distributions: (n, n_samples), or (n, T, n_samples) of T targets."""
+    rng = check_random_state(random_state)
+    if mean.ndim == 1:
+        return rng.multivariate_normal(mean, covariance, n_samples).T
+    each = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
+    return np.stack(each, axis=1)

@@ -78,6 +78,13 @@ def check_kernel(kernel):
         _translated(kernel, 0, 1)  # those without a counterpart at any width
 
 
+def joined(found):
+    """Return the kernels of one or several models as one: it, a ``CompoundKernel``, or a tuple of covariances."""
+    if len(found) == 1:
+        return found[0]
+    return tuple(found) if isinstance(found[0], covariances.Covariance) else kernels.CompoundKernel(list(found))
+
+
 # ---------------------------------------------------------------------------------------------- translation
 
 

@@ -9,18 +9,16 @@ References
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.gaussian_process.kernels import CompoundKernel
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays
-from ..covariances import Covariance
 from ._binary import LIKELIHOODS, BinaryClassifier
-from ._classes import loo_log_density, normalised
+from ._classes import log_probabilities, loo_log_density
 from ._gaussian_process import check_settings, single_threaded
-from ._kernels import theta_of
+from ._kernels import joined, theta_of
 
 MULTI_CLASS = {"one_vs_rest": OneVsRestClassifier, "one_vs_one": OneVsOneClassifier}
 
@@ -208,10 +206,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
     @property
     def kernel_(self):
         """The kernel with the parameters that were learnt, or those of several models."""
-        if self.n_classes_ == 2:
-            return self.base_estimator_.kernel_
-        found = tuple(each.kernel_ for each in self._models())
-        return found if isinstance(found[0], Covariance) else CompoundKernel(list(found))
+        return joined([each.kernel_ for each in self._models()])
 
     @property
     def loo_log_density_(self):
@@ -293,13 +288,8 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
         """
         X = self._rows(X)
         if self.n_classes_ > 2 and self.multi_class == "one_vs_rest":
-            return self.classes_[np.argmax(self._inside(X), axis=1)]
+            return self.classes_[np.argmax(log_probabilities(self.posteriors_, X), axis=1)]
         return self.base_estimator_.predict(X)
-
-    def _inside(self, X):
-        """Return the log probability of each class against the rest, (n, K)."""
-        ones = np.ones(len(X))
-        return np.stack([posterior.log_density(X, ones) for posterior in self.posteriors_], axis=1)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X):
@@ -334,7 +324,7 @@ class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
             One column per class, in the order of ``classes_``.
         """
         X = self._rows(X)
-        return normalised(self._inside(X)) if self.n_classes_ > 2 else self.base_estimator_.predict_log_proba(X)
+        return log_probabilities(self.posteriors_, X)
 
     @single_threaded
     def latent_mean_and_variance(self, X):

@@ -10,14 +10,13 @@ import warnings
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays, _blocks
 from .._family import LOG_2PI
 from ..errors import NotPositiveDefiniteError, NumericalWarning
 from . import _exact, _kernels
-from ._gaussian_process import Learner, check_settings, single_threaded
+from ._gaussian_process import Learner, centre_and_scale, check_settings, draws, single_threaded
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
@@ -188,8 +187,7 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
         y = y.astype(np.float64, copy=False)
         self._y_train_mean, self._y_train_std = np.zeros(y.shape[1:]), np.ones(y.shape[1:])
         if self.normalize_y:
-            self._y_train_mean, spread = np.mean(y, axis=0), np.std(y, axis=0)
-            self._y_train_std = np.where(np.ptp(y, axis=0) == 0, 1.0, spread)
+            self._y_train_mean, self._y_train_std = centre_and_scale(y)
             y = (y - self._y_train_mean) / self._y_train_std
         self.X_train_ = np.array(X) if self.copy_X_train else X
         self.y_train_ = np.array(y) if self.copy_X_train else y
@@ -336,9 +334,4 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
         ndarray, shape (n, n_samples) or (n, T, n_samples)
             Their values.
         """
-        rng = check_random_state(random_state)
-        mean, cov = self.predict(X, return_cov=True)
-        if mean.ndim == 1:
-            return rng.multivariate_normal(mean, cov, n_samples).T
-        draws = [rng.multivariate_normal(mean[:, t], cov[..., t], n_samples).T for t in range(mean.shape[1])]
-        return np.stack(draws, axis=1)
+        return draws(*self.predict(X, return_cov=True), n_samples, random_state)

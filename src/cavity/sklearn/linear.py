@@ -19,8 +19,8 @@ from .. import _arrays
 from ..errors import ConvergenceWarning, NumericalWarning
 from ..glm import GLM
 from ..likelihoods import Logit, Probit
-from ._check import sample_weights
-from ._classes import loo_log_density, normalised, one_vs_rest
+from ._check import weighted_rows
+from ._classes import classes_in, known_classes, log_probabilities, loo_log_density, one_vs_rest
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -97,9 +97,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
         X, y, weight = self._check_rows(X, y, sample_weight, reset=True)
-        classes = np.unique(y)
-        if classes.size < 2:
-            raise ValueError(f"y holds one class ({classes.tolist()[0]!r}) in {y.size} row(s); two are needed")
+        classes = classes_in(y)
         model = self._model(X)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -173,7 +171,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         """
         first = not hasattr(self, "posteriors_")
         X, y, weight = self._check_rows(X, y, sample_weight, reset=first)
-        classes = self._check_classes(y, classes, first)
+        classes = known_classes(y, classes, None if first else self.classes_)
         if first:
             model = self._model(X)
             design = self._design(X, model.approximation)
@@ -192,28 +190,9 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X, y, sample_weight, *, reset):
         """Return X (float, dense or CSR), y and weights (or None), without the rows of weight zero."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, reset=reset)
+        X, y, weight = weighted_rows(self, X, y, sample_weight, accept_sparse="csr", dtype=FLOATS, reset=reset)
         check_classification_targets(y)
-        if sample_weight is None:
-            return X, y, None
-        weight = sample_weights(sample_weight, y.size)
-        kept = weight > 0
-        return X[kept], y[kept], weight[kept]
-
-    def _check_classes(self, y, classes, first):
-        if first and classes is None:
-            raise ValueError("classes must be given in the first call of partial_fit, where later classes are unknown")
-        known = np.unique(classes) if first else self.classes_
-        if known.size < 2:
-            raise ValueError(f"classes holds one class ({known.tolist()[0]!r}); two are needed")
-        if not first and classes is not None and not np.array_equal(np.unique(classes), known):
-            raise ValueError(
-                f"classes must be those of the first call, {known.tolist()}, got {np.unique(classes).tolist()}"
-            )
-        strangers = np.setdiff1d(y, known)
-        if strangers.size:
-            raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {known.tolist()}")
-        return known
+        return X, y, weight
 
     def _model(self, X):
         """Return the GLM of every one-vs-rest problem."""
@@ -272,7 +251,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
             of each of more against the rest. It ranks rows and classes as `predict_proba` does, which the posterior
             mean ``X @ coef_.T + intercept_`` does not: it says nothing about how sure the posterior is.
         """
-        values = self._evaluate(X, self._decision)
+        values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
     def predict(self, X):
@@ -319,23 +298,19 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         ndarray, shape (N, K)
             One column per class, in the order of ``classes_``.
         """
-        inside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, np.ones(design.shape[0])))
-        if self.classes_.size > 2:
-            return normalised(inside)
-        outside = self._evaluate(X, lambda posterior, design: posterior.log_density(design, -np.ones(design.shape[0])))
-        return np.hstack([outside, inside])
+        return self._evaluate(X, log_probabilities)
 
     def _evaluate(self, X, function):
-        """Return function(posterior, design matrix) of new rows, a column for each model."""
+        """Return function(posteriors, design matrix) of new rows, taken block by block."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        values = np.empty((X.shape[0], len(self.posteriors_)))
-        for start in range(0, X.shape[0], BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            design = self._design(X[block], self.posteriors_[0].model.approximation)
-            for k, posterior in enumerate(self.posteriors_):
-                values[block, k] = function(posterior, design)
-        return values
+        approximation = self.posteriors_[0].model.approximation
+        blocks = (X[start : start + BLOCK_ROWS] for start in range(0, X.shape[0], BLOCK_ROWS))
+        return np.concatenate([function(self.posteriors_, self._design(block, approximation)) for block in blocks])
+
+    def _decisions(self, posteriors, design):
+        """Return the decision values of every model, (n, models)."""
+        return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
 
 
 SETTINGS = """

@@ -23,7 +23,7 @@ Mathematics of Computation 28, 1974, section 5.
 Journal of the Institute of Mathematics and its Applications 23, 1979.
 """
 
-from libc.math cimport fabs, sqrt
+from libc.math cimport fabs, log, sqrt
 from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, cv8_sub
@@ -207,15 +207,18 @@ cdef void turn_rows(double *column, Py_ssize_t step, Py_ssize_t width, Py_ssize_
         i += LANES
 
 
-cdef inline void update_panel(const Known *all, Py_ssize_t j, Py_ssize_t width, double *along,
-                              double *y) noexcept nogil:
-    """Turn columns [j, j + width) of LB so that `along`, zero before j, becomes zero before j + width."""
+cdef inline double update_panel(const Known *all, Py_ssize_t j, Py_ssize_t width, double *along,
+                                double *y) noexcept nogil:
+    """Turn columns [j, j + width) of LB so that `along`, zero before j, becomes zero before j + width.
+
+    Returns the product of the cosines.
+    """
     cdef double corner[PANEL * PANEL]
     cdef double own[PANEL]
     cdef double cosine[PANEL]
     cdef double sine[PANEL]
     cdef double *columns = all.LB + j * all.n
-    cdef double length
+    cdef double length, product = 1.0
     cdef Py_ssize_t i, k
     for k in range(width):
         own[k] = along[j + k]
@@ -225,6 +228,7 @@ cdef inline void update_panel(const Known *all, Py_ssize_t j, Py_ssize_t width, 
         length = sqrt(corner[k * PANEL + k] * corner[k * PANEL + k] + own[k] * own[k])
         cosine[k], sine[k] = corner[k * PANEL + k] / length, own[k] / length
         corner[k * PANEL + k] = length
+        product *= cosine[k]
         for i in range(k + 1, width):
             turn_one(&corner[k * PANEL + i], &own[i], cosine[k], sine[k])
         turn_one(all.c + j + k, y, cosine[k], sine[k])
@@ -234,23 +238,27 @@ cdef inline void update_panel(const Known *all, Py_ssize_t j, Py_ssize_t width, 
         along[j + k] = 0.0
         for i in range(width):
             columns[k * all.n + j + i] = corner[k * PANEL + i]
+    return product
 
 
-cdef void update(const Known *all, const double *w, double tau, double rho, Room *room) noexcept nogil:
-    """Add a row with rho > 0."""
-    cdef double root = sqrt(rho), y = tau / root
+cdef double update(const Known *all, const double *w, double tau, double rho, Room *room) noexcept nogil:
+    """Add a row with rho > 0; returns its gain: the cosines are diagonals of LB, old over new, and y becomes
+    (tau/rho - mean)/sqrt(1/rho + variance), which c'c + y^2 = constant says.
+    """
+    cdef double root = sqrt(rho), y = tau / root, product = 1.0
     cdef Py_ssize_t n = all.n, i, j
     for i in range(n):
         room.along[i] = root * w[i]
         room.rest[i] = w[i]
     j = 0
     while j < n:
-        update_panel(all, j, min(<Py_ssize_t>PANEL, n - j), room.along, &y)
+        product *= update_panel(all, j, min(<Py_ssize_t>PANEL, n - j), room.along, &y)
         add_panel(all, rho, w, j, min(<Py_ssize_t>PANEL, n - j), room.rest)
         j += PANEL
+    return log(product) - 0.5 * y * y
 
 
-cdef bint downdate(const Known *all, const double *w, double tau, double rho, Room *room) noexcept nogil:
+cdef bint downdate(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
     """Turn LB and c for a row with rho < 0, or nothing if B would not stay positive definite."""
     cdef double root = sqrt(-rho), y = -tau / root, alpha, length, sum_c = 0.0
     cdef double *p = room.along
@@ -261,6 +269,7 @@ cdef bint downdate(const Known *all, const double *w, double tau, double rho, Ro
     alpha = 1.0 - cv_sum_squares(p, n)
     if not alpha > DEFINITE:
         return False
+    gain[0] = -0.5 * log(alpha)
     alpha = sqrt(alpha)
     for i in range(n):                      # the rotations in the order of their use: from the last column on
         j = n - 1 - i
@@ -274,6 +283,7 @@ cdef bint downdate(const Known *all, const double *w, double tau, double rho, Ro
         sum_c += fabs(room.c[j])
     if not sum_c <= LARGEST_R:
         return False
+    gain[0] += 0.5 * y * y
     for j in range(n):
         all.c[j] = room.c[j]
         room.along[j] = 0.0
@@ -285,33 +295,40 @@ cdef bint downdate(const Known *all, const double *w, double tau, double rho, Ro
     return True
 
 
-cdef bint shift(const Known *all, const double *w, double tau, Room *room) noexcept nogil:
+cdef bint shift(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
     """Turn c for a row whose rho changes nothing."""
-    cdef double sum_c = 0.0
+    cdef double *t = room.along
+    cdef double mean, variance, apart, sum_c = 0.0
     cdef Py_ssize_t i
     for i in range(all.n):
-        room.along[i] = tau * w[i]
-    solve(all.LB, all.n, room.along)
+        t[i] = w[i]
+    solve(all.LB, all.n, t)
+    mean, variance = dot(t, all.c, all.n), cv_sum_squares(t, all.n)
     for i in range(all.n):
-        room.along[i] += all.c[i]
-        sum_c += fabs(room.along[i])
+        t[i] = all.c[i] + tau * t[i]
+        sum_c += fabs(t[i])
     if not sum_c <= LARGEST_R:
         return False
     for i in range(all.n):
-        all.c[i] = room.along[i]
+        all.c[i] = t[i]
+    if rho == 0.0:
+        gain[0] = tau * mean + 0.5 * tau * tau * variance
+    else:
+        apart = tau / rho - mean
+        gain[0] = -0.5 * (rho * apart) * apart
     return True
 
 
-cdef bint add_row(const Known *all, const double *w, double tau, double rho, Room *room) noexcept nogil:
+cdef bint add_row(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
     """Whether the row could be added."""
     cdef double size
     cdef Py_ssize_t i, j
     if not acceptable(all, w, tau, rho, &size):
         return False
     if size >= NEGLIGIBLE and rho > 0.0:
-        update(all, w, tau, rho, room)
+        gain[0] = update(all, w, tau, rho, room)
     else:
-        if not (downdate(all, w, tau, rho, room) if size >= NEGLIGIBLE else shift(all, w, tau, room)):
+        if not (downdate if size >= NEGLIGIBLE else shift)(all, w, tau, rho, room, gain):
             return False
         for i in range(all.n):
             room.rest[i] = w[i]
@@ -404,23 +421,30 @@ def add_rows(const double[:, ::1] W,        # in    (N, M)
              double[::1, :] A,              # inout (M, M): lower triangle, zero above
              double[::1] r,                 # inout (M,)
              double[::1, :] LB,             # inout (M, M): the Cholesky factor of I + A, zero above
-             double[::1] c):                # inout (M,): LB^-1 r
+             double[::1] c,                 # inout (M,): LB^-1 r
+             double[::1] gain=None):        # out   (N,): log of the mean of the site, 1 at its mode, before it is added
     """Add rows until one cannot be: I + A would not be positive definite, or a sum leaves the range of numbers.
 
-    Returns its index, or N. Of a row that is not added nothing is written.
+    Returns its index, or N. Of a row that is not added nothing is written. What a site of height one at its mode
+    g = tau/rho (at g = 0 if rho = 0) adds to the log integral of all sites, c'c/2 - sum log diag LB, is found without
+    the difference of such sums: -log(1 + rho v)/2 - (tau/rho - m)^2/(1/rho + v)/2 with the moments m, v of g.
     """
     cdef Py_ssize_t n = W.shape[0], size = W.shape[1], i = 0
+    cdef double skipped
+    cdef bint keep = gain is not None
     cdef double *memory
     cdef Known all
     cdef Room room
     if size == 0:
+        for i in range(n if keep else 0):
+            gain[i] = -0.5 * tau[i] / rho[i] * tau[i] if rho[i] else 0.0
         return n
     memory = room_for(5 * size)
     room.rest, room.along, room.cosine = memory, memory + size, memory + 2 * size
     room.sine, room.c = memory + 3 * size, memory + 4 * size
     all.n, all.A, all.r, all.LB, all.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
     with nogil:
-        while i < n and add_row(&all, &W[i, 0], tau[i], rho[i], &room):
+        while i < n and add_row(&all, &W[i, 0], tau[i], rho[i], &room, &gain[i] if keep else &skipped):
             i += 1
     free(memory)
     return i

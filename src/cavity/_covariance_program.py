@@ -14,6 +14,7 @@ CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, 
 MIN_ROWS = 128  # rows in a block at least
 NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
 LARGEST = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
+REACHES = (LARGEST, 1e100, 0.0)  # of scaled columns that `against` tries: products of those of Linear may overflow
 
 
 def spans(n_rows, n_columns):
@@ -81,6 +82,24 @@ class Program:
         """Write the covariances of rows X (N, D) with rows Z (M, D) into out (N, M)."""
         left, right = self._pair(X, Z)
         self._fill(left, right, False, out, threads)
+
+    def against(self, Z):
+        """Return the kernel's `Target` of rows Z (M, D), M > 0, with which few rows are compared in little time.
+
+        Its `fill(X, out)` gives the bits of `cross(Z, X)`, since both subtract the origin of Z.
+        """
+        origin = self._origin(Z)
+        right = self._coordinates(Z, "Z", origin)
+        self._check_range(right, right)
+        reach = next(r for r in REACHES if self._finite(np.full((len(right), 1), r), right))
+        columns = np.array(self._columns, dtype=np.int32)
+        return _kernel.Target(self.code, self.parameters, right, columns, np.array(origin), self._divisors, reach)
+
+    def constant_variance(self):
+        """Return the variance of every row, or None if it is not the same for all."""
+        if LINEAR in self.code[:, 0]:
+            return None
+        return float(self._run(_on_diagonal(None))[0][-1])
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots, (n_slots,); Z=None: K is the Gram matrix."""
@@ -197,6 +216,11 @@ class Program:
 
     def _check_range(self, left, right):
         """Raise OverflowError unless every value on the way to a covariance of these rows is finite."""
+        if not self._finite(left, right):
+            raise OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
+
+    def _finite(self, left, right):
+        """Return whether every value on the way to a covariance of these rows is finite."""
 
         def largest(columns):
             return np.maximum(columns.max(axis=1), -columns.min(axis=1))
@@ -206,8 +230,7 @@ class Program:
 
         with np.errstate(over="ignore"):
             values, _ = self._run(ceiling)
-        if not np.all(np.isfinite(self.parameters)) or not np.all(np.isfinite(values)):
-            raise OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
+        return bool(np.all(np.isfinite(self.parameters)) and np.all(np.isfinite(values)))
 
     def _run(self, leaf):
         """Run the program: return the value of every step, and the two steps it was made of, None for leaves.

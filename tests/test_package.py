@@ -65,6 +65,7 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
+    {"_streaming_single"},
     {"_streaming_rows", "_inducing"},
     {"_gp_learn", "_latent_process", "_online_factors", "_predictions"},
     {

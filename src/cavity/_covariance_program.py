@@ -93,7 +93,7 @@ class Program:
         self._check_range(right, right)
         reach = next(r for r in REACHES if self._finite(np.full((len(right), 1), r), right))
         columns = np.array(self._columns, dtype=np.int32)
-        return _kernel.Target(self.code, self.parameters, right, columns, np.array(origin), self._divisors, reach)
+        return _kernel.Target(self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach)
 
     def constant_variance(self):
         """Return the variance of every row, or None if it is not the same for all."""

@@ -40,11 +40,16 @@ def same_rows(Z, other):
 class Basis:
     """Inducing variables under a covariance: rows Z (M, D), nuggets (M,), and the triangle L of their covariance."""
 
-    __slots__ = ("Z", "covariance", "factor", "jitter", "nugget", "program")
+    __slots__ = ("Z", "_target", "covariance", "factor", "jitter", "nugget", "program", "variance")
 
     def __init__(self, covariance, Z, jitter, nugget, factor, program):
         self.covariance, self.Z, self.jitter = covariance, Z, jitter
         self.nugget, self.factor, self.program = nugget, factor, program
+        self.variance = program.constant_variance()  # of every row, or None
+        self._target = None
+
+    def __reduce__(self):
+        return Basis, (self.covariance, self.Z, self.jitter, self.nugget, self.factor, self.program)
 
     @classmethod
     def of(cls, covariance, Z, jitter, threads):
@@ -62,6 +67,13 @@ class Basis:
     def n(self):
         """M."""
         return len(self.Z)
+
+    @property
+    def target(self):
+        """The inducing points as the kernel compares few rows with them; there must be some."""
+        if self._target is None:
+            self._target = self.program.against(self.Z)
+        return self._target
 
     def extended(self, rows, threads):
         """The basis with more rows after its own, whose part of the triangle stays as it is."""
@@ -87,7 +99,7 @@ class Basis:
     def cross(self, X, threads):
         """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
         out = np.empty((len(X), self.n))
-        if out.size:
+        if out.size and not (len(X) <= FEW_ROWS and self.target.fill(X, out) == len(X)):
             self.program.cross(X, self.Z, out, threads)
         return out
 
@@ -99,9 +111,9 @@ class Basis:
 
     def features(self, X, threads):
         """W (N, M) of rows X, and their residuals: the variance of f that the inducing variables leave."""
-        prior = self.program.diagonal(X)
-        W = self.cross(X, threads)
-        residual = np.empty(len(X))
+        W, residual = self.cross(X, threads), np.empty(len(X))
+        whole = self.n and self.variance is not None
+        prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)
         if self.n == 0:
             return W, prior
         if len(X) <= FEW_ROWS:
@@ -217,9 +229,12 @@ class Information:
             mean, variance = T @ self.c, np.einsum("ij,ij->i", T, T)
         return mean, variance
 
-    def add(self, W, tau, rho):
-        """Add rows with sites (tau, rho) on g in place; False, and nothing added, if the first cannot be."""
-        return _kernel.add_rows(W, tau, rho, self.A, self.r, self.factor, self.c) == len(W)
+    def add(self, W, tau, rho, gain=None):
+        """Add rows with sites (tau, rho) on g in place; False, and nothing added, if the first cannot be.
+
+        `gain` (N,) is filled with the logs of the means of the sites, taken to be one at their modes, when they come.
+        """
+        return _kernel.add_rows(W, tau, rho, self.A, self.r, self.factor, self.c, gain) == len(W)
 
     def extended(self, n):
         """For n inducing variables, of which the first are those it has: nothing is known about the others."""

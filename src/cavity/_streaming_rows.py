@@ -159,21 +159,6 @@ def _gaussian_numbers(target, weight, rho, residual, alpha):
     return np.array([constant, np.sum(weight), np.sum(squares), np.sum(spread)]), rho_g
 
 
-def add_row(information, W, residual, rows, base, model):
-    """Add one row of Gaussian noise in place; False if it cannot be."""
-    rho = rows.precision(model.likelihood)
-    numbers, rho_g = _gaussian_numbers(rows.y - base, rows.weight(), rho, residual, model.alpha)
-    tau_g = rho_g * (rows.y - base)
-    if not information.add(W, tau_g, rho_g):
-        return False
-    constant, n, squares, gap = (float(x) for x in numbers)
-    information.constant += constant
-    information.n += n
-    information.squares += squares
-    information.gap += gap
-    return True
-
-
 def add_site(information, W, residual, rows, base, model):
     """Add one row of another likelihood in place: its site matches the moments at once; False if it takes EP."""
     if rows.weights is not None or model.alpha != 1.0 or not float(W[0] @ W[0]) > UNSEEN * residual[0]:

@@ -15,7 +15,8 @@ from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from ._sparse import Basis, Information, moved
 from ._sparse_posterior import SparsePosterior
-from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, add_row, add_site, assimilated, features, is_exact
+from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, add_site, assimilated, features, is_exact
+from ._streaming_single import Single
 from .errors import within_range
 from .results import table
 
@@ -75,7 +76,7 @@ class StreamingGPState(SparsePosterior):
     ([0.872, 0.0], [0.04, 1.0])
     """
 
-    __slots__ = (*PARTS, "_options", "columns", "n_features")
+    __slots__ = (*PARTS, "_options", "_single", "columns", "n_features")
     kind = "streaming_gp"
 
     @classmethod
@@ -107,7 +108,7 @@ class StreamingGPState(SparsePosterior):
             raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
         with Threads(1) as threads, single_blas():
             out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
-        out._information = Information.empty(len(Z))
+        out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
         out.n_samples, out.n_iter, out.status = 0, 0, CONVERGED
         out.last_increment = out.information_lost = out.last_information_lost = 0.0
@@ -157,7 +158,26 @@ class StreamingGPState(SparsePosterior):
         -----
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
+        plain = learn is False and offset is None and noise_variance is None and sample_weight is None
+        if plain and type(n_threads) is int and n_threads > 0:
+            gained = self._singly().take(self._information, X, y)
+            if gained is not None:
+                return self._took_one(gained)
         return self._take_in(X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
+
+    def _singly(self):
+        """What takes in single rows at this basis, in these settings."""
+        single = self._single
+        if single is None or single.basis is not self._basis or single.model is not self.model:
+            single = self._single = Single(self.model, self._basis)
+        return single
+
+    def _took_one(self, gained):
+        """Count one row that was taken in by rank-1 updates."""
+        self.n_samples += 1
+        self.n_iter, self.status = 1, CONVERGED
+        self.last_increment, self.last_information_lost = gained, 0.0
+        return self
 
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
@@ -177,17 +197,19 @@ class StreamingGPState(SparsePosterior):
         model, basis, information = self.model, self._basis, self._information
         if not basis.n or not isinstance(rows.X, np.ndarray):
             return False
-        before = information.log_bound
         W, residual = basis.features(rows.X, INLINE)
         if model.inducing is None and self._loss_rates(model, rows.X, rows, 0) * residual[0] > model.tolerance:
             return False
         base = rows.base(model, rows.X, slice(None))
-        add = add_row if is_exact(model.likelihood) else add_site
-        if not add(information, W, residual, rows, base, model):
-            return False
-        self.n_samples, self.n_iter, self.status = self.n_samples + 1, 1, CONVERGED
-        self.last_increment, self.last_information_lost = information.log_bound - before, 0.0
-        return True
+        if is_exact(model.likelihood):
+            numbers = (residual, rows.y - base, rows.precision(model.likelihood), rows.weight())
+            gained = self._singly().add(information, W, *(float(a[0]) for a in numbers))
+        else:
+            before = information.log_bound
+            gained = information.log_bound - before if add_site(information, W, residual, rows, base, model) else None
+        if gained is not None:
+            self._took_one(gained)
+        return gained is not None
 
     def _become(self, parts):
         """Take over parts of the state, all of them."""
@@ -301,7 +323,7 @@ class StreamingGPState(SparsePosterior):
         out = type(self)()
         for name in self.__slots__:
             setattr(out, name, getattr(self, name))
-        out._information = self._information.copy()
+        out._information, out._single = self._information.copy(), None
         return out
 
     def merge(self, other):
@@ -436,7 +458,7 @@ class StreamingGPState(SparsePosterior):
         out._become(settings["parts"])
         out.model, out.inducing_ids, out.n_features = model, arrays["inducing_ids"], settings["n_features"]
         out.columns = None if settings["columns"] is None else tuple(settings["columns"])
-        out._options = settings["options"]
+        out._options, out._single = settings["options"], None
         program, jitter = covariance._program(Z.shape[1]), model.jitter
         out._basis = Basis(covariance, Z, jitter, arrays["nugget"], np.asfortranarray(arrays["triangle"]), program)
         own = {name: np.asfortranarray(arrays[name]) for name in ("A", "r", "factor", "c")}

@@ -66,7 +66,9 @@ LAYERS = [  # each may import from those below it only
         "univariate_gaussian",
     },
     {"_streaming_single"},
-    {"_streaming_rows", "_inducing"},
+    {"_streaming_learn"},
+    {"_streaming_increment"},
+    {"_streaming_rows", "_inducing", "_streaming_carrier"},
     {"_gp_learn", "_latent_process", "_online_factors", "_predictions"},
     {
         "_gp_evidence",

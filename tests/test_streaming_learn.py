@@ -7,11 +7,12 @@ from gaussian_processes import COVARIANCES, covariance
 from reference import gaussian_process
 from reference import streaming_learn as reference
 
-from cavity import _streaming_increment, likelihoods
+from cavity import StreamingGP, _streaming_increment, likelihoods
 from cavity import covariances as c
 from cavity._executors import Threads
 from cavity._gp_evidence import Settings
-from cavity._streaming_increment import Batch, Increment, RowSites
+from cavity._streaming_increment import Increment, RowSites
+from cavity._streaming_rows import Rows
 from cavity.errors import NotPositiveDefiniteError
 
 JITTER = 1e-6
@@ -25,6 +26,14 @@ def rows_of(n, seed=0, d=2):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     return X, np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(n), rng.uniform(0.4, 2.5, n)
+
+
+def rows_in(X, y, w=None, noise=None):
+    return Rows(X, y, None, w, noise)
+
+
+def model_of(alpha, **settings):
+    return StreamingGP(c.RBF(), alpha=alpha, jitter=JITTER, **settings)
 
 
 def settings_of(kernel, noise=0.2):
@@ -57,10 +66,10 @@ class Case:
     def library(self, start, kernel, noise=0.2):
         """(increment, its Increment, its Solution)."""
         X, y, w = self.old_batch
-        before = Increment(None, self.first, Batch(X, y, w), self.alpha, JITTER, THREADS).at(settings_of(start))
+        before = Increment(None, self.first, rows_in(X, y, w), model_of(self.alpha), THREADS).at(settings_of(start))
         X, y, w = self.rows
-        batch, old = Batch(X, y, w, self.noise), (before.basis, before.information)
-        increment = Increment(old, self.second, batch, self.alpha, JITTER, THREADS)
+        batch, old = rows_in(X, y, w, self.noise), (before.basis, before.information)
+        increment = Increment(old, self.second, batch, model_of(self.alpha), THREADS)
         sites = None
         if self.sites is not None:
             sites = RowSites(*self.sites, self.alpha * np.minimum(1.0, 1.0 / w))
@@ -151,7 +160,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     settings = settings_of(c.RBF(1.0, lengthscale=1.3)), settings_of(c.RBF(2.0, lengthscale=0.9))
 
     def found(threads):
-        increment = Increment(None, X[:7], Batch(X, y, w), alpha, JITTER, threads)
+        increment = Increment(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
         first, second = (increment.at(each) for each in settings)
         return [(p.log_evidence, *np.concatenate(increment.gradient(p))) for p in (first, second, first)]
 
@@ -159,15 +168,13 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    monkeypatch.setattr(_streaming_increment, "KEPT_NUMBERS", 0)
+    monkeypatch.setattr(_streaming_increment, "HELD", 0)
     assert found(THREADS) == one
-    monkeypatch.setattr(_streaming_increment, "BLOCK_ROWS", 4096)
-    np.testing.assert_allclose(found(THREADS), one, rtol=1e-11)
 
 
 def test_settings_at_which_the_sites_leave_nothing_are_refused():
     X, y, _ = rows_of(6)
-    increment = Increment(None, X[:3], Batch(X, y), 1.0, JITTER, THREADS)
+    increment = Increment(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
     sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
     with pytest.raises(NotPositiveDefiniteError, match="take away more"):
         increment.at(settings_of(c.RBF(1.0, lengthscale=0.5)), sites=sites)

@@ -96,9 +96,9 @@ class Basis:
         Z = np.concatenate([self.Z, rows])
         return Basis(self.covariance, Z, self.jitter, np.append(self.nugget, nugget), factor, self.program)
 
-    def cross(self, X, threads):
+    def cross(self, X, threads, out=None):
         """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
-        out = np.empty((len(X), self.n))
+        out = np.empty((len(X), self.n)) if out is None else out
         if out.size and not (len(X) <= FEW_ROWS and self.target.fill(X, out) == len(X)):
             self.program.cross(X, self.Z, out, threads)
         return out
@@ -109,9 +109,9 @@ class Basis:
             blas.dtrsm(1.0, self.factor, rows.T, lower=1, overwrite_b=1)
         return rows
 
-    def features(self, X, threads):
+    def features(self, X, threads, out=None):
         """W (N, M) of rows X, and their residuals: the variance of f that the inducing variables leave."""
-        W, residual = self.cross(X, threads), np.empty(len(X))
+        W, residual = self.cross(X, threads, out), np.empty(len(X))
         whole = self.n and self.variance is not None
         prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)
         if self.n == 0:

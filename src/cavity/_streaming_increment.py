@@ -1,54 +1,38 @@
 """What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
 
-The inducing variables b of the new state are given, and so is what the old state says: a Gaussian factor on its own
-inducing variables a, in coordinates whitened by the old covariance. With K_.. of the covariance to be judged, nuggets
-included, L L' = K_bb, and for rows n
+The inducing variables of the new state are given, and so is what the old state says, see `_streaming_carrier`. With
+B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
+n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
 
-    T = L^-1 K_ba,  V = T L_a^-T,  D = K_aa - T'T,  P = L_a^-1 D L_a^-T,  W_n = L^-1 k(Z, x_n),
+    dF/dk(x_n, x_n) = q_n,    dF/dW_n = -rho_n B^-1 W_n + (tau_n - rho_n m_n) mu - 2 q_n W_n,
+    dF/dK_bb = -L^-T (E - I + R) L^-1/2,    R = -2 sum_n q_n W_n W_n' and the same of old variables,
 
-the bound is a function of V, P, W_n and the variances that b leaves to the rows [T]_ [B]_. An old variable that is
-also a new one is known from it: its column of T is a row of L, and it has no part in D. So only the others are in what
-follows, and where all are kept the old factor costs no covariance of its own and loses nothing to rounding.
-
-Rows come in blocks of a fixed size, whose statistics are added up in their order.
+the last because nothing depends on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
+are added up in their order.
 
 References
 ----------
 .. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009, eq. 9.
-.. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017, eq. 8.
 .. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
    using power expectation propagation", JMLR 18, 2017.
 """
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ._blocks import merge, rows, starts
+from ._blocks import merge
 from ._gp_evidence import Settings, log_slope
-from ._sparse import Basis, Information, full, same_rows
+from ._loop import CONVERGED
+from ._sites import Sites
+from ._sparse import Basis, Information, full
+from ._streaming_carrier import Carried, Carrier
+from ._streaming_rows import BLOCK, HELD, assimilated, fractions, is_exact
+from ._sweeps import cavities
 from .errors import NotPositiveDefiniteError, within_range
-from .likelihoods import LOG_2PI, ONE, Gaussian
-
-BLOCK_ROWS = 1024
-KEPT_NUMBERS = 1 << 22  # of W that are kept for the gradient, 32 MB; those of other blocks are computed again
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Checked rows in use, less their prior means."""
-
-    X: np.ndarray  # (N, D)
-    y: np.ndarray  # (N,): less mean and offset where the likelihood is Gaussian
-    weights: np.ndarray | None = None
-    noise: np.ndarray | None = None  # (N,): known noise variances
-    offset: np.ndarray | float = 0.0  # of f, for other likelihoods
-
-    def weight(self):
-        """Weights, (N,) or (1,) where all are one."""
-        return ONE if self.weights is None else self.weights
+from .likelihoods import LOG_2PI
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,14 +46,12 @@ class RowSites:
     constant: float = 0.0  # what they add to the log bound whatever the covariance
 
     @classmethod
-    def gaussian(cls, batch, noise, alpha):
-        """Those of a batch with Gaussian noise; a row of weight w is w rows."""
-        weight = batch.weight()
-        with np.errstate(over="ignore"):
-            rho = within_range(np.broadcast_to(weight / noise, batch.y.shape).copy(), "precisions of the noise")
-        constants = np.broadcast_to(weight * (np.log(noise) + LOG_2PI), batch.y.shape)
-        fraction = alpha * np.minimum(1.0, 1.0 / weight)
-        return cls(rho * batch.y, rho, fraction, batch.y, -0.5 * float(np.sum(constants)))
+    def gaussian(cls, rows, target, likelihood, alpha):
+        """Those of rows with Gaussian noise about the prior mean plus f; a row of weight w is w rows."""
+        weight, rho = rows.weight(), np.broadcast_to(rows.precision(likelihood), target.shape)
+        within_range(rho, "precisions of the noise")
+        constant = -0.5 * float(np.sum(weight * (LOG_2PI + np.log(weight / rho))))
+        return cls(rho * target, rho, fractions(weight, alpha), target, constant)
 
     def part(self, block):
         """Those of a slice of rows."""
@@ -104,95 +86,6 @@ def add_squares(W, weights, out, scratch):
     return blas.dsyrk(1.0 if high > 0.0 else -1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
 
 
-class Carrier:
-    """What an old factor says about new inducing variables under any covariance, and how that depends on it.
-
-    With Y the columns of L_a^-1 of the variables that are not kept, P = X X' with X = Y R, R R' = D among them, and
-    everything that alpha > 0 needs follows from the triangle of I + alpha X' A_a X, which is as small.
-    """
-
-    def __init__(self, old, Z, alpha):
-        basis, information = old
-        self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
-        self.constant, self.log_bound = information.constant, information.log_bound
-        self.own, self.kept = same_rows(Z, basis.Z)
-        self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
-        self.rows = np.ascontiguousarray(basis.Z[self.rest])
-        columns = np.zeros((basis.n, len(self.rest)), order="F")
-        columns[self.rest, np.arange(len(self.rest))] = 1.0
-        self.columns = _solve(basis.factor, columns)
-
-    def at(self, basis, threads):
-        """What it says about the variables of a basis."""
-        old = self.basis
-        T = np.empty((old.n, basis.n), order="F")
-        T[self.kept] = basis.factor[self.own]
-        T[self.rest] = across = basis.solved(basis.cross(self.rows, threads))
-        out = Carried(T, across, _solve(old.factor, T), self.A, self.r, self.constant)
-        if len(self.rest):
-            self._lose(out, self._spread(basis, across, threads))
-        return out
-
-    def _spread(self, basis, across, threads):
-        """X of P = X X'."""
-        left = np.empty((len(self.rows), len(self.rows)))
-        basis.program.gram(self.rows, left, threads)
-        left[np.diag_indices_from(left)] += basis.jitter * basis.program.diagonal(self.rows)
-        left -= across @ across.T
-        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, overwrite_a=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError(
-                f"old inducing point {self.rest[failed - 1]} is known from the new ones to the last digit"
-            )
-        return blas.dtrmm(1.0, triangle, self.columns, side=1, lower=1)
-
-    def _lose(self, out, X):
-        """Take away what the variables that are not kept had to say beyond the new ones."""
-        known = X.T @ self.A @ X
-        if self.alpha == 0.0:
-            out.loss = 0.5 * float(np.trace(known))
-            out.constant -= out.loss
-            return
-        system = self.alpha * known
-        system[np.diag_indices_from(system)] += 1.0
-        triangle, failed = lapack.dpotrf(np.asfortranarray(system), lower=1, overwrite_a=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError("what the old rows say cannot be carried over to the new inducing points")
-        reached = _solve(triangle, np.asfortranarray(X.T @ self.A))
-        shift = _solve(triangle, (X.T @ self.r)[:, None])[:, 0]
-        out.loss = float(np.sum(np.log(np.diagonal(triangle)))) / self.alpha
-        out.constant += 0.5 * self.alpha * float(shift @ shift) - out.loss
-        out.A = self.A - self.alpha * (reached.T @ reached)
-        out.r = self.r - self.alpha * (reached.T @ shift)
-
-    def weights(self, carried, solution):
-        """Gradients of the bound in K_ab (M_a, M), and in D among the variables that are not kept."""
-        inverse, mu = solution.inverse, solution.mean
-        apart = carried.r - carried.A @ (carried.V @ mu)
-        pulled = carried.A @ carried.V @ inverse
-        across = _solve(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
-        seen = carried.A @ self.columns
-        left = -0.5 * (self.columns.T @ seen)
-        if self.alpha > 0.0:
-            spread, apart = seen.T @ carried.V, self.columns.T @ apart
-            left += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(apart, apart))
-        across[self.rest] -= 2.0 * left @ carried.across
-        return across, left
-
-
-@dataclass(slots=True, eq=False)
-class Carried:
-    """The old factor on the new variables, before V: A is V' A V there, with V transposed like all rows."""
-
-    T: np.ndarray  # (M_a, M): K_ab L^-T
-    across: np.ndarray  # (n, M): its rows of variables that are not kept
-    V: np.ndarray  # (M_a, M): L_a^-1 T
-    A: np.ndarray  # (M_a, M_a): A_e
-    r: np.ndarray  # (M_a,): r_e
-    constant: float
-    loss: float = 0.0  # nats
-
-
 @dataclass(slots=True, eq=False)
 class Solution:
     """The posterior of w at some settings, and what led there."""
@@ -225,49 +118,57 @@ class Increment:
         The state before.
     Z : ndarray, shape (M, D)
         Inducing points after the batch, distinct.
-    batch : Batch
-        Rows.
-    alpha : float
-        Power, 0 to 1.
-    jitter : float
-        Nuggets relative to k(z, z).
+    rows : Rows
+        The batch.
+    model : StreamingGP
+        Of which mean, alpha and jitter count here.
     threads : Threads
         Who takes blocks.
-    ep : callable, optional
-        For other likelihoods than Gaussian: ep(batch, basis, information, likelihood, start, tol) runs EP for the rows
-        given what is known of the inducing variables before (`Information`, factorised), from sites `start` if not
-        None. It returns an object with `sites` (`RowSites` on f), `value` (log evidence of the rows), `status`, and
-        `normaliser(likelihood)`, the sum of log normalisers over fractions at the cavities, for slopes in scales.
+    options : dict, optional
+        Of EP, for other likelihoods than Gaussian.
     """
 
-    def __init__(self, old, Z, batch, alpha, jitter, threads, ep=None):
-        self.batch, self.alpha, self.jitter, self.threads, self.ep = batch, alpha, jitter, threads, ep
+    def __init__(self, old, Z, rows, model, threads, options=None):
+        self.rows, self.model, self.threads, self.options = rows, model, threads, options or {"tol": 0.0}
+        self.alpha, self.jitter = model.alpha, model.jitter
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
-        self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, alpha)
+        self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
-        self.blocks = [slice(*pair) for pair in starts(len(batch.X), BLOCK_ROWS)]
+        self.blocks = [slice(*span) for span in rows.spans()]
+        parts = [np.broadcast_to(self._base(part), (part.stop - part.start,)) for part in self.blocks]
+        self.base = np.concatenate([np.zeros(0), *parts])
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * BLOCK_ROWS))
+        room = min(len(self.blocks), HELD // max(1, len(self.Z) * BLOCK))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
         self.start = None
-        self.options = {"tol": 0.0}
+
+    def _base(self, part):
+        """Prior means of f of a block."""
+        return self.rows.base(self.model, self.rows.block(part.start, part.stop), part)
 
     def at(self, settings, *, sites=None, tol=0.0, **_):
-        """Return the Solution at some settings; `sites` on f if they are given."""
+        """Return the Solution at some settings; `sites` on f if they are given. It owns W until the next call."""
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
         carried = None if self.carrier is None else self.carrier.at(basis, self.threads)
         information = self._carried(carried, basis.n)
         fit = None
-        if sites is None and isinstance(settings.likelihood, Gaussian):
-            noise = settings.likelihood.noise_variance if self.batch.noise is None else self.batch.noise
-            sites = RowSites.gaussian(self.batch, noise, self.alpha)
+        if sites is None and is_exact(settings.likelihood):
+            sites = RowSites.gaussian(self.rows, self.rows.y - self.base, settings.likelihood, self.alpha)
         elif sites is None:
             information = information.factorised()
-            fit = self.ep(self.batch, basis, information, settings.likelihood, self.start, tol)
-            self.start, sites = fit.sites, fit.sites
+            sites, fit = self._by_ep(basis, information, settings, tol)
         return self._solved(settings, basis, sites, information, carried, fit)
+
+    def _by_ep(self, basis, information, settings, tol):
+        """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
+        model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
+        options = {**self.options, "tol": max(tol, self.options["tol"])}
+        fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
+        if fit.status == CONVERGED:
+            self.start = fit.tau, fit.rho
+        return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
 
     def _carried(self, carried, n):
         """The old factor on the new variables."""
@@ -293,10 +194,7 @@ class Increment:
             by_rows, more, extra = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
             A, r, constant = A + by_rows, r + more, constant + extra
         out = Information(A, r, constant).factorised()
-        if fit is None:
-            value = out.log_bound - self.before[1]
-        else:
-            value = fit.value + (information.log_bound - self.before[1])
+        value = (out if fit is None else fit.information).log_bound - self.before[1]
         within_range(np.array([value]), "the increment of the log bound")
         self.latest = Solution(settings, basis, sites, out, carried, value, fit, by_rows)
         return self.latest
@@ -333,16 +231,18 @@ class Increment:
     def _scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
         if not hasattr(self.local, "matrices"):
-            self.local.matrices = np.empty((3, min(BLOCK_ROWS, len(self.batch.X)), len(self.Z)))
+            self.local.matrices = np.empty((3, min(BLOCK, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
+
+    def _rows_of(self, index):
+        """X of a block."""
+        return self.rows.block(self.blocks[index].start, self.blocks[index].stop)
 
     def _features(self, basis, index):
         """Rows X, W and residuals of a block under a basis; W belongs to this object."""
-        X = rows(self.batch.X, self.blocks[index])
+        X = self._rows_of(index)
         W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
-        basis.program.cross(X, self.Z, W, self.threads)
-        residual = basis.program.diagonal(X)
-        residual -= np.einsum("ij,ij->i", basis.solved(W), W)
+        W, residual = basis.features(X, self.threads, out=W)
         if index < len(self.kept):
             self.residuals[index] = residual
         return X, W, residual
@@ -351,14 +251,14 @@ class Increment:
         """The same for a solution, and its sites on g; `known` are the features that were kept."""
         block = self.blocks[index]
         if known and index < len(self.kept):
-            X, W, residual = rows(self.batch.X, block), self.kept[index], self.residuals[index]
+            X, W, residual = self._rows_of(index), self.kept[index], self.residuals[index]
         else:
             X, W, residual = self._features(solution.basis, index)
         tau, rho, _ = solution.sites.part(block).on_features(residual)
         return X, W, residual, tau, rho
 
     def _titsias_rows(self, solution, known):
-        """A task for blocks where alpha = 0: q_n = -rho_n/2, R is what the rows add to A, as is the sum of rho_n v_n."""
+        """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
         basis, mu = solution.basis, solution.mean
         within = -solution.inverse
         within[np.diag_indices_from(within)] += 1.0
@@ -406,9 +306,9 @@ class Increment:
     def _noise_slope(self, index, solution, m, v, residual, rho):
         """Of a block in the log of the variance of Gaussian noise."""
         block, sites = self.blocks[index], solution.sites.part(self.blocks[index])
-        if sites.y is None or self.batch.noise is not None:
+        if sites.y is None or self.rows.noise is not None:
             return 0.0
-        weight = np.broadcast_to(self.batch.weight(), self.batch.y.shape)[block]
+        weight = np.broadcast_to(self.rows.weight(), self.rows.y.shape)[block]
         share = rho * (1.0 - sites.fraction * rho * residual)
         return 0.5 * float(np.sum(share * (v + (sites.y - m) ** 2) + rho * residual - weight))
 
@@ -428,18 +328,35 @@ class Increment:
         """Derivatives in the logs of the scales of the likelihood."""
         likelihood = solution.settings.likelihood
         if solution.fit is None:
-            return np.array([slope]) if self.batch.noise is None else np.zeros(0)
-        return np.array([log_slope(likelihood, name, solution.fit.normaliser) for name in likelihood.scales])
+            return np.array([slope]) if self.rows.noise is None else np.zeros(0)
+        if not likelihood.scales:
+            return np.zeros(0)
+        mean, variance = self._cavities(solution)
+
+        def total(likelihood):
+            sites = Sites(likelihood, self.rows.y, self.rows.weights, self.alpha)
+            return float(np.sum(sites.match(slice(None), mean, variance)[0] / sites.fraction))
+
+        return np.array([log_slope(likelihood, name, total) for name in likelihood.scales])
+
+    def _cavities(self, solution):
+        """Means and variances of f under the cavities."""
+
+        def task(index):
+            _, W, residual, tau, rho = self._read(solution, True, index)
+            part = self.blocks[index]
+            m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
+            fraction = solution.sites.part(part).fraction
+            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, fraction)
+            return m, v + residual
+
+        parts = self.threads.run(task, zip(range(len(self.blocks))))
+        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
 def _titsias(solution):
     """Whether the rows have alpha = 0."""
     return not np.any(solution.sites.fraction)
-
-
-def _solve(factor, matrix, trans=0):
-    """L^-1 or L^-T applied to a matrix in Fortran order."""
-    return blas.dtrsm(1.0, factor, matrix, lower=1, trans_a=trans) if matrix.size else matrix
 
 
 def _pulled(basis, matrix):

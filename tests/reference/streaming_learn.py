@@ -1,7 +1,7 @@
 """What batches add to the log bound of a sparse Gaussian process, by integrals in 40 digits, row after row.
 
-Everything is done for the inducing variables themselves, b ~ N(0, K_bb), with explicit inverses. What is known so far is
-exp(constant - b'J b/2 + h'b), and a row, or all older inducing variables, is a Gaussian factor on values a with
+Everything is done for the inducing variables themselves, b ~ N(0, K_bb), with explicit inverses. What is known so far
+is exp(constant - b'J b/2 + h'b), and a row, or all older inducing variables, is a Gaussian factor on values a with
 a | b ~ N(R b, D): its expectation under that, or that of a power of it, is again such a factor.
 """
 
@@ -23,7 +23,9 @@ def rbf(variance, lengthscales):
         out = mp.matrix(len(A), len(B))
         for i, a in enumerate(A.tolist()):
             for j, b in enumerate(B.tolist()):
-                apart = sum(((mp.mpf(s) - mp.mpf(t)) / l) ** 2 for s, t, l in zip(a, b, lengthscales, strict=True))
+                apart = sum(
+                    ((mp.mpf(s) - mp.mpf(t)) / scale) ** 2 for s, t, scale in zip(a, b, lengthscales, strict=True)
+                )
                 out[i, j] = variance * mp.exp(-apart / 2)
         return out
 

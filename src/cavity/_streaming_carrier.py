@@ -1,0 +1,115 @@
+"""What an old factor says about new inducing variables, as a function of the covariance, and its gradient.
+
+With a the old variables, b the new ones and K_.. of the covariance to be judged, nuggets included, L L' = K_bb,
+
+    T = K_ab L^-T,    D = K_aa - T T',    V = L_a^-1 T,    P = L_a^-1 D L_a^-T.
+
+An old variable that is also a new one is known from it: its row of T is that of L, and it has no part in D. So only the
+others are in what follows, and where all are kept the old factor costs no covariance of its own and loses no digits.
+
+References
+----------
+.. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017, eq. 8.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from ._sparse import full, same_rows
+from .errors import NotPositiveDefiniteError
+
+
+class Carrier:
+    """What an old factor says about new inducing variables under any covariance, and how that depends on it.
+
+    With Y the columns of L_a^-1 of the variables that are not kept, P = X X' with X = Y R, R R' = D among them, and
+    everything that alpha > 0 needs follows from the triangle of I + alpha X' A_a X, which is as small.
+    """
+
+    def __init__(self, old, Z, alpha):
+        basis, information = old
+        self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
+        self.constant, self.log_bound = information.constant, information.log_bound
+        self.own, self.kept = same_rows(Z, basis.Z)
+        self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
+        self.rows = np.ascontiguousarray(basis.Z[self.rest])
+        columns = np.zeros((basis.n, len(self.rest)), order="F")
+        columns[self.rest, np.arange(len(self.rest))] = 1.0
+        self.columns = _solve(basis.factor, columns)
+
+    def at(self, basis, threads):
+        """What it says about the variables of a basis."""
+        old = self.basis
+        T = np.empty((old.n, basis.n), order="F")
+        T[self.kept] = basis.factor[self.own]
+        T[self.rest] = across = basis.solved(basis.cross(self.rows, threads))
+        out = Carried(T, across, _solve(old.factor, T), self.A, self.r, self.constant)
+        if len(self.rest):
+            self._lose(out, self._spread(basis, across, threads))
+        return out
+
+    def _spread(self, basis, across, threads):
+        """X of P = X X'."""
+        left = np.empty((len(self.rows), len(self.rows)))
+        basis.program.gram(self.rows, left, threads)
+        left[np.diag_indices_from(left)] += basis.jitter * basis.program.diagonal(self.rows)
+        left -= across @ across.T
+        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, overwrite_a=1, clean=1)
+        if failed:
+            raise NotPositiveDefiniteError(
+                f"old inducing point {self.rest[failed - 1]} is known from the new ones to the last digit"
+            )
+        return blas.dtrmm(1.0, triangle, self.columns, side=1, lower=1)
+
+    def _lose(self, out, X):
+        """Take away what the variables that are not kept had to say beyond the new ones."""
+        known = X.T @ self.A @ X
+        if self.alpha == 0.0:
+            out.loss = 0.5 * float(np.trace(known))
+            out.constant -= out.loss
+            return
+        system = self.alpha * known
+        system[np.diag_indices_from(system)] += 1.0
+        triangle, failed = lapack.dpotrf(np.asfortranarray(system), lower=1, overwrite_a=1, clean=1)
+        if failed:
+            raise NotPositiveDefiniteError("what the old rows say cannot be carried over to the new inducing points")
+        reached = _solve(triangle, np.asfortranarray(X.T @ self.A))
+        shift = _solve(triangle, (X.T @ self.r)[:, None])[:, 0]
+        out.loss = float(np.sum(np.log(np.diagonal(triangle)))) / self.alpha
+        out.constant += 0.5 * self.alpha * float(shift @ shift) - out.loss
+        out.A = self.A - self.alpha * (reached.T @ reached)
+        out.r = self.r - self.alpha * (reached.T @ shift)
+
+    def weights(self, carried, solution):
+        """Gradients of the bound in K_ab (M_a, M), and in D among the variables that are not kept."""
+        inverse, mu = solution.inverse, solution.mean
+        apart = carried.r - carried.A @ (carried.V @ mu)
+        pulled = carried.A @ carried.V @ inverse
+        across = _solve(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
+        seen = carried.A @ self.columns
+        left = -0.5 * (self.columns.T @ seen)
+        if self.alpha > 0.0:
+            spread, apart = seen.T @ carried.V, self.columns.T @ apart
+            left += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(apart, apart))
+        across[self.rest] -= 2.0 * left @ carried.across
+        return across, left
+
+
+@dataclass(slots=True, eq=False)
+class Carried:
+    """The old factor on the new variables, before V: A is V' A V there, with V transposed like all rows."""
+
+    T: np.ndarray  # (M_a, M): K_ab L^-T
+    across: np.ndarray  # (n, M): its rows of variables that are not kept
+    V: np.ndarray  # (M_a, M): L_a^-1 T
+    A: np.ndarray  # (M_a, M_a): A_e
+    r: np.ndarray  # (M_a,): r_e
+    constant: float
+    loss: float = 0.0  # nats
+
+
+def _solve(factor, matrix, trans=0):
+    """L^-1 or L^-T applied to a matrix in Fortran order."""
+    return blas.dtrsm(1.0, factor, matrix, lower=1, trans_a=trans) if matrix.size else matrix

@@ -37,6 +37,11 @@ class Vector:
         # with Gaussian noise the best coefficients of the mean are known at any setting of the others
         self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
 
+    @property
+    def size(self):
+        """The number of free settings."""
+        return self.n_covariance + self.n_mean + len(self.scales)
+
     def pack(self, settings):
         """The vector of some settings."""
         mean = settings.coefficients if self.n_mean else ()
@@ -193,19 +198,27 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
     """
     vector = Vector(settings, covariance, scales)
-    if vector.n_covariance + vector.n_mean + len(scales) == 0:
+    if vector.size == 0:
         return settings, np.zeros(0), True
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
     ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
     if not objective.values:
-        warnings.warn(
-            f"the search for hyperparameters found no fixed point at its {len(found)} starts",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        warn_without_start(len(found))
         return settings, np.zeros(0), False
     runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
     value, x, slope = min(runs, key=lambda run: run[0])
+    return vector.unpack(x), np.array(objective.values), came_to_rest(objective, value, slope)
+
+
+def warn_without_start(n):
+    """Warn that EP failed wherever a search could have begun."""
+    warnings.warn(
+        f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning, stacklevel=4
+    )
+
+
+def came_to_rest(objective, value, slope):
+    """Whether a search that ended with this value and slope did so at rest; if not, warn."""
     # a place where EP failed counts with a flat slope
     at_rest = -value in objective.values and is_flat(slope, value)
     if not at_rest:
@@ -213,9 +226,9 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
             f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
             f"after {len(objective.values) + objective.failures} evaluations",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return vector.unpack(x), np.array(objective.values), at_rest
+    return at_rest
 
 
 def is_flat(slope, value):
@@ -223,18 +236,18 @@ def is_flat(slope, value):
     return slope <= FLAT * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=ROUNDS):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
     The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
-    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units.
+    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
     """
     place = np.clip(start, *bounds.T)
     best = place, *objective(place)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         before = best[1]
-        best = _descend(objective, best, bounds, gain)
+        best = _descend(objective, best, bounds, gain, most)
         slope = _free_slope(best, bounds)
         if is_flat(slope, best[1]) or not best[1] < before - WORTHWHILE:
             break
@@ -248,7 +261,7 @@ def _free_slope(best, bounds):
     return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
 
 
-def _descend(objective, best, bounds, gain):
+def _descend(objective, best, bounds, gain, most):
     """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
     from scipy.optimize import minimize
 
@@ -263,6 +276,6 @@ def _descend(objective, best, bounds, gain):
             best = x.copy(), value, slope
         return length * value, length * slope
 
-    options = {"maxiter": MOST_STEPS, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
+    options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
     minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return best

@@ -31,7 +31,7 @@ class Carrier:
     def __init__(self, old, Z, alpha):
         basis, information = old
         self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
-        self.constant, self.log_bound = information.constant, information.log_bound
+        self.information = information
         self.own, self.kept = same_rows(Z, basis.Z)
         self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
         self.rows = np.ascontiguousarray(basis.Z[self.rest])
@@ -39,13 +39,14 @@ class Carrier:
         columns[self.rest, np.arange(len(self.rest))] = 1.0
         self.columns = _solve(basis.factor, columns)
 
-    def at(self, basis, threads):
-        """What it says about the variables of a basis."""
-        old = self.basis
+    def at(self, basis, threads, log_t=0.0):
+        """What it says about the variables of a basis, if the noise of all its rows were exp(log_t) times as large."""
+        old, shrink = self.basis, np.exp(-log_t)
+        constant = self.information.constant - scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept] = basis.factor[self.own]
         T[self.rest] = across = basis.solved(basis.cross(self.rows, threads))
-        out = Carried(T, across, _solve(old.factor, T), self.A, self.r, self.constant)
+        out = Carried(T, across, _solve(old.factor, T), self.A * shrink, self.r * shrink, constant, shrink)
         if len(self.rest):
             self._lose(out, self._spread(basis, across, threads))
         return out
@@ -65,7 +66,7 @@ class Carrier:
 
     def _lose(self, out, X):
         """Take away what the variables that are not kept had to say beyond the new ones."""
-        known = X.T @ self.A @ X
+        known = X.T @ out.A @ X
         if self.alpha == 0.0:
             out.loss = 0.5 * float(np.trace(known))
             out.constant -= out.loss
@@ -75,12 +76,12 @@ class Carrier:
         triangle, failed = lapack.dpotrf(np.asfortranarray(system), lower=1, overwrite_a=1, clean=1)
         if failed:
             raise NotPositiveDefiniteError("what the old rows say cannot be carried over to the new inducing points")
-        reached = _solve(triangle, np.asfortranarray(X.T @ self.A))
-        shift = _solve(triangle, (X.T @ self.r)[:, None])[:, 0]
+        reached = _solve(triangle, np.asfortranarray(X.T @ out.A))
+        shift = _solve(triangle, (X.T @ out.r)[:, None])[:, 0]
         out.loss = float(np.sum(np.log(np.diagonal(triangle)))) / self.alpha
         out.constant += 0.5 * self.alpha * float(shift @ shift) - out.loss
-        out.A = self.A - self.alpha * (reached.T @ reached)
-        out.r = self.r - self.alpha * (reached.T @ shift)
+        out.A = out.A - self.alpha * (reached.T @ reached)
+        out.r = out.r - self.alpha * (reached.T @ shift)
 
     def weights(self, carried, solution):
         """Gradients of the bound in K_ab (M_a, M), and in D among the variables that are not kept."""
@@ -96,6 +97,14 @@ class Carrier:
         across[self.rest] -= 2.0 * left @ carried.across
         return across, left
 
+    def noise_slope(self, carried, solution):
+        """Derivative in log_t, where alpha is 0."""
+        known = carried.V @ solution.mean
+        pulled = carried.A @ carried.V
+        spread = float(known @ carried.A @ known + np.sum(pulled @ solution.inverse * carried.V))
+        rows = (self.information.squares + self.information.gap) * carried.shrink - self.information.n
+        return 0.5 * (spread + rows) - float(carried.r @ known) + carried.loss
+
 
 @dataclass(slots=True, eq=False)
 class Carried:
@@ -107,7 +116,14 @@ class Carried:
     A: np.ndarray  # (M_a, M_a): A_e
     r: np.ndarray  # (M_a,): r_e
     constant: float
+    shrink: float  # what the precisions of its rows are multiplied with
     loss: float = 0.0  # nats
+
+
+def scaling_cost(information, log_s, log_t):
+    """Nats that the constant of a factor loses at exp(log_s) times the covariance and exp(log_t) times the noise."""
+    known, change = information, np.expm1(-log_t)
+    return 0.5 * (known.n * log_t + known.squares * change + known.gap * np.expm1(log_s - log_t))
 
 
 def _solve(factor, matrix, trans=0):

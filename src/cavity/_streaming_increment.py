@@ -126,11 +126,14 @@ class Increment:
         Who takes blocks.
     options : dict, optional
         Of EP, for other likelihoods than Gaussian.
+    pooled : bool, default False
+        Whether the noise variance is that of all rows before, too: their factor is known at any. They must have the
+        noise variance of the model, and alpha must be 0.
     """
 
-    def __init__(self, old, Z, rows, model, threads, options=None):
+    def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
         self.rows, self.model, self.threads, self.options = rows, model, threads, options or {"tol": 0.0}
-        self.alpha, self.jitter = model.alpha, model.jitter
+        self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
@@ -151,7 +154,7 @@ class Increment:
     def at(self, settings, *, sites=None, tol=0.0, **_):
         """Return the Solution at some settings; `sites` on f if they are given. It owns W until the next call."""
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
-        carried = None if self.carrier is None else self.carrier.at(basis, self.threads)
+        carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
         information = self._carried(carried, basis.n)
         fit = None
         if sites is None and is_exact(settings.likelihood):
@@ -160,6 +163,12 @@ class Increment:
             information = information.factorised()
             sites, fit = self._by_ep(basis, information, settings, tol)
         return self._solved(settings, basis, sites, information, carried, fit)
+
+    def _log_t(self, settings):
+        """Log of the noise variance over that which the factor of the old rows has."""
+        if not self.pooled:
+            return 0.0
+        return float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
 
     def _by_ep(self, basis, information, settings, tol):
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
@@ -225,6 +234,7 @@ class Increment:
             across = _pulled(basis, np.ascontiguousarray(across))
             weights[self.carrier.own] += across[self.carrier.kept]
             total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
+            slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0
         total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
         return total, np.zeros(0), self._scale_gradient(solution, slope)
 

@@ -17,6 +17,10 @@ class ConvergenceWarning(RuntimeWarning):
     """An iteration stopped before its stopping rule was met; the result has `converged=False`."""
 
 
+class SettingsWarning(UserWarning):
+    """The settings are those of the data of the past, and the new data speak against them."""
+
+
 def raise_status(status, row, action):
     """Raise the exception that a kernel's status code stands for; `action` is 'multiply' or 'divide'."""
     if status == OVERFLOWED:

@@ -1,4 +1,4 @@
-"""The choice of inducing points: against inverses in many digits, its stopping rules, and inputs that are hard."""
+"""The choice of inducing points: against inverses in many digits, its stopping rules, hard inputs, and streams."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from reference import inducing as reference
 from cavity import _inducing
 from cavity import covariances as c
 from cavity._executors import Threads, single_blas
-from cavity._sparse import Basis
+from cavity._sparse import Basis, Information
 
 JITTER = 1e-8
 HARD = ("spread", "copies", "clusters", "columns", "zeros", "line")
@@ -195,6 +195,185 @@ def test_the_same_bits_on_several_threads():
     one, two = (greedy(c.Matern32(1.0, lengthscale=1.0), X, budget=40, n_threads=n) for n in (1, 2))
     np.testing.assert_array_equal(one[0], two[0])
     np.testing.assert_array_equal(one[1], two[1])
+
+
+# ------------------------------------------------------------------------------------------ exchanges
+
+
+def features(of, X):
+    with Threads(1) as threads:
+        return of.features(X, threads)[0]
+
+
+def taken_in(of, information, X, weight, y=0.5):
+    """The factor with Gaussian rows of precision 2 weight."""
+    W = features(of, X)
+    A, r = information.A + np.tril((W * (2 * weight)[:, None]).T @ W), information.r + W.T @ (2 * weight * y)
+    return Information(np.asfortranarray(A), r, information.constant).factorised()
+
+
+def choose(of, information, X, weight, budget, tolerance=1e-3, **options):
+    with Threads(1) as threads:
+        return _inducing.choose(of, information, X, weight, budget, tolerance, 0.0, threads, **options)
+
+
+def stream(covariance, batches, rate, budget, exchange=True):
+    """Nats lost by the rows and by the factors on the way, and which batches exchanged points."""
+    of, information, patience, lost, exchanged = basis(covariance, batches[0][:0]), Information.empty(0), 0.0, 0.0, []
+    for t, X in enumerate(batches):
+        weight = np.full(len(X), rate)
+        if exchange or of.n == 0:
+            done = choose(of, information, X, weight, budget, patience=patience)
+            if done.loss != 0:
+                exchanged.append(t)
+            of, information, patience, lost = done.basis, done.information, done.patience, lost + done.loss
+        lost += weight @ residuals(of, X)
+        information = taken_in(of, information, X, weight)
+    return lost, exchanged
+
+
+def known_points(seed, n=8, d=2):
+    """Points with their basis, a factor that knows some of them better, and the precision of that in u."""
+    rng = np.random.default_rng(seed)
+    Z = rng.uniform(-2, 2, (n, d))
+    of = basis(c.RBF(1.3, lengthscale=0.9), Z)
+    X = rng.uniform(-2, 1, (30, d))
+    information = taken_in(of, Information.empty(n), X, rng.gamma(1.0, size=30) * 5)
+    inverse = np.linalg.inv(of.factor)
+    A = np.tril(information.A) + np.tril(information.A, -1).T
+    return Z, of, information, inverse.T @ A @ inverse
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cheapest_points_go(seed):
+    Z, of, information, precision = known_points(seed)
+    T, Q = _inducing.natural(of, np.tril(information.A) + np.tril(information.A, -1).T)
+    np.testing.assert_allclose(T, precision, rtol=1e-9, atol=1e-9 * np.abs(precision).max())
+    K = kernels.rbf(1.3, 0.9)(Z, Z)
+    alone = [reference.loss(K, range(8), precision, [], [], [q for q in range(8) if q != p], JITTER) for p in range(8)]
+    np.testing.assert_allclose(_inducing.costs(T, Q), alone, rtol=1e-7)
+    kept, lost = _inducing.pruned(T, Q, 4)
+    naive, naive_lost = reference.pruned(K, list(range(8)), precision, 4, JITTER)
+    assert kept.tolist() == naive
+    assert lost == pytest.approx(naive_lost, rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_exchange_pays_what_it_says(seed):
+    Z, of, information, precision = known_points(seed)
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(1, 4, (20, 2))
+    weight = rng.gamma(1.0, size=20) * 20
+    done = choose(of, information, X, weight, 8)
+    assert done.basis.n == 8
+    assert np.any(done.origin < 0)
+    assert np.all(np.diff(done.origin[done.origin >= 0]) > 0)
+    np.testing.assert_array_equal(done.basis.Z[done.origin >= 0], Z[done.origin[done.origin >= 0]])
+    fresh = done.basis.Z[done.origin < 0]
+    rows = [8 + int(np.flatnonzero((z == X).all(axis=1))[0]) for z in fresh]
+    K = kernels.rbf(1.3, 0.9)(*2 * [np.concatenate([Z, X])])
+    points = [*done.origin[done.origin >= 0].tolist(), *rows]
+    old = reference.loss(K, range(8), precision, [], [], points, JITTER)
+    assert done.loss == pytest.approx(old, rel=1e-6)
+    gained = weight @ (residuals(of, X) - residuals(done.basis, X))
+    assert 2 * gained > old + 1e-3 * 20
+    start, end = (information.constant, done.information.constant)
+    assert start - end == pytest.approx(done.loss, rel=1e-9)
+
+
+def test_points_are_added_while_there_is_room():
+    Z, of, information, _ = known_points(0)
+    far = np.random.default_rng(0).uniform(50, 60, (10, 2))
+    done = choose(of, information, far, np.full(10, 50.0), 40)
+    assert done.origin.tolist() == [*range(8), *[-1] * (done.basis.n - 8)]
+    assert done.basis.n == 8 + 10
+    assert done.loss == 0
+    np.testing.assert_array_equal(done.information.r, np.append(information.r, np.zeros(10)))
+    assert done.information.log_bound == pytest.approx(information.log_bound, rel=1e-14)
+
+
+def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
+    Z = np.array([[0.0], [0.05], [3.0], [6.0]])  # the first two say the same
+    of = basis(c.RBF(1.0, lengthscale=1.0), Z)
+    X = np.repeat(Z[[0, 2, 3]], 20, axis=0)
+    information = taken_in(of, Information.empty(4), X, np.full(60, 50.0))
+    done = choose(of, information, np.array([[20.0]]), np.array([50.0]), 4)
+    assert done.origin.tolist() in ([0, 2, 3, -1], [1, 2, 3, -1])
+    assert done.basis.Z[-1] == 20.0
+    assert 0 <= done.loss < 20
+    again = taken_in(done.basis, done.information, np.repeat(done.basis.Z, 20, axis=0), np.full(80, 50.0))
+    kept = choose(done.basis, again, np.array([[40.0]]), np.array([50.0]), 4)
+    assert kept.basis is done.basis
+    assert kept.patience > 100.0  # all four are worth more than that row
+
+
+def test_nothing_is_done_without_need():
+    Z, of, information, _ = known_points(1)
+    for X in (Z, Z[:0]):
+        done = choose(of, information, X, np.full(len(X), 50.0), 8, patience=3.0)
+        assert done.basis is of
+        assert done.information is information
+        assert (done.origin.tolist(), done.loss, done.patience) == (list(range(8)), 0.0, 3.0)
+    X = np.random.default_rng(1).uniform(1, 4, (20, 2))
+    assert choose(of, information, X, np.full(20, 5.0), 8, patience=1e6).basis is of
+    known = residuals(of, X)
+    one, two = (choose(of, information, X, np.full(20, 5.0), 8, residual=known if i else None) for i in range(2))
+    np.testing.assert_array_equal(one.basis.Z, two.basis.Z)
+
+
+def drifting(kind, n_batches=30, size=40):
+    rng = np.random.default_rng(4)
+    t = np.linspace(0, 1, n_batches)[:, None, None]
+    if kind == "drift":
+        return 30 * t + 0.5 * rng.standard_normal((n_batches, size, 1)), 20
+    if kind == "return":
+        angle = 4 * np.pi * t
+        way = np.concatenate([np.cos(angle), np.sin(angle)], axis=2)
+        return 4 * way + 0.5 * rng.standard_normal((n_batches, size, 2)), 40
+    return 3 * t + rng.standard_normal((n_batches, size, 8)) / 2, 30
+
+
+@pytest.mark.parametrize("kind", ["drift", "return", "wide"])
+def test_exchanges_follow_a_stream(kind):
+    batches, budget = drifting(kind)
+    covariance = c.RBF(1.0, lengthscale=2.0 if kind == "wide" else 1.0)
+    fixed, _ = stream(covariance, batches, 5.0, budget, exchange=False)
+    moving, _ = stream(covariance, batches, 5.0, budget)
+    assert moving < 0.5 * fixed
+
+
+def test_exchanges_come_to_rest(monkeypatch):
+    tries, exchanged = [], _inducing._exchanged
+    monkeypatch.setattr(_inducing, "_exchanged", lambda *a: tries.append(1) or exchanged(*a))
+    batches = np.random.default_rng(6).uniform(0, 8, (60, 40, 2))
+    _, when = stream(c.RBF(1.0, lengthscale=1.0), batches, 5.0, 30)
+    assert len([t for t in when if t >= 20]) <= 4
+    assert len(tries) <= 20
+
+
+@given(
+    st.sampled_from(sorted(COVARIANCES)),
+    st.sampled_from(HARD),
+    st.sampled_from(HARD),
+    st.integers(1, 3),
+    st.integers(0, 10**6),
+    st.sampled_from([1e-12, 1e-8, 1e-3]),
+    st.integers(1, 12),
+)
+@settings(max_examples=80)
+def test_hard_rows_after_hard_rows(name, kind, other, d, seed, jitter, budget):
+    covariance = COVARIANCES[name]
+    first, then = hard(kind, 40, d, seed), hard(other, 40, d, seed + 1)
+    weight = np.full(40, 10.0 ** (seed % 7)) / max(covariance.diagonal(first).max(), 1e-300)
+    done = choose(basis(covariance, first[:0], jitter), Information.empty(0), first, weight, budget)
+    of, information = done.basis, taken_in(done.basis, done.information, first, weight, y=0.0)
+    done = choose(of, information, then, weight, budget)
+    assert of.n <= done.basis.n <= budget
+    assert len({row.tobytes() for row in done.basis.Z}) == done.basis.n
+    np.testing.assert_array_equal(done.basis.Z[done.origin >= 0], of.Z[done.origin[done.origin >= 0]])
+    assert np.isfinite(done.information.log_bound)
+    # rounding of the covariances, relative to the nuggets, of all that is known
+    assert done.loss >= -1e-13 / jitter * np.trace(information.A)
 
 
 # ------------------------------------------------------------------------------------------ hard rows

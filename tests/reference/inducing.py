@@ -75,3 +75,36 @@ def greedy(K, kept, weight, budget, tolerance, jitter, per_step, nuggets=10.0):
         rows = tried(loss, per_step * len(chosen), per_step)
         chosen.append(rows[int(np.argmax(gains(K, weight, points, jitter, rows)))])
     return chosen
+
+
+def loss(K, old, precision, rows, weight, points, jitter):
+    """What inducing variables at `points` lose: tr(precision cov(u_old|points))/2 + sum weight var(f_rows|points).
+
+    All are indices of rows of K; variables at the same index are the same variable, nugget included.
+    """
+    with mp.workdps(DIGITS):
+        K, jitter = _exact(K), mp.mpf(jitter)
+        inverse, n = _weights(K, points, jitter), range(len(points))
+
+        def between(i, j):
+            return K[i, j] + (jitter * K[i, i] if i == j else 0)
+
+        def left(i, j):
+            explained = sum(between(i, points[a]) * inverse[a, b] * between(points[b], j) for a in n for b in n)
+            return between(i, j) - explained
+
+        size = range(len(old))
+        total = sum(mp.mpf(float(precision[i, j])) * left(old[i], old[j]) for i in size for j in size) / 2
+        return float(
+            total
+            + sum(mp.mpf(float(w)) * _conditional(K, inverse, points, i, i) for w, i in zip(weight, rows, strict=True))
+        )
+
+
+def pruned(K, points, precision, count, jitter):
+    """Take out, one after the other, the inducing variable without which least is lost: those left, and the loss."""
+    kept = list(points)
+    for _ in range(count):
+        options = [loss(K, points, precision, [], [], [q for q in kept if q != p], jitter) for p in kept]
+        del kept[int(np.argmin(options))]
+    return kept, loss(K, points, precision, [], [], kept, jitter)

@@ -12,6 +12,8 @@ from .gaussian_process_regression import GaussianProcessRegressor
 from .linear import LogitClassifier, ProbitClassifier
 from .maximum_likelihood import GaussianMixture
 from .mixture import BayesianGaussianMixture
+from .streaming_gp import StreamingGPClassifier
+from .streaming_gp_regression import StreamingGPRegressor
 
 __all__ = [
     "BayesianGaussianMixture",
@@ -20,4 +22,6 @@ __all__ = [
     "GaussianProcessRegressor",
     "LogitClassifier",
     "ProbitClassifier",
+    "StreamingGPClassifier",
+    "StreamingGPRegressor",
 ]

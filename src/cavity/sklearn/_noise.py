@@ -1,0 +1,101 @@
+"""A kernel as the covariance of a function, the white noise on top of it, and the way back."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..covariances import Covariance, Sum, White
+from . import _kernels
+
+SAME = 1.0 + 1e-9  # ratio of bounds that differ by rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """A kernel taken apart. Its bounds are those of the covariances."""
+
+    kernel: object  # of either library, as it was given
+    linked: _kernels.Linked  # all of it as one covariance
+    covariance: Covariance  # without the noise
+    noise: White | None
+
+    @property
+    def learns_noise(self):
+        """Whether the variance of the noise is free."""
+        return self.noise is not None and not self.noise.fixed
+
+    @property
+    def noise_variance(self):
+        """The variance of the noise, 0 without any."""
+        return 0.0 if self.noise is None else self.noise.variance
+
+    def nearest_noise(self, variance):
+        """Return the variance of the noise nearest to another one: within its bounds or, if it is fixed, its own."""
+        if not self.learns_noise:
+            return self.noise_variance
+        low, high = self.noise._free_bounds()[0]
+        return float(np.clip(variance, low, high))
+
+    def check_separate(self):
+        """Raise ValueError if one parameter of the kernel is several of the covariance, which are learnt apart."""
+        if len(set(self.linked.index)) < len(self.linked.index):
+            raise ValueError(
+                f"kernel {self.kernel!r} cannot be learnt from a stream: a power repeats its parameters; write it as "
+                "another kernel, fix its parameters, or set learn=False"
+            )
+
+    def with_values(self, covariance, noise_variance=None):
+        """Return the kernel with the parameters of such a covariance and, if the noise is free, that variance of it."""
+        whole, values = self.linked.covariance, covariance.log_parameters
+        if self.learns_noise:
+            leaves = whole._leaves()
+            before = sum(len(leaf._entries()) for leaf in leaves[: leaves.index(self.noise)])
+            values = np.insert(values, before, np.log(noise_variance))
+        if isinstance(self.kernel, Covariance):
+            return self.kernel.with_log_parameters(values)
+        theta = _kernels.theta_of(self.kernel)
+        theta[list(self.linked.index)] += (values - whole.log_parameters) / self.linked.scale
+        return _kernels.with_theta(self.kernel, theta)
+
+
+def taken_apart(kernel, n_features):
+    """Return the `Parts` of a kernel of either library for rows of D columns.
+
+    Raises ValueError for noise that is not a term of a sum, or several terms, or all there is.
+    """
+    linked = _kernels.linked(kernel, n_features)
+    if not isinstance(kernel, Covariance):
+        linked = _within_bounds(linked, _kernels.theta_of(kernel), _kernels.bounds_of(kernel))
+    whole = linked.covariance
+    terms = whole.parts if isinstance(whole, Sum) else (whole,)
+    noise = [term for term in terms if isinstance(term, White)]
+    rest = tuple(term for term in terms if not isinstance(term, White))
+    hidden = any(isinstance(leaf, White) for term in rest for leaf in term._leaves())
+    if hidden or len(noise) > 1:
+        raise ValueError(f"kernel must hold white noise once at most, as a term of a sum, got {kernel!r}")
+    if not rest:
+        raise ValueError(f"kernel must hold more than white noise, got {kernel!r}")
+    return Parts(kernel, linked, Sum(rest) if len(rest) > 1 else rest[0], noise[0] if noise else None)
+
+
+def _within_bounds(linked, theta, bounds):
+    """Return a translated kernel whose covariance has the bounds of theta, which are logs."""
+    index, scale = list(linked.index), np.array(linked.scale)[:, None]
+    values = linked.covariance._vector("_free_values")[:, None]
+    with np.errstate(over="ignore", under="ignore"):  # a value that is its bound stays so to the last bit
+        limits = values * np.exp(scale * (bounds[index] - theta[index, None]))
+    rows = iter(np.clip(limits, *_kernels.UNBOUNDED).tolist())
+    leaves = [_leaf_within(leaf, rows) for leaf in linked.covariance._leaves()]
+    return _kernels.Linked(linked.covariance._rebuilt(iter(leaves)), linked.index, linked.scale)
+
+
+def _leaf_within(leaf, rows):
+    """Return a leaf with the bounds that come next from an iterator over its free numbers."""
+    bounds = {}
+    for name in leaf._free_names():
+        low, high = zip(*(next(rows) for _ in range(np.size(getattr(leaf, name)))), strict=True)
+        if max(low) > SAME * min(low) or max(high) > SAME * min(high):
+            pairs = list(zip(low, high, strict=True))
+            raise ValueError(f"the bounds of a {name} must be the same for all columns, got {pairs}")
+        bounds[name] = min(low), max(high)
+    return type(leaf)(**leaf._arguments() | {"bounds": bounds})

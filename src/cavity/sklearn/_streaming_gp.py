@@ -1,0 +1,84 @@
+"""What both streaming Gaussian processes share: settings, and states that are begun and continued."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import _arrays
+from ..covariances import Covariance
+from ..streaming_gp import StreamingGP
+from . import _kernels
+from ._check import weighted_rows
+from ._noise import taken_apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows in ascending order, those equal in X and y as one: neither order nor copies of rows have a say."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray  # (N,) numbers
+    weight: np.ndarray | None  # (N,), None where all are one
+    n: int  # rows as they came
+    total: float  # weight of all
+
+    @classmethod
+    def of(cls, X, y, weight):
+        """Return the batch of checked rows, the weights of which may be None."""
+        X, n = X + 0.0, len(y)  # no negative zeros
+        weight = np.ones(n) if weight is None else weight
+        order = np.lexsort((y, *X.T))
+        X, y, weight = X[order], y[order], weight[order]
+        is_new = np.append(True, (y[1:] != y[:-1]) | np.any(X[1:] != X[:-1], axis=1))
+        weight = np.add.reduceat(weight, np.flatnonzero(is_new))
+        return cls(X[is_new], y[is_new], None if np.all(weight == 1) else weight, n, float(np.sum(weight)))
+
+
+class Streaming(BaseEstimator):
+    """An estimator made of streaming Gaussian processes; a subclass sets the kernel that is its `_default`."""
+
+    def _checked(self, X, y, sample_weight, *, reset, **options):
+        """Return checked rows, targets and weights, after the settings that the model does not check."""
+        if reset and self.kernel is not None:
+            _kernels.check_kernel(self.kernel)
+        _arrays.number(self.power, "power", low=0, high=1, closed_low=True, closed_high=True)
+        if not isinstance(self.learn, bool | np.bool_):
+            _arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
+        return weighted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
+
+    def _parts(self, n_features):
+        """Return the kernel to begin with, taken apart."""
+        kernel = self._default if self.kernel is None else self.kernel
+        parts = taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features)
+        if self.learn:
+            parts.check_separate()
+        return parts
+
+    def _begun(self, parts, likelihood, batch, y, learn):
+        """Return the state of a first batch with targets y; `learn` as `StreamingGP.fit` has it."""
+        names = ("inducing", "n_inducing", "tolerance", "jitter")
+        settings = {name: getattr(self, name) for name in names}
+        model = StreamingGP(parts.covariance, likelihood, alpha=self.power, **settings)
+        return model.fit(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+
+    def _continued(self, state, batch, y, learn):
+        """Return the state of one more batch; the given one stays as it is."""
+        return state.copy().update(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+
+    def _keep(self, states, n_samples, kernels, learnt):
+        """Set the attributes that sum up states, and the kernels if there are new ones."""
+        if kernels:
+            self.kernel_ = _kernels.joined(kernels)
+        if learnt:
+            for kernel in kernels:
+                _kernels.warn_at_bounds(kernel)
+        self.n_samples_seen_ = n_samples
+        self.information_lost_ = float(sum(state.information_lost for state in states))
+        self.converged_ = all(state.converged for state in states)
+
+    def _new_rows(self, X):
+        """Return checked rows to predict."""
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)

@@ -430,7 +430,7 @@ def test_the_contract_of_classes():
     ("settings", "error", "message"),
     [
         ({"kernel": "rbf"}, TypeError, "kernel must be one of"),
-        ({"power": 1.5}, ValueError, r"power must be in \[0, 1\], got 1.5"),
+        ({"power": 1.5}, ValueError, r"power must be in .*1\], got 1.5"),
         ({"power": "vfe"}, TypeError, "power must be a number"),
         ({"learn": "last"}, ValueError, "learn, unless it is True or False, must be one of 'first', got 'last'"),
         ({"learn": 1}, ValueError, "learn, .* got 1"),
@@ -458,7 +458,7 @@ def test_bad_settings(kind, settings, error, message):
         (StreamingGPRegressor, {"kernel": RBF(), "alpha": 0.0}, "alpha must be positive where the kernel has no white"),
         (StreamingGPClassifier, {"likelihood": "poisson"}, "likelihood must be one of 'logit', 'probit'"),
         (StreamingGPClassifier, {"kernel": RBF() + WhiteKernel()}, "kernel must not hold white noise: the likelihood"),
-        (StreamingGPClassifier, {"power": 0.0}, "alpha|power"),
+        (StreamingGPClassifier, {"power": 0.0}, r"power must be in \[1e-06, 1\], got 0.0"),
     ],
 )
 def test_bad_settings_of_one(kind, settings, message):

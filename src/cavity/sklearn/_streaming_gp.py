@@ -37,13 +37,13 @@ class Batch:
 
 
 class Streaming(BaseEstimator):
-    """An estimator made of streaming Gaussian processes; a subclass sets the kernel that is its `_default`."""
+    """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
     def _checked(self, X, y, sample_weight, *, reset, **options):
         """Return checked rows, targets and weights, after the settings that the model does not check."""
         if reset and self.kernel is not None:
             _kernels.check_kernel(self.kernel)
-        _arrays.number(self.power, "power", low=0, high=1, closed_low=True, closed_high=True)
+        _arrays.number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
         if not isinstance(self.learn, bool | np.bool_):
             _arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
         return weighted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)

@@ -29,7 +29,7 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
         The covariance; ``ConstantKernel() * RBF()`` if None. It holds no `WhiteKernel`.
     likelihood : {"logit", "probit"}, default "logit"
         p(y|f) = 1/(1 + exp(-y f)) or Phi(y f), which is faster.
-    power : float in (0, 1], default 1.0
+    power : float in [1e-6, 1], default 1.0
         Of power EP; 1 is EP.
     inducing : array_like (M, D), optional
         Inducing points, which stay for ever. They are chosen if None.
@@ -94,7 +94,7 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
     ([True, False], 400)
     """
 
-    _default = ConstantKernel() * RBF()
+    _default, _least_power = ConstantKernel() * RBF(), 1e-6
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
     ([1.0, -1.0], [0.1, 0.1], 1000)
     """
 
-    _default = ConstantKernel() * RBF() + WhiteKernel()
+    _default, _least_power = ConstantKernel() * RBF() + WhiteKernel(), 0.0
 
     def __init__(
         self,

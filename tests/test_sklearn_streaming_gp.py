@@ -443,6 +443,11 @@ def test_the_contract_of_classes():
         ({"kernel": RBF() + WhiteKernel() + WhiteKernel()}, ValueError, "white noise once at most"),
         ({"kernel": WhiteKernel()}, ValueError, "kernel must hold more than white noise"),
         ({"kernel": RBF() ** 2}, ValueError, "cannot be learnt from a stream: a power repeats its parameters"),
+        (
+            {"kernel": covariances.RBF() + covariances.White(priors={"variance": covariances.LogNormal(1.0, 1.0)})},
+            ValueError,
+            "kernel must not (have priors of|hold) white noise",
+        ),
         ({"kernel": RBF([1.0, 1.0, 1.0])}, ValueError, "lengthscale must be a number or one for each of 2"),
     ],
 )
@@ -470,6 +475,8 @@ def test_powers_of_kernels_that_are_not_learnt():
     X, y = draw()
     settings = {"alpha": 0.1, "inducing": X, "jitter": 1e-10}
     model = StreamingGPRegressor(RBF(2.0) ** 2, learn=False, **settings).fit(X, y)
+    with pytest.raises(ValueError, match="a power repeats its parameters"):
+        clone(model).set_params(learn=True).fit(X, y)
     fixed = StreamingGPRegressor(RBF(2.0, "fixed") ** 2, **settings).fit(X, y)
     known = theirs.GaussianProcessRegressor(RBF(2.0) ** 2, alpha=0.1, optimizer=None).fit(X, y)
     np.testing.assert_allclose(model.predict(X), known.predict(X), atol=1e-5)
@@ -536,7 +543,8 @@ def test_kernels_taken_apart_and_put_together():
     parts = taken_apart(kernel, 2)
     np.testing.assert_allclose(parts.covariance.gram(X), kernel(X) - 0.3 * np.eye(6), rtol=1e-12, atol=1e-12)
     assert parts.noise_variance == 0.3
-    assert [parts.nearest_noise(v) for v in (0.1, 0.25, 1.0)] == pytest.approx([0.2, 0.25, 0.4], rel=1e-12)
+    assert [parts.noise_in(total) for total in (0.1, 0.25, 1.0)] == pytest.approx([0.2, 0.25, 0.4], rel=1e-12)
+    assert [parts.allow(total) for total in (0.19, 0.2, 0.25, 0.4, 0.41)] == [False, True, True, True, False]
     bounds = np.exp(parts.covariance.log_bounds)
     np.testing.assert_allclose(bounds[:3], [(0.1, 10.0), (0.1, 10.0), (1e-5, 1e5)], rtol=1e-12)
     np.testing.assert_allclose(bounds[3], (1e-10, 1e10), rtol=1e-12)  # sigma_0 squared
@@ -545,7 +553,8 @@ def test_kernels_taken_apart_and_put_together():
     np.testing.assert_allclose(back(X), moved.gram(X) + 0.25 * np.eye(6), rtol=1e-12, atol=1e-12)
     assert parts.with_values(parts.covariance, 0.3) == kernel
     fixed = taken_apart(1.0 * RBF() + WhiteKernel(0.3, "fixed"), 1)
-    assert (fixed.nearest_noise(5.0), fixed.learns_noise) == (0.3, False)
+    assert (fixed.noise_in(5.0), fixed.learns_noise) == (0.3, False)
+    assert taken_apart(kernel, 2, alpha=0.1).noise_in(0.35) == pytest.approx(0.25, rel=1e-12)
     assert taken_apart(RBF(), 1).noise_variance == 0.0
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ..covariances import Covariance, Sum, White
 from . import _kernels
 
-SAME = 1.0 + 1e-9  # ratio of bounds that differ by rounding
+SAME = 1.0 + 1e-9  # ratio of numbers that differ by rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +18,7 @@ class Parts:
     linked: _kernels.Linked  # all of it as one covariance
     covariance: Covariance  # without the noise
     noise: White | None
+    alpha: float  # variance of more noise, which is not the kernel's
 
     @property
     def learns_noise(self):
@@ -29,19 +30,28 @@ class Parts:
         """The variance of the noise, 0 without any."""
         return 0.0 if self.noise is None else self.noise.variance
 
-    def nearest_noise(self, variance):
-        """Return the variance of the noise nearest to another one: within its bounds or, if it is fixed, its own."""
+    def noise_in(self, total):
+        """Return the variance of the noise in a total with `alpha`: the nearest that it may have."""
         if not self.learns_noise:
             return self.noise_variance
         low, high = self.noise._free_bounds()[0]
-        return float(np.clip(variance, low, high))
+        return float(np.clip(total - self.alpha, low, high))
 
-    def check_separate(self):
-        """Raise ValueError if one parameter of the kernel is several of the covariance, which are learnt apart."""
+    def allow(self, total):
+        """Return whether the noise may be what a total leaves for it."""
+        possible = self.alpha + self.noise_in(total)
+        return max(possible, total) <= SAME * min(possible, total)
+
+    def check_learnable(self):
+        """Raise ValueError if parameters are tied, as those in a power, or if the noise has priors: these get lost."""
         if len(set(self.linked.index)) < len(self.linked.index):
             raise ValueError(
                 f"kernel {self.kernel!r} cannot be learnt from a stream: a power repeats its parameters; write it as "
                 "another kernel, fix its parameters, or set learn=False"
+            )
+        if self.learns_noise and self.noise.priors:
+            raise ValueError(
+                f"kernel must not have priors of white noise that is learnt from a stream, got {self.noise!r}"
             )
 
     def with_values(self, covariance, noise_variance=None):
@@ -58,8 +68,8 @@ class Parts:
         return _kernels.with_theta(self.kernel, theta)
 
 
-def taken_apart(kernel, n_features):
-    """Return the `Parts` of a kernel of either library for rows of D columns.
+def taken_apart(kernel, n_features, alpha=0.0):
+    """Return the `Parts` of a kernel of either library for rows of D columns and noise of variance alpha on top.
 
     Raises ValueError for noise that is not a term of a sum, or several terms, or all there is.
     """
@@ -75,7 +85,7 @@ def taken_apart(kernel, n_features):
         raise ValueError(f"kernel must hold white noise once at most, as a term of a sum, got {kernel!r}")
     if not rest:
         raise ValueError(f"kernel must hold more than white noise, got {kernel!r}")
-    return Parts(kernel, linked, Sum(rest) if len(rest) > 1 else rest[0], noise[0] if noise else None)
+    return Parts(kernel, linked, Sum(rest) if len(rest) > 1 else rest[0], noise[0] if noise else None, alpha)
 
 
 def _within_bounds(linked, theta, bounds):

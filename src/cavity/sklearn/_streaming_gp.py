@@ -48,13 +48,10 @@ class Streaming(BaseEstimator):
             _arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
         return weighted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
 
-    def _parts(self, n_features):
+    def _parts(self, n_features, alpha=0.0):
         """Return the kernel to begin with, taken apart."""
         kernel = self._default if self.kernel is None else self.kernel
-        parts = taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features)
-        if self.learn:
-            parts.check_separate()
-        return parts
+        return taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features, alpha)
 
     def _begun(self, parts, likelihood, batch, y, learn):
         """Return the state of a first batch with targets y; `learn` as `StreamingGP.fit` has it."""

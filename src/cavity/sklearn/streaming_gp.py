@@ -197,6 +197,8 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
         parts = self._parts_now if states else self._parts(X.shape[1])
         if parts.noise is not None:
             raise ValueError(f"kernel must not hold white noise: the likelihood has its own, got {parts.kernel!r}")
+        if self.learn:
+            parts.check_learnable()
         batch = Batch.of(X, np.searchsorted(classes, y), weight)
         signs = one_vs_rest(classes[batch.y], classes)
         before = self._seen if states else np.zeros((len(signs), 2), dtype=bool)

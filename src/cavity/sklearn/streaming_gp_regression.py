@@ -15,8 +15,6 @@ from ..likelihoods import Gaussian
 from ._gaussian_process import centre_and_scale, draws
 from ._streaming_gp import Batch, Streaming
 
-ROUNDING = 1e-9  # relative; noise that differs by so much is the same
-
 
 class StreamingGPRegressor(RegressorMixin, Streaming):
     """Gaussian process regression of any number of rows, batch by batch, in memory that does not grow [BNT]_.
@@ -196,7 +194,7 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         targets = (batch.y - self._centre) / self._spread
         learn = self._what_to_learn(self._parts_now) if self.learn != "first" else False
         state = self._continued(self.state_, batch, targets, learn)
-        if learn is True and not self._has_possible_noise(state, self._parts_now):
+        if learn is True and not self._parts_now.allow(state.model.likelihood.noise_variance):
             state = self._continued(self.state_, batch, targets, "covariance")
         self._take(state, self.n_samples_seen_ + batch.n, self._total_weight + batch.total, learn)
         return self
@@ -209,39 +207,35 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
 
     def _what_to_learn(self, parts):
         """Return `learn` as the model has it."""
-        return ("covariance", True)[parts.learns_noise] if self.learn else False
-
-    def _noise_level(self, state, parts):
-        """Return the variance of the white noise in a state, within its bounds."""
-        return parts.nearest_noise(state.model.likelihood.noise_variance - self.alpha)
-
-    def _has_possible_noise(self, state, parts):
-        total = self.alpha + self._noise_level(state, parts)
-        return abs(total - state.model.likelihood.noise_variance) <= ROUNDING * total
+        if not self.learn:
+            return False
+        parts.check_learnable()
+        return True if parts.learns_noise else "covariance"
 
     def _begin(self, batch):
         """Take in rows from the prior."""
-        parts = self._parts(batch.X.shape[1])
-        if self.alpha + parts.noise_variance == 0:
+        parts = self._parts(batch.X.shape[1], float(self.alpha))
+        noise = parts.alpha + parts.noise_variance
+        if noise == 0:
             raise ValueError("alpha must be positive where the kernel has no white noise, got 0")
         centre, spread = centre_and_scale(batch.y, batch.weight) if self.normalize_y else (0.0, 1.0)
         targets, learn = (batch.y - centre) / spread, self._what_to_learn(parts)
-        state = self._begun(parts, Gaussian(float(self.alpha + parts.noise_variance)), batch, targets, learn)
-        if learn is True and not self._has_possible_noise(state, parts):
-            noise = Gaussian(float(self.alpha + self._noise_level(state, parts)))
-            state = self._begun(parts, noise, batch, targets, "covariance")
+        state = self._begun(parts, Gaussian(noise), batch, targets, learn)
+        found = state.model.likelihood.noise_variance
+        if learn is True and not parts.allow(found):
+            state = self._begun(parts, Gaussian(parts.alpha + parts.noise_in(found)), batch, targets, "covariance")
         self._parts_now, self._centre, self._spread = parts, float(centre), float(spread)
         self._take(state, batch.n, batch.total, learn, parts.kernel)
 
     def _take(self, state, n_samples, weight, learn, kernel=None):
         """Set the attributes of a state that has taken in so many rows of such a weight."""
-        parts = self._parts_now
+        noise = state.model.likelihood.noise_variance
         if learn:
-            kernel = parts.with_values(state.model.covariance, self._noise_level(state, parts))
+            kernel = self._parts_now.with_values(state.model.covariance, self._parts_now.noise_in(noise))
         self.state_, self._total_weight = state, weight
         self._keep([state], n_samples, [] if kernel is None else [kernel], learn)
         self.inducing_points_ = state.inducing
-        self.noise_variance_ = state.model.likelihood.noise_variance * self._spread**2
+        self.noise_variance_ = noise * self._spread**2
         self.log_bound_ = state.log_bound - weight * float(np.log(self._spread))
 
     # ------------------------------------------------------------------------------------------ predicting
@@ -276,18 +270,14 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         if return_std and return_cov:
             raise RuntimeError("At most one of return_std or return_cov can be requested.")
         X = self._new_rows(X)
+        white = self._parts_now.noise_in(self.state_.model.likelihood.noise_variance)
         if return_cov:
             mean, covariance = self.state_.predict_covariance(X)
-            covariance[np.diag_indices_from(covariance)] += self._white()
+            covariance[np.diag_indices_from(covariance)] += white
             return self._centre + self._spread * mean, self._spread**2 * covariance
         mean, variance = self.state_.predict(X, n_threads=self.n_threads)
         mean = self._centre + self._spread * mean
-        return (mean, self._spread * np.sqrt(variance + self._white())) if return_std else mean
-
-    def _white(self):
-        """Return the variance of the noise that is part of the kernel."""
-        parts = self._parts_now
-        return self._noise_level(self.state_, parts) if parts.noise is not None else 0.0
+        return (mean, self._spread * np.sqrt(variance + white)) if return_std else mean
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draw functions from the posterior at given rows.

@@ -89,7 +89,8 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
     >>> model = StreamingGPClassifier(likelihood="probit")
     >>> for _ in range(4):
     ...     X = rng.normal(size=(100, 2))
-    ...     model = model.partial_fit(X, X[:, 0] * X[:, 1] > 0, classes=[False, True])
+    ...     y = X[:, 0] * X[:, 1] > 0.3 * rng.normal(size=100)
+    ...     model = model.partial_fit(X, y, classes=[False, True])
     >>> model.predict([[1.0, 1.0], [1.0, -1.0]]).tolist(), model.n_samples_seen_
     ([True, False], 400)
     """

@@ -62,15 +62,25 @@ class Batches:
             raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
 
     def _arrow(self, file):
-        total, low = file.metadata.num_rows, 0
+        """Batches of the wanted length; those of the file end where its row groups end."""
+        from pyarrow import Table
+
+        total, low, waiting, count = file.metadata.num_rows, 0, [], 0
         for batch in file.iter_batches(self.rows):
             drop = min(max(self.skip - low, 0), len(batch))
-            places = [f"row {low + i + 1}" for i in range(drop, len(batch))]
-            low += len(batch)
+            low, count = low + len(batch), count + len(batch) - drop
+            waiting.append(batch.slice(drop))
             self.fraction = low / total
-            if places:
-                cells = dict(zip(batch.schema.names, map(_cells, batch.slice(drop).columns), strict=True))
-                yield tables.Columns(self.source, cells, places)
+            while count >= self.rows or (low == total and count):
+                known = Table.from_batches(waiting)
+                yield self._columns(known.slice(0, self.rows), low - count)
+                rest = known.slice(self.rows)
+                waiting, count = rest.to_batches(), len(rest)
+
+    def _columns(self, part, first):
+        """Columns of an Arrow table whose rows begin with number `first`."""
+        cells = dict(zip(part.column_names, map(_cells, part.combine_chunks().columns), strict=True))
+        return tables.Columns(self.source, cells, [f"row {first + i + 1}" for i in range(len(part))])
 
 
 def _cells(column):
@@ -79,7 +89,7 @@ def _cells(column):
 
     kind = column.type
     if types.is_dictionary(kind):
-        return _cells(column.dictionary_decode())
+        return _cells(column.cast(kind.value_type))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
-        return column.cast("float64").to_numpy(zero_copy_only=False)
+        return column.cast("float64").to_numpy().astype(float)
     return ["" if value is None else str(value) for value in column.to_pylist()]

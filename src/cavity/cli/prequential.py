@@ -71,13 +71,13 @@ class Scores:
 
     def lines(self):
         """Yield the lines of the table: some stretches of the stream, then all of it."""
-        stretches = [s for s in self._stretches if s[2] > 0]
-        if not stretches:
+        stretches = self._stretches
+        if self.means() is None:
             yield "  none: there was one batch; --batch makes them smaller"
             return
         parts = np.array_split(np.arange(len(stretches)), min(SHOWN, len(stretches)))
         rows = [_joined(*(stretches[i] for i in part)) for part in parts]
-        rows = [(f"{row[0]}-{row[1]}", row) for row in rows]
+        rows = [(f"{row[0]}-{row[1]}", row) for row in rows if row[2] > 0]
         rows = [*rows, ("all", _joined(*stretches))] if len(rows) > 1 else rows
         width = max(len("rows"), *(len(name) for name, _ in rows))
         yield f"  {'rows':<{width}}{''.join(f' {name:>12}' for name, _ in self.columns)} {'inducing':>9}"

@@ -166,3 +166,59 @@ def test_slices_along_many_columns(canvas, columns):
     points[:, 1] = place
     np.testing.assert_allclose(middle, posterior.predict_proba(points)[:, 1], rtol=1e-10)
     assert any("calibration" in axes.get_title() for axes in figure.axes)
+
+
+def streamed(likelihood, X, y):
+    """A state that has seen rows in two batches."""
+    model = cavity.StreamingGP(covariances.RBF(2.0, 1.0), likelihood, n_inducing=12)
+    half = len(y) // 2
+    return model.fit(X[:half], y[:half], learn=False).update(X[half:], y[half:])
+
+
+def test_line_of_a_stream_has_its_inducing_points(canvas):
+    rng = np.random.default_rng(5)
+    X = np.sort(rng.uniform(0.0, 6.0, (80, 1)), axis=0)
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=80)
+    state = streamed(likelihoods.Gaussian(0.09), X, y)
+    shown = slice(40, None)  # the last batch
+    figure = canvas(plot.streaming_gp_figure(state, X[shown], y[shown], ["time [s]"], "height [m]", "a title"))
+    (axes,) = figure.axes
+    for label, factor, noise in (("± 2 sd of the function", 2.0, 0.0), ("95 % of new observations", 1.959964, 0.09)):
+        x, low, high = bands(axes)[label]
+        mean, variance = state.predict(x[:, None])
+        reach = factor * np.sqrt(variance + noise)
+        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
+    assert X[40, 0] - 0.5 < axes.get_xlim()[0] < X[40, 0]  # as far as the rows reach, not the inducing points
+    rug = next(line for line in axes.lines if line.get_label() == f"{state.n_inducing} inducing points")
+    np.testing.assert_array_equal(rug.get_xdata(), state.inducing[:, 0])
+    foot = rug.get_transform().transform(np.column_stack(rug.get_data()))[:, 1]
+    assert np.all(foot < axes.transAxes.transform((0.0, 0.03))[1])
+    texts_apart(figure)
+
+
+@pytest.mark.parametrize("classes", [("out", "in"), ()])
+def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(60, 2))
+    f = X[:, 0] - X[:, 1] ** 2 + 0.5
+    y = (f > 0) * 1.0 if classes else f
+    state = streamed(likelihoods.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
+    figure = canvas(plot.streaming_gp_figure(state, X, y, ["a", "b"], "target", "title", classes))
+    maps = [axes for axes in figure.axes if axes.get_xlabel() == "a"]
+    assert len(maps) == (1 if classes else 2)
+    for axes in maps:
+        np.testing.assert_array_equal(np.column_stack(axes.lines[-1].get_data()), state.inducing)
+    (legend,) = figure.legends
+    told = [text.get_text() for text in legend.get_texts()]
+    assert told.count(f"{state.n_inducing} inducing points") == 1
+    texts_apart(figure)
+
+
+def test_slices_of_a_stream():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(60, 3))
+    y = X[:, 1] + 0.1 * rng.normal(size=60)
+    state = streamed(likelihoods.Gaussian(0.1), X, y)
+    figure = plot.streaming_gp_figure(state, X, y, ["a", "b", "c"], "target", "title")
+    assert sorted(axes.get_xlabel() for axes in figure.axes) == ["a", "b", "c"]
+    assert figure.axes[0].get_xlabel() == "b"  # that matters most

@@ -7,7 +7,7 @@ from .._predictions import log_density, probabilities
 from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
 from .glm import against_others, loo_or_none
 
-DENSE = 300  # rows that are drawn as smaller dots
+DENSE = 450  # rows that are drawn as smaller dots
 MESH = 100  # points along each side of a map
 SLICES = 6  # most columns shown
 ALONG = 101  # points along a slice
@@ -135,7 +135,7 @@ def _line(posterior, X, y, names, target, classes, inducing):
     colors, size = _colors(len(classes)) if classes else ["black"], 4.0 if len(y) < DENSE else 2.0
     for k, color in enumerate(colors):
         label = f"{target} = {classes[k]}" if classes else "data"
-        axes.plot(x[seen == k], y[seen == k], "o", ms=size, mew=0, alpha=0.6, color=color, label=label)
+        axes.plot(x[seen == k], y[seen == k], "o", ms=size, mew=0, alpha=0.6, zorder=1.9, color=color, label=label)
     if inducing is not None:
         foot = np.full(len(inducing), 0.015)
         look = dict(ms=8, color=CLUTTER, label=_points(inducing), transform=axes.get_xaxis_transform())
@@ -222,9 +222,10 @@ def _class_map(figure, axes, sides, middle, target, classes):
 
 def _scatter_classes(axes, X, y, target, classes):
     """Draw the rows of each class."""
+    size, edge = (5.0, 0.5) if len(y) < DENSE else (2.5, 0.2)
     for k, color in enumerate(_colors(len(classes))):
         mine = y == k
-        look = dict(ms=5, mec="white" if len(classes) == 2 else "black", mew=0.5, alpha=0.9, color=color)
+        look = dict(ms=size, mec="white" if len(classes) == 2 else "black", mew=edge, alpha=0.9, color=color)
         axes.plot(*X[mine].T, "so^Dv"[k % 5], label=f"{target} = {classes[k]}", **look)
 
 

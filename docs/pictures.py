@@ -6,7 +6,7 @@ import numpy as np
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.plot import gp_figure, mixture_figure
+from cavity.plot import gp_figure, mixture_figure, streaming_gp_figure
 
 HERE = Path(__file__).parent
 DPI = 80
@@ -16,6 +16,7 @@ def main():
     """Draw all."""
     mixtures()
     processes()
+    stream()
 
 
 def mixtures():
@@ -42,6 +43,19 @@ def processes():
     posterior = cavity.GaussianProcess(covariances.RBF(4.0, [1.0, 1.0]), likelihoods.Probit()).fit(X, y)
     figure = gp_figure(posterior, y, ["x", "y"], "class", about["title"], ("-1", "1"))
     figure.savefig(HERE / "banana.png", dpi=DPI)
+
+
+def stream():
+    """Take in the carbon dioxide year by year, as the page on streams does."""
+    columns, about = cavity.data.table("co2")
+    X, y = columns["year"][:, None], columns["co2"]
+    covariance = covariances.RBF(4.0, 3.0) + covariances.RBF(10.0, 100.0) * covariances.Periodic(1.0, 1.0, 1.0)
+    model = cavity.StreamingGP(covariance, likelihoods.Gaussian(0.15), mean=[315.0 - 1.3 * 1959, 1.3])
+    state = model.fit(X[:12], y[:12], learn=False)
+    for start in range(12, len(y), 12):
+        state.update(X[start : start + 12], y[start : start + 12])
+    figure = streaming_gp_figure(state, X, y, ["year"], f"co2 [{about['units']['co2']}]", about["title"])
+    figure.savefig(HERE / "co2.png", dpi=DPI)
 
 
 if __name__ == "__main__":

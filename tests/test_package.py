@@ -68,7 +68,8 @@ LAYERS = [  # each may import from those below it only
     {"_streaming_single"},
     {"_streaming_learn"},
     {"_streaming_increment"},
-    {"_streaming_rows", "_inducing", "_streaming_carrier"},
+    {"_streaming_rows", "_inducing"},
+    {"_streaming_carrier"},
     {"_gp_learn", "_latent_process", "_online_factors", "_predictions"},
     {
         "_gp_evidence",

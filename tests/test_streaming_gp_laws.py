@@ -9,7 +9,7 @@ from reference import streaming_gp as reference
 from streaming_gps import assert_same_bits, assert_state, pieces, problem
 
 import cavity
-from cavity import _sparse, likelihoods
+from cavity import _sparse, _streaming_carrier, likelihoods
 from cavity._executors import Threads
 from cavity.covariances import RBF
 
@@ -178,8 +178,8 @@ def moved(state, covariance, Z, jitter, alpha):
     """Basis, factor and loss of a state under another covariance and other inducing points."""
     with Threads(1) as threads:
         basis = _sparse.Basis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
-        move = _sparse.moved(state._information, state._basis, basis, alpha, threads)
-    return basis, move.information.factorised(), move.loss
+        information, loss = _streaming_carrier.moved(state._information, state._basis, basis, alpha, threads)
+    return basis, information.factorised(), loss
 
 
 def moments(basis, information):

@@ -20,10 +20,11 @@ factor on the old variables a has the precision D_a^-1 = L^-T A L^-1, and of the
 
     J(b) = tr(D_a^-1 cov(a|b))/2 + sum_n weight_n var(f_n|b),
 
-the first term being `_sparse.moved`'s with alpha = 0. So a few points too many are chosen among the new rows, and those
-that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii, where Q = K_bb^-1
-and h has the coefficients of u_i in the regression of a and f on b, so that the cost is T_ii/(2 Q_ii), with T = H'D H
-the precision of all that old and new rows say about b; it is exact for the next one too when T and Q are updated.
+the first term being `_streaming_carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
+rows, and those that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii,
+where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is T_ii/(2
+Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too when T
+and Q are updated.
 Starting anew from old points and rows, as conditional variances have it, lost 1.3 to 2 times as much on streams that
 drift, jump or come back (D = 1, 2, 8; batches of 100). New rows stand for others like them that are still to come:
 counted twice they lost less than counted once or four times, in batches of 1 and 10 rows by up to a third.
@@ -44,7 +45,8 @@ import numpy as np
 from scipy.linalg import blas
 
 from . import _blocks, _core
-from ._sparse import Basis, Information, full, moved
+from ._sparse import Basis, Information, full
+from ._streaming_carrier import moved
 from ._triangular import inverse_lower
 
 _covariances = _core.best("covariance")
@@ -196,9 +198,9 @@ def _exchanged(basis, information, rows, X, weight, budget, most, alpha, threads
     if not lost + FORESIGHT * float(weight @ residual) < most:
         return None
     new = Basis.of(basis.covariance, union.Z[kept], basis.jitter, threads)
-    move = moved(information, basis, new, alpha, threads)
+    carried, loss = moved(information, basis, new, alpha, threads)
     origin = np.where(kept < basis.n, kept, -1)
-    return Choice(new, move.information.factorised(), origin, move.loss, 0.0)
+    return Choice(new, carried.factorised(), origin, loss, 0.0)
 
 
 def natural(basis, A):

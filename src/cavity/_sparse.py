@@ -12,8 +12,6 @@ singular, and a row adds a rank-1 term. Matrices M x M are in Fortran order, and
 References
 ----------
 .. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
-.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
-   using power expectation propagation", JMLR 18, 2017.
 """
 
 from dataclasses import dataclass, replace
@@ -255,70 +253,6 @@ class Information:
         return Information(**{name: power * getattr(self, name) for name in names}).factorised()
 
 
-@dataclass(slots=True, eq=False)
-class Move:
-    """What becomes of a factor under other inducing variables or another covariance."""
-
-    information: Information  # B not yet factorised
-    loss: float  # nats that the factor loses: its expectation under p(a|b) is that much lower than at the mean of that
-    V: np.ndarray  # (M, M_old): L^-1 K_ba L_a^-T
-    P: np.ndarray  # (M_old, M_old): L_a^-1 cov(a|b) L_a^-T
-
-
-def moved(information, old, new, alpha, threads):
-    """Carry the factor of old inducing variables a over to new ones b, whose covariance may differ [B]_ (section 3.1).
-
-    With alpha = 0 it is replaced by exp E log of it under p(a|b), with alpha = 1 by its expectation, in between by the
-    expectation of its power alpha to the power 1/alpha [BYT]_ (B. and 3.3 for streams).
-
-    Returns
-    -------
-    Move
-        The factor of the new variables.
-    """
-    cross, _ = new.pairs(old, threads)
-    half = _right_solved(old.factor, new.solved(cross.T.copy()).T)
-    prior = _symmetric_solved(old.factor, new.among(old, threads))
-    V, P = half, prior - half.T @ half
-    A, r = full(information.A), information.r
-    if alpha == 0.0:
-        loss = 0.5 * float(np.sum(A * P))
-        change = -loss
-    else:
-        system = np.eye(old.n) + alpha * A @ P
-        sign, log_determinant = np.linalg.slogdet(system) if old.n else (1.0, 0.0)
-        if sign <= 0:
-            raise NotPositiveDefiniteError("what the rows say cannot be carried over to the new inducing points")
-        A = np.linalg.solve(system, A)
-        A, r = 0.5 * (A + A.T), np.linalg.solve(system, r)
-        loss = 0.5 * log_determinant / alpha
-        change = 0.5 * alpha * float(information.r @ P @ r) - loss
-    out = replace(
-        information,
-        A=np.asfortranarray(np.tril(V @ A @ V.T)),
-        r=V @ r,
-        constant=information.constant + change,
-        gap=information.gap + 2.0 * loss,
-        factor=None,
-        c=None,
-    )
-    return Move(out, loss, V, P)
-
-
 def full(triangle):
     """The symmetric matrix of a lower triangle."""
     return np.tril(triangle) + np.tril(triangle, -1).T
-
-
-def _right_solved(factor, matrix):
-    """matrix L^-T for a matrix (M, M_old)."""
-    return blas.dtrsm(1.0, factor, np.asfortranarray(matrix), side=1, lower=1, trans_a=1) if matrix.size else matrix
-
-
-def _symmetric_solved(factor, matrix):
-    """L^-1 matrix L^-T for a symmetric matrix."""
-    if not matrix.size:
-        return matrix
-    half = blas.dtrsm(1.0, factor, np.asfortranarray(matrix), lower=1)
-    out = blas.dtrsm(1.0, factor, half, side=1, lower=1, trans_a=1)
-    return 0.5 * (out + out.T)

@@ -10,6 +10,8 @@ others are in what follows, and where all are kept the old factor costs no covar
 References
 ----------
 .. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017, eq. 8.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ._sparse import full, same_rows
+from ._sparse import Information, full, same_rows
 from .errors import NotPositiveDefiniteError
 
 
@@ -118,6 +120,32 @@ class Carried:
     constant: float
     shrink: float  # what the precisions of its rows are multiplied with
     loss: float = 0.0  # nats
+
+    def information(self, known):
+        """The factor of the new variables; `known` is that of the old ones. B is not factorised."""
+        return Information(
+            np.asfortranarray(np.tril(self.V.T @ (self.A @ self.V))),
+            self.V.T @ self.r,
+            self.constant,
+            known.n,
+            known.squares * self.shrink,
+            known.gap * self.shrink + 2.0 * self.loss,
+        )
+
+
+def moved(information, old, new, alpha, threads):
+    """Carry a factor of old inducing variables a over to new ones b, whose covariance may differ [B]_ (section 3.1).
+
+    With alpha = 0 it is replaced by exp E log of it under p(a|b), with alpha = 1 by its expectation, in between by the
+    expectation of its power alpha to the power 1/alpha [BYT]_.
+
+    Returns
+    -------
+    Information, float
+        B not factorised, and the nats that the factor loses.
+    """
+    carried = Carrier((old, information), new.Z, alpha).at(new, threads)
+    return carried.information(information), carried.loss
 
 
 def scaling_cost(information, log_s, log_t):

@@ -185,8 +185,7 @@ class Increment:
             out = Information.empty(n)
             out.constant = self.before[0]
             return out
-        A = carried.V.T @ (carried.A @ carried.V)
-        return Information(np.asfortranarray(np.tril(A)), carried.V.T @ carried.r, carried.constant)
+        return carried.information(self.carrier.information)
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The Solution with the rows' sites on top of the old factor."""

@@ -13,8 +13,9 @@ from ._loop import CONVERGED, warn_unconverged
 from ._predictions import SMALLEST_VARIANCE
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
-from ._sparse import Basis, Information, moved
+from ._sparse import Basis, Information
 from ._sparse_posterior import SparsePosterior
+from ._streaming_carrier import moved
 from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, add_site, assimilated, features, is_exact
 from ._streaming_single import Single
 from .errors import within_range
@@ -361,8 +362,7 @@ class StreamingGPState(SparsePosterior):
             if np.array_equal(basis.Z, Z):
                 more = other._information
             else:
-                move = moved(other._information, other._basis, basis, self.model.alpha, threads)
-                more, lost = move.information, move.loss
+                more, lost = moved(other._information, other._basis, basis, self.model.alpha, threads)
             information = information.plus(more).factorised()
         ids = np.append(self.inducing_ids, np.full(len(new), -1))
         self._become(self._parts(self.model, basis, information, ids, other.n_samples, lost))

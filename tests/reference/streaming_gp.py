@@ -13,9 +13,9 @@ import math
 
 import mpmath as mp
 import numpy as np
-from scipy.special import logsumexp
 
 from . import gaussian_process as dense
+from .glm import log_tilted
 
 # ------------------------------------------------------------------------------------------------ arithmetic
 
@@ -229,26 +229,35 @@ class Stream:
 # ------------------------------------------------------------------------------------------------ other likelihoods
 
 
-def ep_batch(k, Z, q, X, log_ps, *, jitter=0.0, alpha=1.0, nodes=60, **options):
-    """EP of a batch given q(u), or the prior if q is None, by the book on g: new q(u), log evidence, sites on g.
+def ep_batch(k, Z, q, X, log_ps, *, jitter=0.0, alpha=1.0, passes=100, tol=1e-12):
+    """Sequential (power) EP of a batch given q(u), or the prior if q is None: new q(u), log evidence, sites on g.
 
-    g = E[f | u]; the factor of row n is (1/alpha) log of the integral of p(y_n|f)^alpha N(f; g_n, residual_n), by
-    Gauss-Hermite quadrature. `log_ps[n](f)` is log p(y_n | f).
+    g = E[f | u], and the factor of row n is (1/alpha) log of the integral of p(y_n|f)^alpha N(f; g_n, residual_n).
+    Under a cavity N(m, v) of g that of f is N(m, v + residual), and the derivatives of log Z in m are the same.
+    `log_ps[n](f)` is log p(y_n | f).
     """
     K_uu, K_uf = prior_of(k, Z, jitter), k(Z, X)
     H = K_uf.T @ np.linalg.inv(K_uu)
     residual = np.diag(k(X, X)) - np.sum(H * K_uf.T, axis=1)
     mean, S = (np.zeros(len(Z)), K_uu) if q is None else q
-    t, w = np.polynomial.hermite_e.hermegauss(nodes)
-    log_w = np.log(w / w.sum())
-
-    def averaged(log_p, v):
-        root = np.sqrt(max(v, 0.0))
-        return lambda g: logsumexp(alpha * log_p(np.asarray(g)[..., None] + root * t) + log_w, axis=-1)
-
-    factors = [averaged(p, v) for p, v in zip(log_ps, residual, strict=True)]
-    _, _, evidence, _, (tau, rho), changes = dense.ep(H @ S @ H.T, factors, H @ mean, fraction=alpha, **options)
-    assert changes[-1] < 1e-9
+    prior, K = H @ mean, H @ S @ H.T
+    tau, rho, log_z = np.zeros((3, len(X)))
+    for _ in range(passes):
+        before = np.concatenate([tau, rho])
+        for n, log_p in enumerate(log_ps):
+            V = np.linalg.inv(np.eye(len(X)) + K * rho) @ K
+            v = 1 / (1 / V[n, n] - alpha * rho[n])
+            m = v * ((prior + V @ (tau - rho * prior))[n] / V[n, n] - alpha * tau[n])
+            log_z[n], tilted_mean, tilted_variance = log_tilted(lambda f, p=log_p: alpha * p(f), m, v + residual[n])
+            d1 = (tilted_mean - m) / (v + residual[n])
+            d2 = (tilted_variance / (v + residual[n]) - 1) / (v + residual[n])
+            rho[n], tau[n] = -d2 / (1 + v * d2) / alpha, (d1 - m * d2) / (1 + v * d2) / alpha
+        if np.max(np.abs(np.concatenate([tau, rho]) - before)) < tol * (1 + np.max(np.abs(before))):
+            break
+    else:
+        raise AssertionError("no fixed point")
+    V = np.linalg.inv(np.eye(len(X)) + K * rho) @ K
+    evidence = dense.evidence(K, prior, tau, rho, log_z, prior + V @ (tau - rho * prior), V, np.full(len(X), alpha))
     precision = np.linalg.inv(S)
     S_new = np.linalg.inv(precision + H.T @ (rho[:, None] * H))
     return (S_new @ (precision @ mean + H.T @ tau), S_new), evidence, (tau, rho)

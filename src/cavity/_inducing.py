@@ -103,6 +103,8 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
     basis = Basis.of(covariance, Z, jitter, threads) if basis is None else basis
     if not len(X):
         return np.zeros(0, dtype=np.intp), np.zeros(0)
+    unit = float(np.max(weight))  # their sums stay in range
+    weight, tolerance = (weight / unit, tolerance / unit) if unit > 0 else (weight, tolerance)
     goal = tolerance * np.count_nonzero(weight)
     limit = max(1, NUMBERS // max(budget, 1))
     chosen, first = np.zeros(0, dtype=np.intp), True

@@ -184,8 +184,11 @@ class StreamingGPState(SparsePosterior):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         rows = self._rows(X, y, offset, noise_variance, sample_weight)
-        if rows is None or (rows.n == 1 and not learn and self._take_in_one(rows)):
+        if rows is None:
             return self
+        with np.errstate(over="ignore", invalid="ignore"):
+            if rows.n == 1 and not learn and self._take_in_one(rows):
+                return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             parts, change = self._after(rows, learn, scales, threads)
         self._become(parts)
@@ -307,7 +310,8 @@ class StreamingGPState(SparsePosterior):
     def _loss_rates(model, X, rows, index):
         """Nats that a unit of residual variance costs at some rows."""
         if is_exact(model.likelihood):
-            return 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))[index]
+            rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
+            return np.broadcast_to(rate, (rows.n,))[index]
         prior = model.covariance._program(X.shape[1]).diagonal(X)
         seen = prior > SMALLEST_VARIANCE
         weight = np.broadcast_to(rows.weight(), (rows.n,))[index]

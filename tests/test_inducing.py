@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from reference import gaussian_process as kernels
 from reference import inducing as reference
 
+import cavity
 from cavity import _inducing
 from cavity import covariances as c
 from cavity._executors import Threads, single_blas
@@ -321,6 +322,15 @@ def test_nothing_is_done_without_need():
     np.testing.assert_array_equal(one.basis.Z, two.basis.Z)
 
 
+def test_what_nuggets_hide_is_no_reason():
+    Z, of, information, _ = known_points(1)
+    X = Z + 1e-5  # known but for a nugget or so
+    assert 0 < residuals(of, X).max() < 10 * JITTER * 1.3
+    done = choose(of, information, X, np.full(8, 1e12), 20)
+    assert done.basis is of
+    assert done.information is information
+
+
 def drifting(kind, n_batches=30, size=40):
     rng = np.random.default_rng(4)
     t = np.linspace(0, 1, n_batches)[:, None, None]
@@ -374,6 +384,80 @@ def test_hard_rows_after_hard_rows(name, kind, other, d, seed, jitter, budget):
     assert np.isfinite(done.information.log_bound)
     # rounding of the covariances, relative to the nuggets, of all that is known
     assert done.loss >= -1e-13 / jitter * np.trace(information.A)
+
+
+# ------------------------------------------------------------------------------------------ states
+
+
+def drift(n, seed=0):
+    """Rows that move on, and their noisy values."""
+    rng = np.random.default_rng(seed)
+    X = np.linspace(0, 30, n)[:, None] + 0.5 * rng.standard_normal((n, 1))
+    return X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(n)
+
+
+def model(n_inducing, **options):
+    return cavity.StreamingGP(
+        c.RBF(1.0, lengthscale=1.0), cavity.likelihoods.Gaussian(0.01), n_inducing=n_inducing, **options
+    )
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_a_state_follows_its_rows(size):
+    X, y = drift(600)
+    state, lost = model(15).fit(X[:size], y[:size], learn=False), 0.0
+    for low in range(size, 600, size):
+        before, batch = dict(zip(state.inducing_ids.tolist(), state.inducing, strict=True)), slice(low, low + size)
+        state.update(X[batch], y[batch])
+        lost += state.last_information_lost
+        after = dict(zip(state.inducing_ids.tolist(), state.inducing, strict=True))
+        assert state.n_inducing <= 15
+        for key in before.keys() & after.keys():
+            np.testing.assert_array_equal(before[key], after[key])
+        assert min(after.keys() - before.keys(), default=1 << 30) > max(before)  # no number is given twice
+    assert state.information_lost == pytest.approx(lost, rel=1e-12)
+    mean, variance = state.predict(X[-50:])
+    error = mean - np.sin(X[-50:, 0])
+    assert np.sqrt(np.mean(error**2)) < (0.15 if size > 1 else 0.5)
+    assert np.mean(np.abs(error) < 3 * np.sqrt(variance)) > 0.9
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_a_saved_state_goes_on_in_the_same_bits(tmp_path, size):
+    X, y = drift(180)
+    state = model(12).fit(X[:60], y[:60], learn=False)
+    for low in range(60, 120, size):
+        state.update(X[low : low + size], y[low : low + size])
+    state.save(tmp_path / "state.npz")
+    other, copy = cavity.load(tmp_path / "state.npz"), state.copy()
+    for low in range(120, 180, size):
+        for each in (state, other, copy):
+            each.update(X[low : low + size], y[low : low + size])
+    for each in (other, copy):
+        np.testing.assert_array_equal(state.inducing, each.inducing)
+        np.testing.assert_array_equal(state.inducing_ids, each.inducing_ids)
+        np.testing.assert_array_equal(state.predict(X), each.predict(X))
+        assert state.log_bound == each.log_bound
+
+
+def test_given_points_stay():
+    X, y = drift(200)
+    Z = np.linspace(0, 5, 8)[:, None]
+    state = model(5, inducing=Z).fit(X[:100], y[:100], learn=False).update(X[100:], y[100:])
+    np.testing.assert_array_equal(state.inducing, Z)
+    assert state.information_lost == 0
+
+
+def test_labels_move_points_too():
+    X, y = drift(400)
+    classes = cavity.StreamingGP(c.RBF(4.0, lengthscale=1.0), cavity.likelihoods.Probit(), n_inducing=12)
+    state = classes.fit(X[:50], y[:50] > 0, learn=False)
+    for low in range(50, 400, 50):
+        state.update(X[low : low + 50], y[low : low + 50] > 0)
+    right = (state.predict_proba(X[-50:])[:, 1] > 0.5) == (y[-50:] > 0)
+    assert state.n_inducing <= 12
+    assert np.mean(right) > 0.85
+    assert state.information_lost > 0
 
 
 # ------------------------------------------------------------------------------------------ hard rows

@@ -157,23 +157,23 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
 
     Notes
     -----
-    Nothing is done for rows that lose no more than the tolerance, and points are added while there is room. An exchange
-    costs O((N + M) M^2), pays if the new rows, counted twice, gain the tolerance more than the old ones lose, and is
-    tried only if the rows are worth more than the cheapest point; after a failure, only for rows that are worth more
-    than those, or after a few batches.
+    Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
+    while there is room. An exchange costs O((N + M) M^2), pays if the new rows, counted twice, gain the tolerance more
+    than the old ones lose, and is tried only if the rows are worth more than the cheapest point; after a failure, only
+    for rows that are worth twice as much as those, or after a few batches.
     """
+    if not len(X):
+        return Choice(basis, information, np.arange(basis.n), 0.0, patience)
     residual = residuals(basis, X, threads) if residual is None else residual
-    gap, goal = float(weight @ residual), tolerance * np.count_nonzero(weight)
-    same = np.arange(basis.n)
-    if gap <= goal:
-        return Choice(basis, information, same, 0.0, patience)
+    gap = float(np.sum(avoidable(basis, basis.program.diagonal(X), weight, residual)))
+    goal, same = tolerance * np.count_nonzero(weight), np.arange(basis.n)
     wish, room = FORESIGHT * gap - goal, budget - basis.n
-    if room <= 0:
-        if wish > patience:
-            patience = float(np.min(costs(*natural(basis, full(information.A)))))
-        if wish <= patience:
-            shorter = PATIENCE * gap * len(X) / (len(X) + basis.n)  # a try costs that much more than the rows
-            return Choice(basis, information, same, 0.0, max(0.0, patience - shorter))
+    left = waited(patience, gap, goal, len(X), basis.n, budget)
+    if left is None and room <= 0:
+        patience = float(np.min(costs(*natural(basis, full(information.A)))))
+        left = waited(patience, gap, goal, len(X), basis.n, budget)
+    if left is not None:
+        return Choice(basis, information, same, 0.0, left)
     most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
     more, _ = greedy(basis.covariance, basis.Z, X, weight, most, tolerance, basis.jitter, threads, basis=basis)
     rows = X[more] + 0.0  # -0.0 is 0.0
@@ -188,6 +188,22 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     origin = np.append(same, np.full(len(rows), -1))
     information = information.extended(larger.n) if len(rows) else information
     return Choice(larger, information, origin, 0.0, patience)
+
+
+def avoidable(basis, prior, weight, residual):
+    """Nats that rows lose, but 0 where a residual is within a few nuggets: another inducing point would not help."""
+    floor = max(NUGGETS * basis.jitter, ROUNDING)
+    return np.where((residual > floor * prior) & (prior > SMALLEST), weight * residual, 0.0)
+
+
+def waited(patience, gap, goal, n_rows, n_inducing, budget):
+    """The patience after rows that lose `gap` nats, `goal` of them tolerated; None if points are to be chosen."""
+    if gap <= goal:
+        return patience
+    if n_inducing < budget or FORESIGHT * gap - goal > patience:
+        return None
+    share = n_rows / (n_rows + n_inducing)  # of the work of rows in that of choosing points and taking them in
+    return max(0.0, patience - PATIENCE * gap * share)
 
 
 def _exchanged(basis, information, rows, X, weight, budget, most, alpha, threads):
@@ -262,11 +278,10 @@ def _pivots(basis, X, weight, budget, goal, threads):
     W, residual = basis.features(X, threads)
     scaled, prior = program._alone(X), program.diagonal(X)
     nugget = basis.jitter * prior
-    floor = np.where(prior > SMALLEST, max(NUGGETS * basis.jitter, ROUNDING) * prior, np.inf)
     columns = np.empty((max(budget, m), len(X)))
     columns[:m] = W.T
     while m < budget and weight @ residual > goal:
-        tried = _tried(np.where(residual > floor, weight * residual, 0.0), TRIED * len(chosen))
+        tried = _tried(avoidable(basis, prior, weight, residual), TRIED * len(chosen))
         if not len(tried):
             break
         spread = _columns(program, scaled, tried, columns[:m])

@@ -8,7 +8,7 @@ from . import _arrays, covariances
 from ._blocks import Source, open_source
 from ._executors import Threads, single_blas
 from ._gp_posterior import _short, names_of, rows_of
-from ._inducing import greedy
+from ._inducing import avoidable, choose, waited
 from ._loop import CONVERGED, warn_unconverged
 from ._predictions import SMALLEST_VARIANCE
 from ._rows import observations, row_vector, row_weights
@@ -34,6 +34,7 @@ PARTS = (  # what an update replaces
     "last_information_lost",
     "status",
     "n_iter",
+    "_patience",
 )
 
 
@@ -112,7 +113,7 @@ class StreamingGPState(SparsePosterior):
         out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
         out.n_samples, out.n_iter, out.status = 0, 0, CONVERGED
-        out.last_increment = out.information_lost = out.last_information_lost = 0.0
+        out.last_increment = out.information_lost = out.last_information_lost = out._patience = 0.0
         return out
 
     # ------------------------------------------------------------------------------------------ taking in rows
@@ -201,9 +202,14 @@ class StreamingGPState(SparsePosterior):
         model, basis, information = self.model, self._basis, self._information
         if not basis.n or not isinstance(rows.X, np.ndarray):
             return False
+        patience = self._patience
         W, residual = basis.features(rows.X, INLINE)
-        if model.inducing is None and self._loss_rates(model, rows.X, rows, 0) * residual[0] > model.tolerance:
-            return False
+        if model.inducing is None:
+            prior, rate = residual[0] + W[0] @ W[0], self._loss_rates(model, rows.X, rows, 0)
+            loss = float(avoidable(basis, prior, rate, residual[0]))
+            patience = waited(self._patience, loss, model.tolerance, 1, basis.n, model.n_inducing)
+            if patience is None:
+                return False
         base = rows.base(model, rows.X, slice(None))
         if is_exact(model.likelihood):
             numbers = (residual, rows.y - base, rows.precision(model.likelihood), rows.weight())
@@ -213,6 +219,7 @@ class StreamingGPState(SparsePosterior):
             gained = information.log_bound - before if add_site(information, W, residual, rows, base, model) else None
         if gained is not None:
             self._took_one(gained)
+            self._patience = patience
         return gained is not None
 
     def _become(self, parts):
@@ -250,7 +257,7 @@ class StreamingGPState(SparsePosterior):
         """What the parts of the state become with the rows, and the last change of an iteration."""
         model, lost, status = self.model, 0.0, CONVERGED
         basis, information, ids = self._basis, self._information, self.inducing_ids
-        basis, information, ids, known, loss = self._chosen(basis, information, ids, model, rows, threads)
+        basis, information, ids, known, loss, patience = self._chosen(basis, information, ids, model, rows, threads)
         lost += loss
         if is_exact(model.likelihood):
             information = absorbed(basis, information, rows, model, model.alpha, threads, known)
@@ -259,9 +266,9 @@ class StreamingGPState(SparsePosterior):
             options = self._ep_options(model.likelihood, rows)
             done = assimilated(basis, information, rows, model, model.alpha, options, threads, known)
             information, status, n_iter, change = done.information, done.status, done.n_iter, done.change
-        return self._parts(model, basis, information, ids, rows.n, lost, status, n_iter), change
+        return self._parts(model, basis, information, ids, rows.n, lost, status, n_iter, patience), change
 
-    def _parts(self, model, basis, information, ids, n, lost, status=CONVERGED, n_iter=1):
+    def _parts(self, model, basis, information, ids, n, lost, status=CONVERGED, n_iter=1, patience=0.0):
         """The parts of the state, finite or refused."""
         within_range(np.append(information.c, information.log_bound), "the moments and the bound")
         fresh = ids < 0
@@ -279,6 +286,7 @@ class StreamingGPState(SparsePosterior):
             "last_information_lost": lost,
             "status": status,
             "n_iter": n_iter,
+            "_patience": patience,
         }
 
     def _ep_options(self, likelihood, rows):
@@ -290,21 +298,31 @@ class StreamingGPState(SparsePosterior):
         return options
 
     def _chosen(self, basis, information, ids, model, rows, threads):
-        """Inducing points for these rows: basis, factor and ids with them (-1 for new ones), features, nats lost."""
+        """Inducing points for these rows: basis, factor, ids (-1: new), features, nats lost, patience."""
         known = features(basis, rows, threads)
         if model.inducing is not None:
-            return basis, information, ids, known, 0.0
+            return basis, information, ids, known, 0.0, 0.0
         X, index = rows.candidates(CANDIDATES)
-        weight = self._loss_rates(model, X, rows, index)
-        more, _ = greedy(
-            model.covariance, basis.Z, X, weight, model.n_inducing, model.tolerance, model.jitter, threads, basis=basis
+        share = rows.n / len(index)
+        weight, tolerance = share * self._loss_rates(model, X, rows, index), share * model.tolerance
+        residual = None if known is None or len(index) < rows.n else np.concatenate([part[1] for part in known])
+        choice = choose(
+            basis,
+            information,
+            X,
+            weight,
+            model.n_inducing,
+            tolerance,
+            model.alpha,
+            threads,
+            patience=self._patience,
+            residual=residual,
         )
-        if len(more):
-            basis = basis.extended(X[more] + 0.0, threads)
-            information = information.extended(basis.n)
-            ids = np.append(ids, np.full(len(more), -1))
+        if choice.basis is not basis:
+            basis, information = choice.basis, choice.information
+            ids = np.where(choice.origin < 0, -1, ids[choice.origin]) if len(ids) else choice.origin
             known = features(basis, rows, threads)
-        return basis, information, ids, known, 0.0
+        return basis, information, ids, known, choice.loss, choice.patience
 
     @staticmethod
     def _loss_rates(model, X, rows, index):

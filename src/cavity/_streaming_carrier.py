@@ -133,18 +133,18 @@ class Carried:
         )
 
 
-def moved(information, old, new, alpha, threads):
+def moved(information, old, new, alpha, threads, log_t=0.0):
     """Carry a factor of old inducing variables a over to new ones b, whose covariance may differ [B]_ (section 3.1).
 
     With alpha = 0 it is replaced by exp E log of it under p(a|b), with alpha = 1 by its expectation, in between by the
-    expectation of its power alpha to the power 1/alpha [BYT]_.
+    expectation of its power alpha to the power 1/alpha [BYT]_. The noise of all rows grows by exp(log_t).
 
     Returns
     -------
     Information, float
         B not factorised, and the nats that the factor loses.
     """
-    carried = Carrier((old, information), new.Z, alpha).at(new, threads)
+    carried = Carrier((old, information), new.Z, alpha).at(new, threads, log_t)
     return carried.information(information), carried.loss
 
 

@@ -218,15 +218,6 @@ class Rescaled:
             pairs[0] = max(low, room[:, 0].max()), min(high, room[:, 1].min())
         return np.array(pairs)[self.free]
 
-    def scaled_covariance(self, log_s):
-        """The covariance times s."""
-        if log_s == 0.0:
-            return self.covariance
-        low, high = self.covariance.log_bounds.T
-        return self.covariance.with_log_parameters(
-            np.clip(self.covariance.log_parameters + log_s * self.scaled, low, high)
-        )
-
     def log_bound(self, log_s, log_t):
         """The log bound without priors, and its derivatives in log s and log t."""
         known, s, t = self.information, np.exp(log_s), np.exp(log_t)
@@ -245,7 +236,7 @@ class Rescaled:
         place[self.free] = x
         value, slope = self.log_bound(*place)
         if self.free[0]:
-            prior, by_prior = self.scaled_covariance(place[0]).log_prior()
+            prior, by_prior = multiplied(self.covariance, place[0]).log_prior()
             value, slope[0] = value + prior, slope[0] + float(np.sum(by_prior[self.scaled]))
         return -value, -slope[self.free]
 
@@ -259,6 +250,15 @@ def scaling_parameters(covariance):
     chosen = {labels[id(leaf)] for leaf in _scaled_leaves(covariance)}
     return np.array([name.partition("[")[0] in {f"{label}.variance" for label in chosen}
                      for name in covariance.parameter_names])  # fmt: skip
+
+
+def multiplied(covariance, log_s):
+    """The covariance times s."""
+    if log_s == 0.0:
+        return covariance
+    low, high = covariance.log_bounds.T
+    vector = covariance.log_parameters + log_s * scaling_parameters(covariance)
+    return covariance.with_log_parameters(np.clip(vector, low, high))
 
 
 def _scaled_leaves(covariance):

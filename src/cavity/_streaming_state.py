@@ -1,27 +1,27 @@
 """What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
 from . import _arrays, covariances
 from ._blocks import Source, open_source
 from ._executors import Threads, single_blas
-from ._gp_posterior import _short, names_of, rows_of
-from ._inducing import avoidable, choose, waited
+from ._gp_posterior import NOT_LEARNT, _short, names_of, rows_of
+from ._inducing import avoidable, waited
 from ._loop import CONVERGED, warn_unconverged
-from ._predictions import SMALLEST_VARIANCE
 from ._rows import observations, row_vector, row_weights
-from ._sites import Sites
-from ._sparse import Basis, Information
+from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
-from ._streaming_rows import BLOCK, INLINE, Rows, absorbed, add_site, assimilated, features, is_exact
+from ._streaming_learn import multiplied, relearn, rescaled
+from ._streaming_rows import BLOCK, INLINE, Rows, add_site, is_exact
 from ._streaming_single import Single
+from ._streaming_update import Update, loss_rates
 from .errors import within_range
 from .results import table
 
-CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
 PARTS = (  # what an update replaces
     "model",
     "_basis",
@@ -35,6 +35,7 @@ PARTS = (  # what an update replaces
     "status",
     "n_iter",
     "_patience",
+    "_uniform",
 )
 
 
@@ -112,7 +113,7 @@ class StreamingGPState(SparsePosterior):
             out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
         out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
-        out.n_samples, out.n_iter, out.status = 0, 0, CONVERGED
+        out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
         out.last_increment = out.information_lost = out.last_information_lost = out._patience = 0.0
         return out
 
@@ -191,10 +192,12 @@ class StreamingGPState(SparsePosterior):
             if rows.n == 1 and not learn and self._take_in_one(rows):
                 return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            parts, change = self._after(rows, learn, scales, threads)
+            update = self._update(rows, threads).run(learn, scales)
+            parts = self._parts(update, rows.n)
         self._become(parts)
-        if self.status != CONVERGED:
-            warn_unconverged(self.status, change, self._options["tol"], self._options["max_iter"], stacklevel=4)
+        if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
+            options = self._options
+            warn_unconverged(self.status, update.change, options["tol"], options["max_iter"], stacklevel=4)
         return self
 
     def _take_in_one(self, rows):
@@ -205,7 +208,7 @@ class StreamingGPState(SparsePosterior):
         patience = self._patience
         W, residual = basis.features(rows.X, INLINE)
         if model.inducing is None:
-            prior, rate = residual[0] + W[0] @ W[0], self._loss_rates(model, rows.X, rows, 0)
+            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, 0)
             loss = float(avoidable(basis, prior, rate, residual[0]))
             patience = waited(self._patience, loss, model.tolerance, 1, basis.n, model.n_inducing)
             if patience is None:
@@ -253,87 +256,35 @@ class StreamingGPState(SparsePosterior):
             weights = None
         return Rows(X if source is None else source, y, offset, weights, noise)
 
-    def _after(self, rows, learn, scales, threads):
-        """What the parts of the state become with the rows, and the last change of an iteration."""
-        model, lost, status = self.model, 0.0, CONVERGED
-        basis, information, ids = self._basis, self._information, self.inducing_ids
-        basis, information, ids, known, loss, patience = self._chosen(basis, information, ids, model, rows, threads)
-        lost += loss
-        if is_exact(model.likelihood):
-            information = absorbed(basis, information, rows, model, model.alpha, threads, known)
-            n_iter, change = 1, 0.0
-        else:
-            options = self._ep_options(model.likelihood, rows)
-            done = assimilated(basis, information, rows, model, model.alpha, options, threads, known)
-            information, status, n_iter, change = done.information, done.status, done.n_iter, done.change
-        return self._parts(model, basis, information, ids, rows.n, lost, status, n_iter, patience), change
-
-    def _parts(self, model, basis, information, ids, n, lost, status=CONVERGED, n_iter=1, patience=0.0):
-        """The parts of the state, finite or refused."""
+    def _parts(self, update, n):
+        """The parts of the state after an update, or what looks like one; finite or refused."""
+        basis, information = update.basis, update.information
         within_range(np.append(information.c, information.log_bound), "the moments and the bound")
+        ids = np.full(basis.n, -1)
+        new, old = same_rows(basis.Z, self._basis.Z)
+        ids[new] = self.inducing_ids[old]
         fresh = ids < 0
-        ids = ids.copy()
         ids[fresh] = self._next_id + np.arange(np.sum(fresh))
         return {
-            "model": model,
+            "model": update.model,
             "_basis": basis,
             "_information": information,
+            "_patience": update.patience,
+            "_uniform": update.uniform,
             "inducing_ids": ids,
             "_next_id": self._next_id + int(np.sum(fresh)),
             "n_samples": self.n_samples + n,
             "last_increment": information.log_bound - self.log_bound,
-            "information_lost": self.information_lost + lost,
-            "last_information_lost": lost,
-            "status": status,
-            "n_iter": n_iter,
-            "_patience": patience,
+            "information_lost": self.information_lost + update.lost,
+            "last_information_lost": update.lost,
+            "status": update.status,
+            "n_iter": update.n_iter,
         }
 
-    def _ep_options(self, likelihood, rows):
-        """Options of the engine."""
-        options = dict(self._options)
-        if options["schedule"] == "auto":
-            compiled = Sites(likelihood, rows.y[:1], None, self.model.alpha).compiled
-            options["schedule"] = "sequential" if compiled else "parallel"
-        return options
-
-    def _chosen(self, basis, information, ids, model, rows, threads):
-        """Inducing points for these rows: basis, factor, ids (-1: new), features, nats lost, patience."""
-        known = features(basis, rows, threads)
-        if model.inducing is not None:
-            return basis, information, ids, known, 0.0, 0.0
-        X, index = rows.candidates(CANDIDATES)
-        share = rows.n / len(index)
-        weight, tolerance = share * self._loss_rates(model, X, rows, index), share * model.tolerance
-        residual = None if known is None or len(index) < rows.n else np.concatenate([part[1] for part in known])
-        choice = choose(
-            basis,
-            information,
-            X,
-            weight,
-            model.n_inducing,
-            tolerance,
-            model.alpha,
-            threads,
-            patience=self._patience,
-            residual=residual,
-        )
-        if choice.basis is not basis:
-            basis, information = choice.basis, choice.information
-            ids = np.where(choice.origin < 0, -1, ids[choice.origin]) if len(ids) else choice.origin
-            known = features(basis, rows, threads)
-        return basis, information, ids, known, choice.loss, choice.patience
-
-    @staticmethod
-    def _loss_rates(model, X, rows, index):
-        """Nats that a unit of residual variance costs at some rows."""
-        if is_exact(model.likelihood):
-            rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
-            return np.broadcast_to(rate, (rows.n,))[index]
-        prior = model.covariance._program(X.shape[1]).diagonal(X)
-        seen = prior > SMALLEST_VARIANCE
-        weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
-        return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
+    def _update(self, rows=None, threads=None):
+        """The update of the state as it is."""
+        known = self.model, self._basis, self._information, self._patience, self._uniform
+        return Update(*known, self._options, rows, threads)
 
     def copy(self):
         """A state of its own, for the same rows.
@@ -378,16 +329,16 @@ class StreamingGPState(SparsePosterior):
         Z = other._basis.Z
         new = np.array([j for j in range(len(Z)) if Z[j].tobytes() not in mine], dtype=np.intp)
         new = new[: max(0, self.model.n_inducing - self._basis.n)]
+        update = self._update()
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            basis = self._basis.extended(Z[new], threads)
-            information, lost = self._information.extended(basis.n), 0.0
-            if np.array_equal(basis.Z, Z):
-                more = other._information
-            else:
-                more, lost = moved(other._information, other._basis, basis, self.model.alpha, threads)
-            information = information.plus(more).factorised()
-        ids = np.append(self.inducing_ids, np.full(len(new), -1))
-        self._become(self._parts(self.model, basis, information, ids, other.n_samples, lost))
+            update.basis = basis = self._basis.extended(Z[new], threads)
+            more = other._information
+            if not np.array_equal(basis.Z, Z):
+                more, update.lost = moved(more, other._basis, basis, self.model.alpha, threads)
+            update.information = self._information.extended(basis.n).plus(more).factorised()
+            update.uniform = self._uniform and other._uniform
+            parts = self._parts(update, other.n_samples)
+        self._become(parts)
         return self
 
     def _check_like(self, other):
@@ -415,10 +366,56 @@ class StreamingGPState(SparsePosterior):
             This one. Its log_bound is then that of the likelihood to the power of `factor`.
         """
         factor = _arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
+        update = self._update()
         with single_blas():
-            information = self._information.to_the(factor)
-        parts = self._parts(self.model, self._basis, information, self.inducing_ids, 0, 0.0)
-        self._become(parts)
+            update.information = self._information.to_the(factor)
+        self._become(self._parts(update, 0))
+        return self
+
+    def learn(self, *, noise=True, amplitude=True):
+        """Learn the noise variance and a common factor of the covariance again, from all rows so far.
+
+        Sums that the state keeps give the bound of all rows at any noise and amplitude, exactly: for inducing points
+        and lengthscales that never changed this is what a fit of all rows would find, given these.
+
+        Parameters
+        ----------
+        noise : bool, default True
+            Whether to learn the noise variance.
+        amplitude : bool, default True
+            Whether to learn the factor: it multiplies one variance of every term of a sum, the first free one of a
+            product.
+
+        Returns
+        -------
+        StreamingGPState
+            This one.
+
+        Raises
+        ------
+        ValueError
+            If the likelihood is not Gaussian or alpha is not 0, if no variance of the covariance is free, or if rows
+            had noise variances of their own.
+        """
+        noise, amplitude = _arrays.flag(noise, "noise"), _arrays.flag(amplitude, "amplitude")
+        model = self.model
+        if not is_exact(model.likelihood) or model.alpha != 0.0:
+            raise ValueError("learn needs the likelihood Gaussian and alpha = 0: no sums of other rows tell enough")
+        if noise and not self._uniform:
+            raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
+        if self._information.n == 0.0:
+            return self
+        update = self._update()
+        with Threads(1) as threads, single_blas():
+            log_s, log_t, _ = relearn(self._information, model.covariance, noise, amplitude)
+            update.information = rescaled(self._information, log_s, log_t)
+            covariance = multiplied(model.covariance, log_s)
+            likelihood = replace(
+                model.likelihood, noise_variance=model.likelihood.noise_variance * float(np.exp(log_t))
+            )
+            update.model = replace(model, covariance=covariance, likelihood=likelihood)
+            update.basis = Basis.of(covariance, self._basis.Z, model.jitter, threads)
+        self._become(self._parts(update, 0))
         return self
 
     @property

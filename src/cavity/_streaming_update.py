@@ -1,0 +1,152 @@
+"""One update of a streaming state: inducing points for the rows, settings, and the rows themselves."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ._gp_posterior import NOT_LEARNT
+from ._inducing import choose, greedy
+from ._loop import CONVERGED
+from ._predictions import SMALLEST_VARIANCE
+from ._sites import Sites
+from ._sparse import Basis, Information
+from ._streaming_carrier import moved
+from ._streaming_learn import learn_batch
+from ._streaming_rows import absorbed, assimilated, features, is_exact
+from .errors import within_range
+
+CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
+
+
+@dataclass(slots=True, eq=False)
+class Update:
+    """What becomes of a state with further rows; `run` fills it in, and the state is as before until it takes it over.
+
+    Attributes
+    ----------
+    model, basis, information
+        Settings, inducing variables and what is known of them.
+    patience : float
+        Of the choice of inducing points.
+    uniform : bool
+        Whether all rows so far have the noise variance of the model.
+    lost : float
+        Nats that the rows before lose.
+    status, n_iter, change
+        Of the iteration, if there was one.
+    """
+
+    model: object
+    basis: Basis
+    information: Information
+    patience: float
+    uniform: bool
+    options: dict  # of EP
+    rows: object
+    threads: object
+    known: list | None = None  # W and residuals of the blocks of rows
+    lost: float = 0.0
+    status: str = CONVERGED
+    n_iter: int = 1
+    change: float = 0.0
+
+    def run(self, learn, scales):
+        """Choose inducing points, learn settings if asked to, and take in the rows."""
+        self._choose()
+        at_rest = self._learn(learn, scales) if learn or scales else True
+        if self.known is None:
+            self.known = features(self.basis, self.rows, self.threads)
+        arguments = self.basis, self.information, self.rows, self.model, self.model.alpha
+        if is_exact(self.model.likelihood):
+            self.information = absorbed(*arguments, self.threads, self.known)
+            self.uniform = self.uniform and self.rows.noise is None
+        else:
+            done = assimilated(*arguments, self._ep_options(), self.threads, self.known)
+            self.information, self.status = done.information, done.status
+            self.n_iter, self.change = done.n_iter, done.change
+        if self.status == CONVERGED and not at_rest:
+            self.status = NOT_LEARNT
+        return self
+
+    def _ep_options(self):
+        """Options of the engine."""
+        options = dict(self.options)
+        if options["schedule"] == "auto":
+            compiled = Sites(self.model.likelihood, self.rows.y[:1], None, self.model.alpha).compiled
+            options["schedule"] = "sequential" if compiled else "parallel"
+        return options
+
+    def _candidates(self, model):
+        """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""
+        X, index = self.rows.candidates(CANDIDATES)
+        share = self.rows.n / len(index)
+        return X, share * loss_rates(model, X, self.rows, index), share, index
+
+    def _choose(self):
+        """Choose inducing points for the rows, as the settings are."""
+        model = self.model
+        self.known = features(self.basis, self.rows, self.threads)
+        if model.inducing is not None:
+            return
+        X, weight, share, index = self._candidates(model)
+        whole = self.known is not None and len(index) == self.rows.n
+        choice = choose(
+            self.basis,
+            self.information,
+            X,
+            weight,
+            model.n_inducing,
+            share * model.tolerance,
+            model.alpha,
+            self.threads,
+            patience=self.patience,
+            residual=np.concatenate([part[1] for part in self.known]) if whole else None,
+        )
+        self.patience, self.lost = choice.patience, self.lost + choice.loss
+        if choice.basis is not self.basis:
+            self.basis, self.information, self.known = choice.basis, choice.information, None
+
+    def _learn(self, covariance, scales):
+        """Learn settings from the rows and what is known of those before; whether the search came to rest."""
+        rows, model, basis = self.rows, self.model, self.basis
+        fresh = self.information.n == 0.0
+        choose_again = self._first_points if fresh and model.inducing is None else None
+        options = None if is_exact(model.likelihood) else self._ep_options()
+        old = None if fresh else (basis, self.information)
+        learnt = learn_batch(
+            old, basis.Z, rows, model, covariance, scales, self.threads,
+            pooled=self.uniform, choose=choose_again, options=options,
+        )  # fmt: skip
+        self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
+        self.basis = Basis.of(learnt.covariance, learnt.Z, model.jitter, self.threads)
+        if fresh:
+            self.information = Information.empty(self.basis.n)
+        else:
+            pooled = self.uniform and is_exact(model.likelihood) and model.alpha == 0.0
+            noise = model.likelihood, learnt.likelihood
+            log_t = float(np.log(noise[1].noise_variance / noise[0].noise_variance)) if pooled else 0.0
+            self.uniform = self.uniform and (pooled or noise[0] == noise[1])
+            carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
+            self.information, self.lost = carried.factorised(), self.lost + loss
+        self._choose()  # shorter lengthscales want more points
+        return learnt.at_rest
+
+    def _first_points(self, model):
+        """Inducing points for the first rows."""
+        X, weight, share, _ = self._candidates(model)
+        Z = np.zeros((0, X.shape[1]))
+        chosen, _ = greedy(
+            model.covariance, Z, X, weight, model.n_inducing, share * model.tolerance, model.jitter, self.threads
+        )
+        return X[chosen] + 0.0
+
+
+def loss_rates(model, X, rows, index):
+    """Nats that a unit of residual variance costs at some rows."""
+    if is_exact(model.likelihood):
+        rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
+        return np.broadcast_to(rate, (rows.n,))[index]
+    prior = model.covariance._program(X.shape[1]).diagonal(X)
+    seen = prior > SMALLEST_VARIANCE
+    weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
+    return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)

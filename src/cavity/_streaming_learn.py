@@ -28,8 +28,9 @@ from .errors import SettingsWarning
 FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
 CHOICES = 3  # searches of a first batch, each with inducing points chosen at the settings of the one before
 WORTH = 1e-3  # nats a row that one of them must gain for another to follow
+NEAR = np.log(10.0)  # no batch but the first moves a log parameter by more: the old factor is not valid far away
 FEW_STEPS = 15  # of the search for what the new rows would gain alone
-CHANCE = 1e-6  # that so large a tension comes about by chance, under the law of likelihood ratios
+CHANCE = 1e-5  # that so large a tension comes about by chance, under the law of likelihood ratios
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,14 +120,21 @@ class _Search:
         if few is not rows:
             x = climb(objective, x, bounds)[1]
             objective = self.objective(None, self.chosen(x, Z), rows)
+        return self.learnt(*self.rounds(None, objective, x, bounds, rows), 0.0)
+
+    def rounds(self, old, objective, x, bounds, rows):
+        """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best."""
         runs = []
         for _ in range(CHOICES):
             runs.append((*climb(objective, x, bounds), objective))
             if self.choose is None or (len(runs) > 1 and runs[-1][0] > runs[-2][0] - WORTH * rows.n):
                 break
             x = runs[-1][1]
-            objective = self.objective(None, self.chosen(x, Z), rows)
-        return self.learnt(*min(runs, key=lambda run: run[0]), 0.0)
+            Z = self.chosen(x, objective.evidence.Z)
+            if np.array_equal(Z, objective.evidence.Z):
+                break
+            objective = self.objective(old, Z, rows)
+        return min(runs, key=lambda run: run[0])
 
     def later(self, settings, old, Z, rows):
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
@@ -136,8 +144,9 @@ class _Search:
         if not objective.values:
             warn_without_start(1)
             return Learnt(*_pair(settings), Z, np.zeros(0), False, 0.0)
-        value, x, slope = climb(objective, start, bounds)
-        alone = self.objective(None, Z, rows)
+        near = np.clip(np.column_stack([start - NEAR, start + NEAR]), *bounds.T[:, :, None])
+        value, x, slope, objective = self.rounds(old, objective, start, near, rows)
+        alone = self.objective(None, objective.evidence.Z, rows)
         tension = alone.value(x) - climb(alone, x, bounds, most=FEW_STEPS, rounds=1)[0]
         if tension > largest_tension(self.vector.size):
             warnings.warn(

@@ -7,6 +7,7 @@ a | b ~ N(R b, D): its expectation under that, or that of a power of it, is agai
 
 import mpmath as mp
 import numpy as np
+from scipy.stats import multivariate_normal
 
 DIGITS = 40
 
@@ -90,3 +91,12 @@ def gaussian(y, noise, weights):
         for w, n, r, v in zip(weights, noise, rho, y, strict=True)
     ]
     return (tau, rho), sum(constants)
+
+
+def titsias(k, Z, X, y, noise, jitter):
+    """The bound of Titsias (2009), eq. 9, in floats; the inducing variables have nuggets."""
+    K = k(Z, Z) + jitter * np.diag([k(z[None], z[None])[0, 0] for z in Z])
+    across = k(X, Z)
+    Q = across @ np.linalg.solve(K, across.T)
+    left = sum(k(x[None], x[None])[0, 0] for x in X) - np.trace(Q)
+    return multivariate_normal.logpdf(y, np.zeros(len(y)), Q + noise * np.eye(len(y))) - left / (2 * noise)

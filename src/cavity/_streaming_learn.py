@@ -30,7 +30,7 @@ CHOICES = 3  # searches of a first batch, each with inducing points chosen at th
 WORTH = 1e-3  # nats a row that one of them must gain for another to follow
 NEAR = np.log(10.0)  # no batch but the first moves a log parameter by more: the old factor is not valid far away
 FEW_STEPS = 15  # of the search for what the new rows would gain alone
-CHANCE = 1e-5  # that so large a tension comes about by chance, under the law of likelihood ratios
+CHANCE = 1e-4  # that so large a tension comes about by chance, under the law of likelihood ratios
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,8 @@ from cavity import covariances as c
 from cavity._executors import Threads, single_blas
 from cavity._gp_evidence import Settings
 from cavity._inducing import greedy
-from cavity._sparse import Basis, Information, moved
+from cavity._sparse import Basis, Information
+from cavity._streaming_carrier import moved
 from cavity._streaming_increment import Increment, RowSites
 from cavity._streaming_learn import Rescaled, largest_tension, learn_batch, relearn, rescaled
 from cavity._streaming_rows import Rows, absorbed
@@ -243,7 +244,7 @@ def stream(batches):
         information = Information.empty(basis.n)
         if old is not None:
             log_t = np.log(model.likelihood.noise_variance / before.likelihood.noise_variance)
-            information = moved(rescaled(old[1], 0.0, log_t), old[0], basis, 0.0, THREADS).information
+            information = moved(rescaled(old[1], 0.0, log_t), old[0], basis, 0.0, THREADS)[0]
         old = basis, absorbed(basis, information, rows, model, 0.0, THREADS)
         found.append(learnt)
     return found, old
@@ -339,9 +340,7 @@ def chain(kernel, noise, which="partly"):
     model = model_of(0.0, likelihood=likelihood)
     for Z, (X, y, w) in ((case.first, case.old_batch), (case.second, case.rows)):
         new = Basis.of(kernel, Z, JITTER, THREADS)
-        information = (
-            Information.empty(new.n) if basis is None else moved(information, basis, new, 0.0, THREADS).information
-        )
+        information = Information.empty(new.n) if basis is None else moved(information, basis, new, 0.0, THREADS)[0]
         basis, information = new, absorbed(new, information, rows_in(X, y, w), model, 0.0, THREADS)
     return information
 

@@ -189,7 +189,6 @@ class Increment:
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The Solution with the rows' sites on top of the old factor."""
-
         def task(index):
             _, W, residual = self._features(basis, index)
             tau, rho, constant = sites.part(self.blocks[index]).on_features(residual)

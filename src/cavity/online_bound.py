@@ -3,18 +3,18 @@
 A Gaussian process f ~ GP(0, k) was observed through the values a = f(Z_a) at old inducing points. What is left of the
 old data is q(a) = N(m_a, S_a), found under the prior p'(a) = N(0, K'_aa) of the old kernel. Now there are new
 observations y = f + noise, values b = f(Z_b) at new inducing points, and possibly another kernel, that of K_aa, K_ab,
-K_bb, K_fb and K_ff. With q(f, b) = p(f | b) q(b), the best q(b) is
+K_bb, K_fb and K_ff. With q(f, b) = p(f | b) q(b), the best q(b) is ::
 
     q_opt(b) proportional to p(b) exp(E_1(b) + E_2(b)),
     E_1(b) = E[log q(a) - log p'(a) | b],   E_2(b) = E[log p(y | f) | b],
 
-and the log of its normaliser is the collapsed online bound on log p(y | old data) [B]_. `StreamingGP` does the same
-computation in a form that is stable over many batches and costs less; these functions are for reading, for checking,
-and for building something else.
+and the log of its normaliser is the collapsed online bound on log p(y | old data) [B]_, for the first batch the bound
+of [T]_. `StreamingGP` does the same computation in a form that is stable over many batches and costs less; these
+functions are for reading, for checking, and for building something else.
 
 Notes
 -----
-In terms of beta = K_ab K_bb^-1 b, Q_a = K_aa - K_ab K_bb^-1 K_ba and D_a^-1 = S_a^-1 - K'_aa^-1,
+In terms of beta = K_ab K_bb^-1 b, Q_a = K_aa - K_ab K_bb^-1 K_ba and D_a^-1 = S_a^-1 - K'_aa^-1, ::
 
     E_1(b) = log N(D_a S_a^-1 m_a; beta, D_a) + [log(|K'_aa| |D_a| / |S_a|) + M_a log(2 pi)
              - m_a' S_a^-1 m_a + m_a' S_a^-1 D_a S_a^-1 m_a - tr(D_a^-1 Q_a)]/2

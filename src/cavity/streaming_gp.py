@@ -2,11 +2,11 @@
 
 References
 ----------
-.. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
-.. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
-.. [S] E. Snelson and Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 2006.
-.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
-   using power expectation propagation", JMLR 18, 2017.
+.. [Bui2017] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
+.. [Titsias2009] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+.. [Snelson2006] E. Snelson and Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 2006.
+.. [BuiYan2017] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point
+   approximations using power expectation propagation", JMLR 18, 2017.
 """
 
 import warnings
@@ -28,9 +28,10 @@ MATRICES = 8  # M x M that an update needs
 class StreamingGP(LatentProcess):
     """Sparse Gaussian process whose posterior takes in rows, one or many at a time, in memory that does not grow.
 
-    What the rows say about f is summed up in M inducing variables, values of f at rows Z [B]_. At fixed Z and settings
-    nothing depends on how the rows were divided into batches: the state is that of one fit of all rows, by the
-    variational method of [T]_ (alpha = 0), FITC [S]_ (alpha = 1), or power EP [BYT]_ in between.
+    What the rows say about f is summed up in M inducing variables, values of f at rows Z [Bui2017]_. At fixed Z and
+    settings nothing depends on how the rows were divided into batches: the state is that of one fit of all rows, by the
+    variational method of [Titsias2009]_ (alpha = 0), FITC [Snelson2006]_ (alpha = 1), or power EP [BuiYan2017]_ in
+    between.
 
     Parameters
     ----------

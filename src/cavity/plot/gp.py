@@ -7,7 +7,7 @@ from .._predictions import log_density, probabilities
 from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
 from .glm import against_others, loo_or_none
 
-DENSE = 450  # rows that are drawn as smaller dots
+DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
 MESH = 100  # points along each side of a map
 SLICES = 6  # most columns shown
 ALONG = 101  # points along a slice
@@ -133,9 +133,10 @@ def _line(posterior, X, y, names, target, classes, inducing):
     _curve(axes, place, _told(posterior, place[:, None]))
     seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
     colors, size = _colors(len(classes)) if classes else ["black"], 4.0 if len(y) < DENSE else 2.0
+    order = 2.0 if len(y) < CROWD else 1.9  # of so many the curve must stay visible
     for k, color in enumerate(colors):
         label = f"{target} = {classes[k]}" if classes else "data"
-        axes.plot(x[seen == k], y[seen == k], "o", ms=size, mew=0, alpha=0.6, zorder=1.9, color=color, label=label)
+        axes.plot(x[seen == k], y[seen == k], "o", ms=size, mew=0, alpha=0.6, zorder=order, color=color, label=label)
     if inducing is not None:
         foot = np.full(len(inducing), 0.015)
         look = dict(ms=8, color=CLUTTER, label=_points(inducing), transform=axes.get_xaxis_transform())

@@ -117,6 +117,9 @@ def test_a_table_is_read_as_it_is_used(tmp_path):
     assert batches.fraction == 1.0
 
 
+PLAIN = "--features", "a,b", "--target", "two"
+
+
 def test_parquet(run, tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     columns = table()
@@ -129,6 +132,13 @@ def test_parquet(run, tmp_path):
         assert run(path.with_suffix(f".{suffix}"), *arguments, tmp_path / f"{suffix}.npz")[0] == 0
     one, other = (cavity.load(tmp_path / f"{suffix}.npz") for suffix in ("csv", "parquet"))
     np.testing.assert_array_equal(one.mean, other.mean)
+    # the other commands read them too
+    for command in (("fit", "gp"), ("fit", "glm")):
+        done = [run(path.with_suffix(s), *PLAIN, command=command) for s in (".csv", ".parquet")]
+        assert done[0][0] == 0
+        assert done[0][1].split("\nfit\n")[0].split("\n", 1)[1] == done[1][1].split("\nfit\n")[0].split("\n", 1)[1]
+    done = [run(path.with_suffix(s), "--column", "real", command=("fit", "clutter")) for s in (".csv", ".parquet")]
+    assert done[0][1].split("\nfit\n")[0].split("\n", 1)[1] == done[1][1].split("\nfit\n")[0].split("\n", 1)[1]
     columns["real"] = [None if i == 50 else value for i, value in enumerate(columns["real"])]
     parquet.write_table(arrow.table(columns), tmp_path / "x.parquet")
     status, _, errors = run(tmp_path / "x.parquet", *arguments[:-1])

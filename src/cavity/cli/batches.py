@@ -1,11 +1,10 @@
-"""Tables in batches of rows, in the order of the file: a .csv file is never in memory as a whole."""
+"""Tables in batches of rows, in the order of the file: a file is never in memory as a whole."""
 
 import os
 from itertools import islice
 from pathlib import Path
 
-from ..errors import missing_extra
-from . import tables
+from . import parquet, tables
 
 
 class Batches:
@@ -14,7 +13,7 @@ class Batches:
     Parameters
     ----------
     source : str
-        A shipped data set, a .csv, .npy or .parquet file (with the arrow extra).
+        A shipped data set, a .csv, .npy or .parquet file.
     rows : int
         Rows in a batch; the last one may have fewer.
     skip : int
@@ -51,45 +50,6 @@ class Batches:
                 yield tables.text_columns(path, names, part)
 
     def _parquet(self, path):
-        try:
-            from pyarrow import ArrowException, parquet
-        except ImportError as error:
-            raise missing_extra("pyarrow", "arrow") from error
-        try:
-            with parquet.ParquetFile(path) as file:
-                yield from self._arrow(file)
-        except ArrowException as error:
-            raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
-
-    def _arrow(self, file):
-        """Batches of the wanted length; those of the file end where its row groups end."""
-        from pyarrow import Table
-
-        total, low, waiting, count = file.metadata.num_rows, 0, [], 0
-        for batch in file.iter_batches(self.rows):
-            drop = min(max(self.skip - low, 0), len(batch))
-            low, count = low + len(batch), count + len(batch) - drop
-            waiting.append(batch.slice(drop))
-            self.fraction = low / total
-            while count >= self.rows or (low == total and count):
-                known = Table.from_batches(waiting)
-                yield self._columns(known.slice(0, self.rows), low - count)
-                rest = known.slice(self.rows)
-                waiting, count = rest.to_batches(), len(rest)
-
-    def _columns(self, part, first):
-        """Columns of an Arrow table whose rows begin with number `first`."""
-        cells = dict(zip(part.column_names, map(_cells, part.combine_chunks().columns), strict=True))
-        return tables.Columns(self.source, cells, [f"row {first + i + 1}" for i in range(len(part))])
-
-
-def _cells(column):
-    """Return a column of an Arrow table as text, or as numbers with nan for what is missing."""
-    from pyarrow import types
-
-    kind = column.type
-    if types.is_dictionary(kind):
-        return _cells(column.cast(kind.value_type))
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
-        return column.cast("float64").to_numpy().astype(float)
-    return ["" if value is None else str(value) for value in column.to_pylist()]
+        for part, fraction in parquet.parts(path, self.rows, self.skip):
+            self.fraction = fraction
+            yield part

@@ -19,7 +19,7 @@ def add(models):
         description="Fit a mean to data of which some are clutter, by expectation propagation. Variances and means "
         "default to values scaled to the data (robustly, by median and MAD); all are printed.",
     )
-    command.add_argument("data", help="a shipped data set (newcomb), a .csv or a .npy file")
+    command.add_argument("data", help="a shipped data set (newcomb), a .csv, .npy or .parquet file")
     command.add_argument(
         "--column",
         action="append",

@@ -49,7 +49,7 @@ def add(models):
         "standard deviation 1 and an intercept with a wide prior is added, unless told otherwise; all settings "
         "are printed.",
     )
-    command.add_argument("data", help="a shipped data set (pima), a .csv or a .npy file")
+    command.add_argument("data", help="a shipped data set (pima), a .csv, .npy or .parquet file")
     columns = add_columns(command)
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
     columns.add_argument("--no-standardize", action="store_true", help="leave the columns as they are")

@@ -21,7 +21,7 @@ def add(models):
         "covariance and the noise are learnt by maximising the evidence, from starts scaled to the columns, which need "
         "no scaling themselves.",
     )
-    command.add_argument("data", help="a shipped data set (motorcycle, banana, pima), a .csv or a .npy file")
+    command.add_argument("data", help="a shipped data set (motorcycle, banana, pima), a .csv, .npy or .parquet file")
     columns = targets.add_columns(command)
     columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
     model = command.add_argument_group("model")

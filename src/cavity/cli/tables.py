@@ -1,4 +1,4 @@
-"""Reading the tables people have: shipped data sets, .npy arrays and .csv files; errors name file, line and value."""
+"""Reading the tables people have: shipped data, .npy, .csv and .parquet files; errors name file, line and value."""
 
 import csv
 from dataclasses import dataclass, field
@@ -142,10 +142,11 @@ def check_paths(options):
 
 
 def read(source, columns=None):
-    """Read a shipped data set by name, or the columns (names or numbers from 1) of a .csv or .npy file, as numbers."""
-    if _is_shipped(source):
+    """Read a shipped data set by name, or columns (names or numbers from 1) of a .csv, .npy or .parquet file."""
+    shipped = _is_shipped(source)
+    if shipped or Path(source).suffix == ".parquet":
         table = read_columns(source)
-        if len(table.cells) > 1:
+        if len(table.cells) > 1 or not shipped:
             chosen = table.select(columns)
             return Table(source, np.column_stack([table.numbers(column) for column in chosen]), chosen, table.about)
         if columns:
@@ -164,7 +165,7 @@ def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
     Parameters
     ----------
     source : str
-        A shipped data set, a .csv or a .npy file.
+        A shipped data set, a .csv, .npy or .parquet file.
     columns : str, list of str or None
         Names or numbers from 1, separated by commas; all numeric columns if None.
     option : str
@@ -220,7 +221,7 @@ def digits(value, sd):
 
 
 def read_columns(source):
-    """Read all columns of a shipped data set, a .csv or a .npy file, as they are."""
+    """Read all columns of a shipped data set, a .csv, .npy or .parquet file, as they are."""
     if _is_shipped(source):
         cells, about = data.table(source)
         cells = {name: array if array.dtype.kind == "f" else array.tolist() for name, array in cells.items()}
@@ -230,6 +231,10 @@ def read_columns(source):
         array = _open_npy(path)
         cells = {str(j + 1): array[:, j] for j in range(array.shape[1])}
         return Columns(source, cells, _places("row", len(array)))
+    if path.suffix == ".parquet":
+        from . import parquet
+
+        return next(parquet.parts(path))[0]
     names, lines = _csv_lines(path)
     return text_columns(path, names, lines)
 

@@ -1,0 +1,57 @@
+"""Parquet files, whole or in batches of rows. Needs the arrow extra (pyarrow), which is imported only here."""
+
+from ..errors import missing_extra
+from . import tables
+
+
+def parts(path, rows=None, skip=0):
+    """Yield a table in batches of rows as `Columns`, each with the share of the rows that has been read.
+
+    The first `skip` rows are left out; without `rows` the rest is one batch. ValueError if the file is not readable.
+    """
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise missing_extra("pyarrow", "arrow") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            total = file.metadata.num_rows
+            if total == 0:
+                raise ValueError(f"{path}: the file holds no rows")
+            yield from _batches(path, file, total, rows or total, skip)
+    except ArrowException as error:
+        raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+
+
+def _batches(path, file, total, rows, skip):
+    """Batches of the wanted length; those that pyarrow reads end where the row groups of the file end."""
+    from pyarrow import Table
+
+    low, waiting, count = 0, [], 0
+    for batch in file.iter_batches(min(rows, 1 << 16)):
+        drop = min(max(skip - low, 0), len(batch))
+        low, count = low + len(batch), count + len(batch) - drop
+        waiting.append(batch.slice(drop))
+        while count >= rows or (low == total and count):
+            known = Table.from_batches(waiting)
+            yield _columns(path, known.slice(0, rows), low - count), low / total
+            rest = known.slice(rows)
+            waiting, count = rest.to_batches(), len(rest)
+
+
+def _columns(path, part, first):
+    """Columns of an Arrow table whose rows begin with number `first`."""
+    cells = dict(zip(part.column_names, map(_cells, part.combine_chunks().columns), strict=True))
+    return tables.Columns(str(path), cells, [f"row {first + i + 1}" for i in range(len(part))])
+
+
+def _cells(column):
+    """Return a column of an Arrow table as text, or as numbers with nan for what is missing."""
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _cells(column.cast(kind.value_type))
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
+        return column.cast("float64").to_numpy().astype(float)
+    return ["" if value is None else str(value) for value in column.to_pylist()]

@@ -17,7 +17,8 @@ import cavity
 from cavity import covariances, data, likelihoods
 from cavity._executors import Threads
 from cavity._gp_evidence import Settings
-from cavity._streaming_increment import Batch, Increment
+from cavity._streaming_increment import Increment
+from cavity._streaming_rows import Rows
 
 VARIANCE, LENGTHSCALE, NOISE, JITTER = 4.0, 2.5, 0.5, 1e-8
 COLUMNS, ROWS = 8, 1000
@@ -178,10 +179,11 @@ def gpflow_gradient(known, X, y):
 
 def our_gradient(known, X, y, threads):
     """Return a function that finds our bound and gradient, as learning does at every step."""
-    increment = Increment(None, known.Z, Batch(X, y), 0.0, known.jitter, threads)
+    noise = likelihoods.Gaussian(known.noise_variance)
+    increment = Increment(None, known.Z, Rows(X, y, None, None, None), process(known, noise), threads)
 
     def call():
-        point = increment.at(Settings(covariance_of(known), likelihoods.Gaussian(known.noise_variance)))
+        point = increment.at(Settings(covariance_of(known), noise))
         return point.log_evidence, np.concatenate(increment.gradient(point))
 
     return call

@@ -19,7 +19,7 @@ from cavity._inducing import greedy
 from cavity._sparse import Basis, Information
 from cavity._streaming_carrier import moved
 from cavity._streaming_increment import Increment, RowSites
-from cavity._streaming_learn import Rescaled, largest_tension, learn_batch, relearn, rescaled
+from cavity._streaming_learn import Rescaled, largest_tension, learn_batch, multiplied, relearn, rescaled
 from cavity._streaming_rows import Rows, absorbed
 from cavity.errors import NotPositiveDefiniteError, SettingsWarning
 
@@ -408,7 +408,7 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
 )
 def test_one_variance_of_every_term_scales_a_covariance(kernel):
     X = rows_of(5)[0]
-    scaled = Rescaled(chain(c.RBF(1.0), 0.2), kernel).scaled_covariance(np.log(2.5))
+    scaled = multiplied(kernel, np.log(2.5))
     np.testing.assert_allclose(scaled.gram(X), 2.5 * kernel.gram(X), rtol=1e-13)
 
 

@@ -24,6 +24,7 @@ SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search en
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 ROUNDS = 5  # of the search from one start, while each gains more than WORTHWHILE nats and ends on a slope
 WORTHWHILE = 1e-3
+NOT_LEARNT = "the search for hyperparameters did not come to rest"
 FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 

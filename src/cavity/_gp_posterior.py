@@ -9,6 +9,7 @@ import numpy as np
 from . import _arrays, _latent_solver, covariances, likelihoods
 from ._executors import Threads, single_blas
 from ._gp_evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
+from ._gp_learn import NOT_LEARNT
 from ._latent import half_of
 from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
@@ -18,7 +19,6 @@ from .gaussian import Gaussian as Sites
 from .results import freeze, table
 
 PREDICT_ROWS = 512
-NOT_LEARNT = "the search for hyperparameters did not come to rest"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,61 +29,9 @@ from ._loop import CONVERGED
 from ._sites import Sites
 from ._sparse import Basis, Information, full
 from ._streaming_carrier import Carried, Carrier
-from ._streaming_rows import BLOCK, HELD, assimilated, fractions, is_exact
+from ._streaming_rows import BLOCK, HELD, RowSites, add_squares, assimilated, fractions, is_exact
 from ._sweeps import cavities
-from .errors import NotPositiveDefiniteError, within_range
-from .likelihoods import LOG_2PI
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RowSites:
-    """Sites on the f of rows; those of a Gaussian likelihood know what was seen."""
-
-    tau: np.ndarray  # (N,)
-    rho: np.ndarray  # (N,)
-    fraction: np.ndarray  # (N,) or (1,)
-    y: np.ndarray | None = None  # (N,): tau/rho
-    constant: float = 0.0  # what they add to the log bound whatever the covariance
-
-    @classmethod
-    def gaussian(cls, rows, target, likelihood, alpha):
-        """Those of rows with Gaussian noise about the prior mean plus f; a row of weight w is w rows."""
-        weight, rho = rows.weight(), np.broadcast_to(rows.precision(likelihood), target.shape)
-        within_range(rho, "precisions of the noise")
-        constant = -0.5 * float(np.sum(weight * (LOG_2PI + np.log(weight / rho))))
-        return cls(rho * target, rho, fractions(weight, alpha), target, constant)
-
-    def part(self, block):
-        """Those of a slice of rows."""
-        fraction = self.fraction[block] if len(self.fraction) > 1 else self.fraction
-        return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
-
-    def on_features(self, residual):
-        """tau and rho of the sites on g, where f is g and noise of variance `residual`, and what they add otherwise.
-
-        Sites T with integral N(f; g, residual) T^fraction, to the power 1/fraction, [BYT]_ (section 3.4).
-        """
-        extra = self.fraction * self.rho * residual
-        if not np.all(extra > -1.0):
-            raise NotPositiveDefiniteError("sites of negative precision take away more than the prior knows of the row")
-        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)
-        none = self.fraction == 0.0
-        spread = np.where(none, self.rho * residual, np.log1p(extra) / np.where(none, 1.0, self.fraction))
-        known = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
-        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
-
-
-def add_squares(W, weights, out, scratch):
-    """Add the sum of weights_n W_n W_n' to the lower triangle of a matrix in Fortran order; `scratch` is like W."""
-    low, high = (weights.min(), weights.max()) if len(W) else (0.0, 0.0)
-    if low == high:
-        return blas.dsyrk(low, W.T, beta=1.0, c=out, lower=1, overwrite_c=1) if W.size else out
-    if low < 0.0 < high:
-        for chosen in (weights > 0.0, weights < 0.0):
-            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])
-        return out
-    scaled = np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch)
-    return blas.dsyrk(1.0 if high > 0.0 else -1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
+from .errors import within_range
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +106,9 @@ class Increment:
         information = self._carried(carried, basis.n)
         fit = None
         if sites is None and is_exact(settings.likelihood):
-            sites = RowSites.gaussian(self.rows, self.rows.y - self.base, settings.likelihood, self.alpha)
+            sites = RowSites.gaussian(
+                self.rows.weight(), self.rows.precision(settings.likelihood), self.rows.y - self.base, self.alpha
+            )
         elif sites is None:
             information = information.factorised()
             sites, fit = self._by_ep(basis, information, settings, tol)
@@ -189,6 +139,7 @@ class Increment:
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The Solution with the rows' sites on top of the old factor."""
+
         def task(index):
             _, W, residual = self._features(basis, index)
             tau, rho, constant = sites.part(self.blocks[index]).on_features(residual)

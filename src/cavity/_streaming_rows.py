@@ -22,6 +22,7 @@ from ._ep import Engine
 from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
 from ._sparse import Information
+from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
 BLOCK = 1024  # rows that are worked on together
@@ -87,6 +88,56 @@ def fractions(weights, alpha):
     return alpha / np.maximum(1.0, weights)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSites:
+    """Sites on the f of rows; those of a Gaussian likelihood know what was seen."""
+
+    tau: np.ndarray  # (N,)
+    rho: np.ndarray  # (N,)
+    fraction: np.ndarray  # (N,) or (1,)
+    y: np.ndarray | None = None  # (N,): tau/rho
+    constant: float = 0.0  # what they add to the log bound whatever the covariance
+
+    @classmethod
+    def gaussian(cls, weight, rho, target, alpha):
+        """Those of Gaussian noise of precisions `rho`, weights included: a row of weight w is w rows."""
+        rho = np.broadcast_to(within_range(rho, "precisions of the noise"), target.shape)
+        constant = -0.5 * float(np.sum(weight * (LOG_2PI + np.log(weight / rho))))
+        return cls(rho * target, rho, fractions(weight, alpha), target, constant)
+
+    def part(self, block):
+        """Those of a slice of rows."""
+        fraction = self.fraction[block] if len(self.fraction) > 1 else self.fraction
+        return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
+
+    def on_features(self, residual):
+        """tau and rho of the sites on g, where f is g and noise of variance `residual`, and what they add otherwise.
+
+        Sites T with integral N(f; g, residual) T^fraction, to the power 1/fraction, [BYT]_ (section 3.4).
+        """
+        extra = self.fraction * self.rho * residual
+        if not np.all(extra > -1.0):
+            raise NotPositiveDefiniteError("sites of negative precision take away more than the prior knows of the row")
+        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)
+        none = self.fraction == 0.0
+        spread = np.where(none, self.rho * residual, np.log1p(extra) / np.where(none, 1.0, self.fraction))
+        known = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
+        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
+
+
+def add_squares(W, weights, out, scratch):
+    """Add the sum of weights_n W_n W_n' to the lower triangle of a matrix in Fortran order; `scratch` is like W."""
+    low, high = (weights.min(), weights.max()) if len(W) else (0.0, 0.0)
+    if low == high:
+        return blas.dsyrk(low, W.T, beta=1.0, c=out, lower=1, overwrite_c=1) if W.size else out
+    if low < 0.0 < high:
+        for chosen in (weights > 0.0, weights < 0.0):
+            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])
+        return out
+    scaled = np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch)
+    return blas.dsyrk(1.0 if high > 0.0 else -1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
+
+
 def features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
     if rows.n * max(basis.n, 1) > HELD:
@@ -135,28 +186,12 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
 def _statistics(W, residual, rows, part, base, likelihood, alpha):
     """A, r and (constant, n, squares, gap) of a block of rows."""
     weight = np.broadcast_to(rows.weight(part), residual.shape)
-    rho = np.broadcast_to(rows.precision(likelihood, part), residual.shape)
     target = rows.y[part] - base
-    numbers, rho_g = _gaussian_numbers(target, weight, rho, residual, alpha)
-    scaled = W * np.sqrt(rho_g)[:, None]
-    n = W.shape[1]
-    A = blas.dsyrk(1.0, scaled.T, lower=1) if n else np.zeros((0, 0), order="F")
-    return A, W.T @ (rho_g * target), numbers
-
-
-def _gaussian_numbers(target, weight, rho, residual, alpha):
-    """(constant, n, squares, gap) of rows of Gaussian noise, and the precisions of their sites on g."""
-    spread = rho * residual  # times fraction: what the residual adds to the noise, relative to it
-    squares = rho * target * target
-    rest = -0.5 * weight * (LOG_2PI + np.log(weight / rho))
-    if alpha == 0.0:
-        rho_g = rho
-        constant = np.sum(rest - 0.5 * spread - 0.5 * squares)
-    else:
-        fraction = fractions(weight, alpha)
-        rho_g = rho / (1.0 + fraction * spread)
-        constant = np.sum(rest - 0.5 * np.log1p(fraction * spread) / fraction - 0.5 * rho_g * target * target)
-    return np.array([constant, np.sum(weight), np.sum(squares), np.sum(spread)]), rho_g
+    sites = RowSites.gaussian(weight, rows.precision(likelihood, part), target, alpha)
+    tau, rho, constant = sites.on_features(residual)
+    A = add_squares(W, rho, np.zeros((W.shape[1], W.shape[1]), order="F"), np.empty_like(W))
+    squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
+    return A, W.T @ tau, np.array([constant + sites.constant, np.sum(weight), squares, gap])
 
 
 def add_site(information, W, residual, rows, base, model):
@@ -218,7 +253,8 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
         fit = Engine(geometry, sites, callback=None, start=start, **options).run()
         total += fit.log_evidence
-        more = _sites_information(W, fit.tau - fit.rho * mean[seen], fit.rho)
+        A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)
+        more = Information(A, W.T @ (fit.tau - fit.rho * mean[seen]), 0.0)
         tau[seen], rho[seen] = _on_f(fit.tau, fit.rho, mean[seen], residual_used, sites.fraction)
     else:
         more = Information.empty(basis.n)
@@ -249,17 +285,6 @@ def _on_f(tau, rho, mean, residual, fraction):
     """The inverse of `_on_g`."""
     shrink = 1.0 - fraction * rho * residual
     return (tau - rho * mean) / shrink, rho / shrink
-
-
-def _sites_information(W, tau, rho):
-    """The factor of sites on g, without a constant."""
-    n = W.shape[1]
-    A = np.zeros((n, n), order="F")
-    for sign, chosen in ((1.0, rho > 0), (-1.0, rho < 0)):
-        if chosen.any():
-            scaled = W[chosen] * np.sqrt(np.abs(rho[chosen]))[:, None]
-            A = blas.dsyrk(sign, scaled.T, beta=1.0, c=A, lower=1, overwrite_c=1)
-    return Information(A, W.T @ tau, 0.0)
 
 
 def _unseen(rows, likelihood, mean, residual, alpha):

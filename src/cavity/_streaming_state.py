@@ -8,7 +8,8 @@ import numpy as np
 from . import _arrays, covariances
 from ._blocks import Source, open_source
 from ._executors import Threads, single_blas
-from ._gp_posterior import NOT_LEARNT, _short, names_of, rows_of
+from ._gp_learn import NOT_LEARNT
+from ._gp_posterior import _short, names_of, rows_of
 from ._inducing import avoidable, waited
 from ._loop import CONVERGED, warn_unconverged
 from ._rows import observations, row_vector, row_weights
@@ -208,8 +209,8 @@ class StreamingGPState(SparsePosterior):
         patience = self._patience
         W, residual = basis.features(rows.X, INLINE)
         if model.inducing is None:
-            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, 0)
-            loss = float(avoidable(basis, prior, rate, residual[0]))
+            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, slice(None))
+            loss = float(avoidable(basis, prior, rate, residual[0])[0])
             patience = waited(self._patience, loss, model.tolerance, 1, basis.n, model.n_inducing)
             if patience is None:
                 return False

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ._gp_posterior import NOT_LEARNT
+from ._gp_learn import NOT_LEARNT
 from ._inducing import choose, greedy
 from ._loop import CONVERGED
 from ._predictions import SMALLEST_VARIANCE

@@ -82,7 +82,6 @@ def batch(k, old, Z, X, sites, weights, alpha, jitter):
     return Z, J, h, constant, value
 
 
-
 def gaussian(y, noise, weights):
     """Sites (tau, rho) of rows with Gaussian noise, and the constants that they leave out."""
     rho = [mp.mpf(w) / n for w, n in zip(weights, noise, strict=True)]

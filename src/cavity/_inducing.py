@@ -22,12 +22,15 @@ factor on the old variables a has the precision D_a^-1 = L^-T A L^-1, and of the
 
 the first term being `_streaming_carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
 rows, and those that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii,
-where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is T_ii/(2
-Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too when T
-and Q are updated.
+where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is
+T_ii/(2 Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too
+when T and Q are updated.
+
 Starting anew from old points and rows, as conditional variances have it, lost 1.3 to 2 times as much on streams that
-drift, jump or come back (D = 1, 2, 8; batches of 100). New rows stand for others like them that are still to come:
-counted twice they lost less than counted once or four times, in batches of 1 and 10 rows by up to a third.
+drift, jump or come back (D = 1, 2, 8; batches of 100). Rows stand for others like them that are still to come. So those
+since the last exchange that lost more than is tolerated are remembered and count once, which lets many small batches
+exchange points as one large batch does, and new rows count one and a half times: counted once streams of 10 rows lose
+up to a fifth more, counted twice or more those of single rows exchange points twice as often and lose no less.
 
 References
 ----------
@@ -39,7 +42,7 @@ References
    a kernel matrix with few entry evaluations", Communications on Pure and Applied Mathematics 78, 2025.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import blas
@@ -57,9 +60,10 @@ TRIED = 6  # rows in every step
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 NUGGETS = 10.0  # a residual of that many nuggets is worth a point
 ROUNDING = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
-FORESIGHT = 2.0  # what rows to come would lose with the new ones, those included, as a multiple
+FORESIGHT = 1.5  # what rows to come would lose with the new ones, those included, as a multiple
 SPARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
-PATIENCE = 0.25  # of what it loses, by which a batch shortens the wait for the next try
+REMEMBERED = 128  # rows at most
+LARGEST = 1e300  # nats that are counted
 SMALLEST = 1e-270  # prior variances below that do not have residuals of full precision
 
 
@@ -124,6 +128,38 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Waiting:
+    """Rows since the last exchange of points that lost more than is tolerated."""
+
+    patience: float  # nats that rows have to be worth for the next try
+    debt: float  # nats that all these rows lost
+    X: np.ndarray  # (n, D): some of them
+    weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
+
+    @classmethod
+    def none(cls, n_features):
+        """No rows."""
+        return cls(0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
+
+    def after(self, X, weight, loss):
+        """With further rows; when there are too many every other one goes, and those that stay count twice."""
+        chosen = loss > 0.0
+        X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
+        while len(X) > REMEMBERED:
+            X, weight = X[::2], 2.0 * weight[::2]
+        return replace(self, debt=min(self.debt + float(np.sum(loss)), LARGEST), X=X, weight=weight)
+
+    def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
+        """With rows that lose `loss`, of which `goal` nats are tolerated; None if points are to be chosen for them."""
+        gap = float(np.sum(loss))
+        if gap <= goal:
+            return self
+        if n_inducing < budget or self.debt + FORESIGHT * gap - goal > self.patience:
+            return None
+        return self.after(X, weight, loss)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """Inducing points for further rows."""
 
@@ -131,10 +167,10 @@ class Choice:
     information: Information  # of the rows so far, factorised
     origin: np.ndarray  # (M,): index among the points before, or -1; those that stay come first, in their order
     loss: float  # nats that the factor of the rows so far lost
-    patience: float  # nats that rows have to be worth for the next try to exchange points
+    waiting: Waiting
 
 
-def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, patience=0.0, residual=None):
+def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, waiting, residual=None):
     """Choose the inducing points to take in further rows with: more, or others where that pays.
 
     Parameters
@@ -145,8 +181,8 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
         As for `greedy`.
     alpha : float
         That of `moved`.
-    patience : float
-        That of the last choice; 0 to try in any case.
+    waiting : Waiting
+        That of the last choice.
     residual : ndarray (N,), optional
         Variances of the rows given the inducing variables, if they are known.
 
@@ -158,36 +194,39 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2), pays if the new rows, counted twice, gain the tolerance more
-    than the old ones lose, and is tried only if the rows are worth more than the cheapest point; after a failure, only
-    for rows that are worth twice as much as those, or after a few batches.
+    while there is room. An exchange costs O((N + M) M^2), and pays if what rows since the last one and, counted one and
+    a half times, the new ones gain is the tolerance more than what the old ones lose. It is tried only if that could be
+    more than the cheapest point, and after a failure only for twice as much.
     """
+    same = np.arange(basis.n)
     if not len(X):
-        return Choice(basis, information, np.arange(basis.n), 0.0, patience)
+        return Choice(basis, information, same, 0.0, waiting)
     residual = residuals(basis, X, threads) if residual is None else residual
-    gap = float(np.sum(avoidable(basis, basis.program.diagonal(X), weight, residual)))
-    goal, same = tolerance * np.count_nonzero(weight), np.arange(basis.n)
-    wish, room = FORESIGHT * gap - goal, budget - basis.n
-    left = waited(patience, gap, goal, len(X), basis.n, budget)
-    if left is None and room <= 0:
-        patience = float(np.min(costs(*natural(basis, full(information.A)))))
-        left = waited(patience, gap, goal, len(X), basis.n, budget)
+    loss = avoidable(basis, basis.program.diagonal(X), weight, residual)
+    goal = tolerance * np.count_nonzero(weight)
+    left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
+    if left is None and basis.n >= budget:
+        waiting = replace(waiting, patience=float(np.min(costs(*natural(basis, full(information.A))))))
+        left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
     if left is not None:
         return Choice(basis, information, same, 0.0, left)
+    everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, FORESIGHT * weight)
     most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
-    more, _ = greedy(basis.covariance, basis.Z, X, weight, most, tolerance, basis.jitter, threads, basis=basis)
-    rows = X[more] + 0.0  # -0.0 is 0.0
-    if len(more) > room:
-        fixed = residual if room <= 0 else residuals(basis.extended(rows[:room], threads), X, threads)
-        before = FORESIGHT * float(weight @ fixed) - goal
-        exchanged = _exchanged(basis, information, rows, X, weight, budget, before, alpha, threads)
+    more, _ = greedy(
+        basis.covariance, basis.Z, *everyone, most, FORESIGHT * tolerance, basis.jitter, threads, basis=basis
+    )
+    rows = everyone[0][more] + 0.0  # -0.0 is 0.0
+    room = max(0, budget - basis.n)
+    larger = basis.extended(rows[:room], threads)
+    if len(rows) > room:
+        exchanged = _exchanged(basis, information, larger, rows, *everyone, budget, goal, alpha, threads)
         if exchanged is not None:
             return exchanged
-        rows, patience = rows[: max(room, 0)], 2.0 * wish
-    larger = basis.extended(rows, threads)
-    origin = np.append(same, np.full(len(rows), -1))
-    information = information.extended(larger.n) if len(rows) else information
-    return Choice(larger, information, origin, 0.0, patience)
+        wish = waiting.debt + FORESIGHT * float(np.sum(loss))
+        waiting = replace(waiting.after(X, weight, loss), patience=min(2.0 * wish, LARGEST))
+    origin = np.append(same, np.full(larger.n - basis.n, -1))
+    information = information.extended(larger.n) if larger.n > basis.n else information
+    return Choice(larger, information, origin, 0.0, waiting)
 
 
 def avoidable(basis, prior, weight, residual):
@@ -196,29 +235,18 @@ def avoidable(basis, prior, weight, residual):
     return np.where((residual > floor * prior) & (prior > SMALLEST), weight * residual, 0.0)
 
 
-def waited(patience, gap, goal, n_rows, n_inducing, budget):
-    """The patience after rows that lose `gap` nats, `goal` of them tolerated; None if points are to be chosen."""
-    if gap <= goal:
-        return patience
-    if n_inducing < budget or FORESIGHT * gap - goal > patience:
-        return None
-    share = n_rows / (n_rows + n_inducing)  # of the work of rows in that of choosing points and taking them in
-    return max(0.0, patience - PATIENCE * gap * share)
-
-
-def _exchanged(basis, information, rows, X, weight, budget, most, alpha, threads):
-    """The choice with some points for others, of those of a basis and some new ones; None if it loses `most` nats."""
+def _exchanged(basis, information, larger, rows, X, weight, budget, goal, alpha, threads):
+    """The choice with some points for others, of a basis and new rows; None if it gains less than a larger basis."""
     union = basis.extended(rows, threads)
     W, residual = union.features(X, threads)
-    scaled = W * np.sqrt(2.0 * FORESIGHT * weight)[:, None]
-    known = full(information.extended(union.n).A) + scaled.T @ scaled
-    kept, lost = pruned(*natural(union, known), union.n - budget)
-    if not lost + FORESIGHT * float(weight @ residual) < most:
+    scaled = W * np.sqrt(2.0 * weight)[:, None]
+    kept, lost = pruned(*natural(union, full(information.extended(union.n).A) + scaled.T @ scaled), union.n - budget)
+    if not lost + weight @ residual + goal < weight @ residuals(larger, X, threads):
         return None
     new = Basis.of(basis.covariance, union.Z[kept], basis.jitter, threads)
     carried, loss = moved(information, basis, new, alpha, threads)
     origin = np.where(kept < basis.n, kept, -1)
-    return Choice(new, carried.factorised(), origin, loss, 0.0)
+    return Choice(new, carried.factorised(), origin, loss, Waiting.none(X.shape[1]))
 
 
 def natural(basis, A):

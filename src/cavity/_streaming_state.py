@@ -10,7 +10,7 @@ from ._blocks import Source, open_source
 from ._executors import Threads, single_blas
 from ._gp_learn import NOT_LEARNT
 from ._gp_posterior import _short, names_of, rows_of
-from ._inducing import avoidable, waited
+from ._inducing import Waiting, avoidable
 from ._loop import CONVERGED, warn_unconverged
 from ._rows import observations, row_vector, row_weights
 from ._sparse import Basis, Information, same_rows
@@ -35,7 +35,7 @@ PARTS = (  # what an update replaces
     "last_information_lost",
     "status",
     "n_iter",
-    "_patience",
+    "_waiting",
     "_uniform",
 )
 
@@ -115,7 +115,8 @@ class StreamingGPState(SparsePosterior):
         out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
         out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
-        out.last_increment = out.information_lost = out.last_information_lost = out._patience = 0.0
+        out.last_increment = out.information_lost = out.last_information_lost = 0.0
+        out._waiting = Waiting.none(shape[1])
         return out
 
     # ------------------------------------------------------------------------------------------ taking in rows
@@ -206,13 +207,13 @@ class StreamingGPState(SparsePosterior):
         model, basis, information = self.model, self._basis, self._information
         if not basis.n or not isinstance(rows.X, np.ndarray):
             return False
-        patience = self._patience
+        waiting = self._waiting
         W, residual = basis.features(rows.X, INLINE)
         if model.inducing is None:
             prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, slice(None))
-            loss = float(avoidable(basis, prior, rate, residual[0])[0])
-            patience = waited(self._patience, loss, model.tolerance, 1, basis.n, model.n_inducing)
-            if patience is None:
+            loss = avoidable(basis, prior, rate, residual)
+            waiting = waiting.unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
+            if waiting is None:
                 return False
         base = rows.base(model, rows.X, slice(None))
         if is_exact(model.likelihood):
@@ -223,7 +224,7 @@ class StreamingGPState(SparsePosterior):
             gained = information.log_bound - before if add_site(information, W, residual, rows, base, model) else None
         if gained is not None:
             self._took_one(gained)
-            self._patience = patience
+            self._waiting = waiting
         return gained is not None
 
     def _become(self, parts):
@@ -270,7 +271,7 @@ class StreamingGPState(SparsePosterior):
             "model": update.model,
             "_basis": basis,
             "_information": information,
-            "_patience": update.patience,
+            "_waiting": update.waiting,
             "_uniform": update.uniform,
             "inducing_ids": ids,
             "_next_id": self._next_id + int(np.sum(fresh)),
@@ -284,7 +285,7 @@ class StreamingGPState(SparsePosterior):
 
     def _update(self, rows=None, threads=None):
         """The update of the state as it is."""
-        known = self.model, self._basis, self._information, self._patience, self._uniform
+        known = self.model, self._basis, self._information, self._waiting, self._uniform
         return Update(*known, self._options, rows, threads)
 
     def copy(self):
@@ -369,7 +370,7 @@ class StreamingGPState(SparsePosterior):
         factor = _arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
         update = self._update()
         with single_blas():
-            update.information = self._information.to_the(factor)
+            update.information, update.waiting = self._information.to_the(factor), Waiting.none(self.n_features)
         self._become(self._parts(update, 0))
         return self
 
@@ -415,6 +416,7 @@ class StreamingGPState(SparsePosterior):
                 model.likelihood, noise_variance=model.likelihood.noise_variance * float(np.exp(log_t))
             )
             update.model = replace(model, covariance=covariance, likelihood=likelihood)
+            update.waiting = Waiting.none(self.n_features)
             update.basis = Basis.of(covariance, self._basis.Z, model.jitter, threads)
         self._become(self._parts(update, 0))
         return self
@@ -449,10 +451,12 @@ class StreamingGPState(SparsePosterior):
         arrays = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
         arrays |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
         arrays |= {name: getattr(information, name) for name in ("A", "r", "factor", "c")}
+        arrays |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
         settings = {"information": settings, "n_features": self.n_features, "options": self._options}
-        plain = (name for name in PARTS if name not in ("model", "_basis", "_information", "inducing_ids"))
+        plain = (name for name in PARTS if name not in ("model", "_basis", "_information", "_waiting", "inducing_ids"))
         settings["parts"] = {name: getattr(self, name) for name in plain}
+        settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt")}
         settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood
@@ -483,6 +487,7 @@ class StreamingGPState(SparsePosterior):
         out._basis = Basis(covariance, Z, jitter, arrays["nugget"], np.asfortranarray(arrays["triangle"]), program)
         own = {name: np.asfortranarray(arrays[name]) for name in ("A", "r", "factor", "c")}
         out._information = Information(**own, **settings["information"])
+        out._waiting = Waiting(**settings["waiting"], X=arrays["waiting_X"], weight=arrays["waiting_weight"])
         return out
 
 

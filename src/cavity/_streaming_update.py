@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ._gp_learn import NOT_LEARNT
-from ._inducing import choose, greedy
+from ._inducing import Waiting, choose, greedy
 from ._loop import CONVERGED
 from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
@@ -26,8 +26,8 @@ class Update:
     ----------
     model, basis, information
         Settings, inducing variables and what is known of them.
-    patience : float
-        Of the choice of inducing points.
+    waiting : Waiting
+        Rows that were not worth other inducing points.
     uniform : bool
         Whether all rows so far have the noise variance of the model.
     lost : float
@@ -39,7 +39,7 @@ class Update:
     model: object
     basis: Basis
     information: Information
-    patience: float
+    waiting: Waiting
     uniform: bool
     options: dict  # of EP
     rows: object
@@ -99,10 +99,10 @@ class Update:
             share * model.tolerance,
             model.alpha,
             self.threads,
-            patience=self.patience,
+            waiting=self.waiting,
             residual=np.concatenate([part[1] for part in self.known]) if whole else None,
         )
-        self.patience, self.lost = choice.patience, self.lost + choice.loss
+        self.waiting, self.lost = choice.waiting, self.lost + choice.loss
         if choice.basis is not self.basis:
             self.basis, self.information, self.known = choice.basis, choice.information, None
 
@@ -128,6 +128,7 @@ class Update:
             self.uniform = self.uniform and (pooled or noise[0] == noise[1])
             carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
             self.information, self.lost = carried.factorised(), self.lost + loss
+        self.waiting = Waiting.none(self.basis.Z.shape[1])
         self._choose()  # shorter lengthscales want more points
         return learnt.at_rest
 

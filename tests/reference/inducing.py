@@ -5,7 +5,7 @@ import math
 import mpmath as mp
 import numpy as np
 
-DIGITS = 50
+DIGITS = 30
 
 
 def _exact(K):

@@ -313,11 +313,11 @@ def _pivots(basis, X, weight, budget, goal, threads):
         if not len(tried):
             break
         spread = _columns(program, scaled, tried, columns[:m])
-        gain = (spread**2 @ weight) / (residual[tried] + nugget[tried])
-        best = int(np.argmax(gain))
+        spread /= np.sqrt(residual[tried] + nugget[tried])[:, None]
+        best = int(np.argmax(spread**2 @ weight))
         p = int(tried[best])
-        np.divide(spread[best], np.sqrt(residual[p] + nugget[p]), out=columns[m])
-        left = residual[p] * nugget[p] / (residual[p] + nugget[p])  # the difference below, without cancellation
+        columns[m] = spread[best]
+        left = residual[p] * (nugget[p] / (residual[p] + nugget[p]))  # the difference below, without cancellation
         residual -= columns[m] ** 2
         residual[p] = left
         np.maximum(residual, 0.0, out=residual)  # below that it is rounding

@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.cli import main, options, prequential, tables
+from cavity.cli import main, options, prequential, streaming_gp, tables
 from cavity.cli.batches import Batches
 
 
@@ -422,6 +422,24 @@ def test_an_error_loses_one_batch(run, tmp_path):
     one, other = cavity.load(target), cavity.load(tmp_path / "whole.npz")
     np.testing.assert_array_equal(one.mean, other.mean)
     assert one.log_bound == other.log_bound
+
+
+def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch):
+    path, target = write(tmp_path / "x.csv", table()), tmp_path / "s.npz"
+    monkeypatch.setattr(streaming_gp, "SAVE_EVERY", 0.0)
+    update, seen = cavity.StreamingGPState.update, []
+
+    def interrupted(state, X, y, **more):
+        seen.append(cavity.load(target).n_samples)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return update(state, X, y, **more)
+
+    monkeypatch.setattr(cavity.StreamingGPState, "update", interrupted)
+    status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, "--learn", "never", "--save", target)
+    assert (status, printed, seen) == (130, "", [20, 40, 60])
+    assert f"--resume {target} --skip 60 goes on" in errors
+    assert cavity.load(target).n_samples == 60
 
 
 def test_resuming_wants_what_was_saved(run, tmp_path):

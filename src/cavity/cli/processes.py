@@ -45,13 +45,14 @@ class Problem:
     rest: object  # the same of the rows that are left out, or None
 
 
-def add_model(model, default):
+def add_model(model, default, without=()):
     """Add the options of likelihood and covariance; `default` says what likelihood it is by default."""
+    leaves = ", ".join(name for name in LEAVES if name not in without)
     model.add_argument("--likelihood", choices=LIKELIHOODS, help=default)
     model.add_argument(
         "--covariance",
         metavar="SUM",
-        help=f"sums and products, like rbf+linear*periodic, of {', '.join(LEAVES)} (default rbf)",
+        help=f"sums and products, like rbf+linear*periodic, of {leaves} (default rbf)",
     )
     model.add_argument(
         "--ard",

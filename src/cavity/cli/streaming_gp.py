@@ -1,5 +1,6 @@
 """`cavity fit streaming-gp`: a Gaussian process that takes a table in batches, and predicts each before it takes it."""
 
+import sys
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from .prequential import Scores
 from .processes import ORDERED, numbers
 
 BATCH = 1000
+SAVE_EVERY = 60.0  # seconds
 DRAWN = 4000  # most rows in the picture
 MEANS = ("zero", "constant", "linear")
 SETTLED = (  # options of the model, which a saved state has already
@@ -32,7 +34,9 @@ def add(models):
     command.add_argument("data", help="a shipped data set (co2, banana), a .csv, .npy or .parquet file")
     add_columns(command)
     model = command.add_argument_group("model")
-    processes.add_model(model, "default probit for a first batch with two values of the target, else gaussian")
+    processes.add_model(
+        model, "default probit for a first batch with two values of the target, else gaussian", without=("white",)
+    )
     model.add_argument(
         "--mean",
         type=mean_option,
@@ -104,6 +108,7 @@ def run(options):
         with shared.progress() as show:
             for table in batches:
                 stream.take(table)
+                stream.save_sometimes()
                 show(batches.fraction, stream.words())
     except BaseException as error:
         stream.rescue(error)
@@ -148,6 +153,7 @@ class Stream:
         self.n_rows = self.n_batches = self.unconverged = 0
         self.about = {}
         self.drawn, self._stride = [], 1
+        self._saved = time.monotonic()
 
     def take(self, table):
         """Predict and absorb a batch; if it fails, the state is what it was before."""
@@ -218,7 +224,7 @@ class Stream:
         options, problem, state = self.options, self.problem, self.state
         if options.forget is not None:
             state = state.copy().forget(options.forget)
-        moments = state.predict(problem.X, offset=problem.offset)
+        moments = state.predict(problem.X, offset=problem.offset, n_threads=options.threads)
         self.scores.likelihood = state.model.likelihood
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
         return state.update(
@@ -254,15 +260,24 @@ class Stream:
         """What to say on the way."""
         return f"{self.n_rows} rows, {self.state.n_inducing} inducing points, {self.scores.words()}".rstrip(", ")
 
+    def save_sometimes(self):
+        """Save the state if that was long ago."""
+        if self.options.output is not None and time.monotonic() - self._saved >= SAVE_EVERY:
+            self.state.save(self.options.output)
+            self._saved = time.monotonic()
+
     def rescue(self, error):
-        """Save what was absorbed before an error, and add to the error how to go on."""
+        """Save what was absorbed before an error or Ctrl-C, and say how to go on."""
         output = self.options.output
         if output is None or not self.n_batches:
             return
         self.state.save(output)
+        skip = self.options.skip + self.n_rows
+        words = f"what was absorbed before is in {output}: --resume {output} --skip {skip} goes on"
         if error.args and isinstance(error.args[0], str):
-            skip = self.options.skip + self.n_rows
-            error.args = (f"{error}; what was absorbed before is in {output}: --resume {output} --skip {skip} goes on",)
+            error.args = (f"{error}; {words}",)
+        else:
+            print(f"cavity: {words}", file=sys.stderr)
 
     def draw(self):
         """The picture."""

@@ -7,14 +7,11 @@ and is left out where it is not installed.
 
 import argparse
 import importlib.util
-import os
-import resource
-import subprocess
-import sys
 import time
 
 import bench_gaussian_process as bench
 import numpy as np
+from processes import printed, resident
 
 from cavity import likelihoods
 from cavity._executors import Threads, single_blas
@@ -22,12 +19,6 @@ from cavity._executors import Threads, single_blas
 FEW = 50  # rows
 LARGE = ("sequential", "parallel")
 EVIDENCE = ("cavity", "scikit-learn")
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # of BLAS
-
-
-def resident():
-    """Return the largest resident memory so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def rows_and_labels(rows):
@@ -69,9 +60,7 @@ def table(title, task, rows, names):
     print("| | seconds | peak memory, MB | of it by the call |")
     print("|---|---|---|---|")
     for name in names:
-        command = [sys.executable, __file__, "--run", task, str(rows), name]
-        printed = subprocess.check_output(command, env={**os.environ, **ONE_THREAD}, text=True)
-        seconds, peak, added = map(float, printed.split())
+        seconds, peak, added = map(float, printed(__file__, "--run", task, rows, name).split())
         print(f"| {name} | {seconds:.2f} | {peak:.0f} | {added:.0f} |", flush=True)
 
 

@@ -6,7 +6,6 @@ before and after, and the ELBO, whose bits must agree.
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from processes import resident
 
 import cavity
 
@@ -38,11 +38,6 @@ def write(path, centres, rows):
         for start in range(0, rows, BLOCK):
             chosen = centres[rng.integers(0, len(centres), min(BLOCK, rows - start))]
             rng.normal(chosen, 1.0).tofile(file)
-
-
-def resident():
-    """Return the largest resident memory so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def run(path, name, where, threads):

@@ -7,16 +7,13 @@ bound relative.
 """
 
 import argparse
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import numpy_streaming_gp as reference
+from processes import printed, resident
 
 import cavity
 from cavity import covariances, likelihoods
@@ -24,7 +21,6 @@ from cavity import covariances, likelihoods
 COLUMNS, BATCH = 8, 1000
 VARIANCE, LENGTHSCALE, NOISE = 4.0, 2.5, 0.5
 SHARES = 0.1, 0.5, 1.0  # of the rows, where memory is read
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # of BLAS
 
 
 def batch(k):
@@ -37,11 +33,6 @@ def batch(k):
 def points(inducing):
     """Inducing points."""
     return np.random.default_rng(0).normal(size=(inducing, COLUMNS))
-
-
-def resident():
-    """Return the largest resident memory so far, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def model(inducing):
@@ -105,7 +96,7 @@ def run(task, rows, inducing, folder):
 
 
 def write_files(rows, folder):
-    """Write the stream to two files; in a process of its own, whose memory is no child's."""
+    """Write the stream to two files."""
     X = np.lib.format.open_memmap(folder / "X.npy", "w+", float, (rows, COLUMNS))
     y = np.lib.format.open_memmap(folder / "y.npy", "w+", float, (rows,))
     for k in range(rows // BATCH):
@@ -126,9 +117,8 @@ def differences(folder):
 
 def child(options, task, folder):
     """Run a task in a process of its own; return what it printed."""
-    command = [sys.executable, __file__, "--rows", str(options.rows), "--inducing", str(options.inducing)]
-    command += ["--run", task, folder]
-    return subprocess.check_output(command, env={**os.environ, **ONE_THREAD}, text=True)
+    settings = "--rows", options.rows, "--inducing", options.inducing
+    return printed(__file__, *settings, "--run", task, folder)
 
 
 def main():
@@ -149,21 +139,9 @@ def main():
     print("| | " + " | ".join(f"peak memory, MB, after {share * rows:.0f}" for share in SHARES) + " | seconds |")
     print("|---" * (len(SHARES) + 2) + "|")
     with tempfile.TemporaryDirectory() as folder:
-        write_files(rows, Path(folder))
+        child(options, "write", folder)
         for task in TASKS:
-            command = [
-                sys.executable,
-                __file__,
-                "--run",
-                task,
-                folder,
-                "--rows",
-                str(rows),
-                "--inducing",
-                str(inducing),
-            ]
-            printed = subprocess.check_output(command, env={**os.environ, **ONE_THREAD}, text=True)
-            *memory, seconds = map(float, printed.split())
+            *memory, seconds = map(float, child(options, task, folder).split())
             cells = ["-"] * (len(SHARES) - len(memory)) + [f"{peak:.1f}" for peak in memory]
             print(f"| {task} | " + " | ".join(cells) + f" | {seconds:.1f} |", flush=True)
         print("\n| | mean | variance | log bound |\n|---|---|---|---|")

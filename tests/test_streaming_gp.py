@@ -217,6 +217,21 @@ def test_far_away_rows_of_other_likelihoods():
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_rows_that_need_no_inducing_point(alpha):
+    p = problem(4, n=6)
+    noise = np.linspace(1.0, 2.0, 6)
+    model = p.model(inducing=None, tolerance=1e6, alpha=alpha)
+    state = model.fit(p.X, p.y, noise_variance=noise, learn=False).update(p.X[:1], p.y[:1])
+    assert state.n_inducing == 0
+    variance, constant = reference.effective(np.full(6, p.variance), noise, np.ones(6), alpha)
+    first = np.sum(constant - 0.5 * np.log(2 * np.pi * variance) - 0.5 * p.y**2 / variance)
+    assert state.log_bound - state.last_increment == pytest.approx(first, rel=1e-12)
+    np.testing.assert_array_equal(state.predict(NEW)[1], p.variance)
+    probit = p.model(inducing=None, tolerance=1e6, likelihood=likelihoods.Probit())
+    assert probit.fit(p.X, np.sign(p.y), learn=False).log_bound == pytest.approx(6 * np.log(0.5), rel=1e-12)
+
+
 def test_constant_targets():
     p = problem(3)
     for value in (0.0, 1.0, -1e6):

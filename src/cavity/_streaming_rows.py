@@ -127,9 +127,11 @@ class RowSites:
 
 def add_squares(W, weights, out, scratch):
     """Add the sum of weights_n W_n W_n' to the lower triangle of a matrix in Fortran order; `scratch` is like W."""
-    low, high = (weights.min(), weights.max()) if len(W) else (0.0, 0.0)
+    if not W.size:
+        return out
+    low, high = weights.min(), weights.max()
     if low == high:
-        return blas.dsyrk(low, W.T, beta=1.0, c=out, lower=1, overwrite_c=1) if W.size else out
+        return blas.dsyrk(low, W.T, beta=1.0, c=out, lower=1, overwrite_c=1)
     if low < 0.0 < high:
         for chosen in (weights > 0.0, weights < 0.0):
             out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])

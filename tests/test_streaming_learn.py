@@ -153,6 +153,35 @@ def test_increment_and_gradient_agree_with_integrals_in_40_digits(which, alpha, 
         assert by_scale.size == 0
 
 
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_without_inducing_points_rows_are_on_their_own(alpha):
+    """N(y; 0, noise + variance) of every row with alpha = 1, Titsias's bound of it with 0."""
+    X, y, _ = rows_of(7)
+    v, n, Z = 1.3, 0.2, np.zeros((0, 2))
+    increment = Increment(None, Z, rows_in(X, y), model_of(alpha), THREADS)
+    found = increment.at(settings_of(c.RBF(v, lengthscale=0.8), n))
+    total = n + alpha * v
+    value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
+    by_total = -0.5 / total + 0.5 * y**2 / total**2
+    by_covariance, _, by_scale = increment.gradient(found)
+    assert found.log_evidence == pytest.approx(np.sum(value), rel=1e-13)
+    by_variance = np.sum(v * by_total) if alpha else -7 * v / (2 * n)
+    np.testing.assert_allclose(by_covariance, [by_variance, 0.0], rtol=1e-12, atol=1e-15)
+    by_noise = n * by_total + (1 - alpha) * v / (2 * n)
+    np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
+    X, y, _ = rows_of(20)
+    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
+    state = StreamingGP(c.RBF(1e-4), likelihood, tolerance=10.0).fit(X[:10], y[:10])
+    assert state.n_inducing == 0
+    state.update(X[10:], y[10:], learn=True)
+    assert state.n_samples == 20
+    assert np.isfinite(state.log_bound)
+
+
 @pytest.mark.parametrize("name", [name for name in COVARIANCES if name not in ("White", "Constant", "sum")])
 def test_gradient_with_every_covariance(name):
     """Where both batches share some inducing points; `sum` has White in it, which has no place here."""

@@ -53,8 +53,8 @@ class Solution:
         """Find mean and inverse of the posterior."""
         if self.inverse is None:
             self.mean = self.information.mean()
-            inverse, failed = lapack.dpotri(self.information.factor, lower=1)
-            self.inverse = full(inverse)
+            factor = self.information.factor
+            self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
 
 
 class Increment:
@@ -166,6 +166,7 @@ class Increment:
         R, slope = 0.0, 0.0
         if self.blocks:
             rule = self._titsias_rows if _titsias(solution) else self._power_rows
+            rule = rule if basis.n else self._rows_alone
             known, self.latest = self.latest is solution, solution
             task = rule(solution, known)
             total, R, slope = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
@@ -215,6 +216,18 @@ class Increment:
             X, W, residual = self._features(solution.basis, index)
         tau, rho, _ = solution.sites.part(block).on_features(residual)
         return X, W, residual, tau, rho
+
+    def _rows_alone(self, solution, known):
+        """A task for blocks without inducing points, where all variance of f is residual."""
+
+        def task(index):
+            X, _, residual, tau, rho = self._read(solution, known, index)
+            q = 0.5 * (solution.sites.part(self.blocks[index]).fraction * tau**2 - rho)
+            slope = self._noise_slope(index, solution, 0.0, 0.0, residual, rho)
+            by_prior = solution.basis.program.diagonal_contract(X, q)
+            return solution.settings.covariance._free(by_prior, X.shape[1]), np.zeros((0, 0)), slope
+
+        return task
 
     def _titsias_rows(self, solution, known):
         """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
@@ -280,6 +293,8 @@ class Increment:
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
+        if not len(Z):
+            return np.zeros(len(covariance.log_parameters))
         nuggets = covariance._program(Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
         return covariance._gradient(Z, weights, None, self.threads) + covariance._free(nuggets, Z.shape[1])
 

@@ -88,8 +88,7 @@ class Program:
 
         Its `fill(X, out)` gives the bits of `cross(Z, X)`, since both subtract the origin of Z.
         """
-        origin = self._origin(Z)
-        right = self._coordinates(Z, "Z", origin)
+        right, origin = self._coordinates(Z, "Z")
         self._check_range(right, right)
         reach = next(r for r in REACHES if self._finite(np.full((len(right), 1), r), right))
         columns = np.array(self._columns, dtype=np.int32)
@@ -127,12 +126,12 @@ class Program:
 
     def diagonal(self, X):
         """Return the variance of every row, (N,)."""
-        values, _ = self._run(_on_diagonal(self._alone(X)))
+        values, _ = self._run(_on_diagonal(self._of_diagonal(X)))
         return np.array(np.broadcast_to(values[-1], len(X)))
 
     def diagonal_contract(self, X, weights):
         """Return the derivatives of weights (N,) times the variances of the rows in the logs of the slots."""
-        left = self._alone(X)
+        left = self._of_diagonal(X)
         steps = zip(self.code, self._diagonal_slopes(left, weights), strict=True)
         return np.concatenate([self._leaf_slots(row, slope, left) for row, slope in steps])
 
@@ -180,29 +179,33 @@ class Program:
 
         threads.run(task, reversed(spans(*out.shape)))  # those with the longest rows first
 
+    def _of_diagonal(self, X):
+        """Return the coordinates of X if variances depend on them."""
+        return self._alone(X) if LINEAR in self.code[:, 0] else None
+
     def _alone(self, X):
         """Return the coordinates of X, on which every variance is finite."""
         return self._pair(X, None)[0]
 
     def _pair(self, X, Z):
         """Return the coordinates of X and of Z, or twice those of X, on which every covariance is finite."""
-        origin = self._origin(X)
-        left = self._coordinates(X, "X", origin)
-        right = left if Z is None else self._coordinates(Z, "Z", origin)
+        left, origin = self._coordinates(X, "X")
+        right = left if Z is None else self._coordinates(Z, "Z", origin)[0]
         self._check_range(left, right)
         return left, right
 
-    def _origin(self, X):
+    def _origin(self, columns):
         """Return what is subtracted from every column: of the numbers that it spans, the one nearest zero.
 
         Differences of what is left then have the digits that the data have, wherever these are.
         """
-        nearest = np.clip(0.0, X.min(axis=0), X.max(axis=0))[self._columns]
+        nearest = np.clip(0.0, columns.min(axis=1), columns.max(axis=1))
         return np.where(self._centred, nearest, 0.0)[:, None]
 
-    def _coordinates(self, X, name, origin):
-        """Return the scaled columns (C, N) of rows X."""
+    def _coordinates(self, X, name, origin=None):
+        """Return the scaled columns (C, N) of rows X, and what was subtracted, (C, 1)."""
         out = np.ascontiguousarray(X.T[self._columns])
+        origin = self._origin(out) if origin is None else origin
         with np.errstate(over="ignore"):
             out -= origin
             out /= self._divisors[:, None]
@@ -212,7 +215,7 @@ class Program:
                 f"column {self._columns[c]} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
             )
-        return out
+        return out, origin
 
     def _check_range(self, left, right):
         """Raise OverflowError unless every value on the way to a covariance of these rows is finite."""

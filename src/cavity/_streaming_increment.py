@@ -240,8 +240,9 @@ class Increment:
         def task(index):
             X, W, residual, tau, rho = self._read(solution, known, index)
             m, weights = W @ mu, self._scratch(1, len(W))
-            np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
-            blas.dgemm(1.0, pull, self._scratch(2, len(W)).T, c=weights.T, overwrite_c=1)
+            equal = rho.min() == rho.max()
+            scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
+            blas.dgemm(rho[0] if equal else 1.0, pull, scaled.T, c=weights.T, overwrite_c=1)
             blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
             slope = self._noise_slope(index, solution, m, 0.0, residual, rho)
             return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope

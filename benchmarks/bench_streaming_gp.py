@@ -15,7 +15,7 @@ import pytest
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity._executors import Threads
+from cavity._executors import Threads, single_blas
 from cavity._gp_evidence import Settings
 from cavity._streaming_increment import Increment
 from cavity._streaming_rows import Rows
@@ -198,7 +198,7 @@ def test_bound_and_gradient(measure, name):
     known, (X, y) = settings(100, jitter=1e-12), stream()
     X, y, convert = X[:ROWS], y[:ROWS], lambda found: found
     parameters = known.Z, VARIANCE, np.full(COLUMNS, LENGTHSCALE), NOISE
-    with Threads(1 + name.endswith("2 threads")) as threads:
+    with Threads(1 + name.endswith("2 threads")) as threads, single_blas():
         if name == "gpflow":
             call, convert = gpflow_gradient(known, X, y)
         elif name == "naive":

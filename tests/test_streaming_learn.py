@@ -20,7 +20,7 @@ from cavity._sparse import Basis, Information
 from cavity._streaming_carrier import moved
 from cavity._streaming_increment import Increment, RowSites
 from cavity._streaming_learn import Rescaled, largest_tension, learn_batch, multiplied, relearn, rescaled
-from cavity._streaming_rows import Rows, absorbed
+from cavity._streaming_rows import Rows, absorbed, assimilated
 from cavity.errors import NotPositiveDefiniteError, SettingsWarning
 
 JITTER = 1e-6
@@ -219,6 +219,34 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
         assert found(two) == one
     monkeypatch.setattr(_streaming_increment, "HELD", 0)
     assert found(THREADS) == one
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("name", ["Probit", "StudentT", "Laplace"])
+def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
+    """Of the log evidence of a second batch, by differences, the scale of the likelihood included."""
+    X, y, w = rows_of(40)
+    likelihood = likelihoods.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
+    y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
+    options = dict(schedule="sequential", damping=1.0, max_iter=500, tol=1e-12)
+    model = StreamingGP(c.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
+    first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
+    basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)
+    known = assimilated(basis, Information.empty(5), first, model, alpha, options, THREADS).information
+    increment = Increment((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
+
+    def value(place):
+        scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in likelihood.scales}
+        return increment.at(Settings(c.RBF().with_log_parameters(place[:2]), replace(likelihood, **scale)))
+
+    h, place = 1e-3, np.array([0.3, -0.2, 0.0])
+    by_covariance, _, by_scale = increment.gradient(value(place))
+    for j, slope in enumerate([*by_covariance, *by_scale]):
+        step = h * (np.arange(3) == j)
+        low, lower, higher, high = (value(place + k * step).log_evidence for k in (-2, -1, 1, 2))
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-7, abs=1e-8)
+    assert len(by_scale) == len(likelihood.scales)
 
 
 def test_settings_at_which_the_sites_leave_nothing_are_refused():

@@ -21,7 +21,7 @@ from cavity._streaming_carrier import moved
 from cavity._streaming_increment import Increment, RowSites
 from cavity._streaming_learn import Rescaled, largest_tension, learn_batch, multiplied, relearn, rescaled
 from cavity._streaming_rows import Rows, absorbed, assimilated
-from cavity.errors import NotPositiveDefiniteError, SettingsWarning
+from cavity.errors import ConvergenceWarning, NotPositiveDefiniteError, SettingsWarning
 
 JITTER = 1e-6
 THREADS = Threads(1)
@@ -375,6 +375,7 @@ def test_tension_is_silent_where_nothing_changes():
         assert 0.0 <= max(each.tension for each in found) < largest_tension(3)
 
 
+@pytest.mark.filterwarnings("ignore:the search:cavity.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_tension_speaks_where_something_changes(seed):
     """A third of the lengthscale, or three times the noise."""
@@ -384,6 +385,18 @@ def test_tension_speaks_where_something_changes(seed):
         with pytest.warns(SettingsWarning, match="250 new ones would gain"):
             found, _ = stream([first, second, last])
         assert found[-1].tension > largest_tension(3)
+
+
+def test_what_one_batch_may_move_is_bounded_and_said():
+    """Far rows of another size: no setting moves by more than a factor of ten."""
+    first, second, _ = thirds(0, 60)
+    with pytest.warns(ConvergenceWarning, match="stopped with a gradient"), pytest.warns(SettingsWarning):
+        found, _ = stream([first, (second[0][:40] + 100.0, np.linspace(-1e3, 1e3, 40))])
+    before, after = (
+        np.append(each.covariance.log_parameters, np.log(each.likelihood.noise_variance)) for each in found
+    )
+    assert not found[-1].at_rest
+    assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)
 
 
 # ------------------------------------------------------------------------------------------ all rows so far
@@ -460,6 +473,7 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
     [
         c.RBF(1.2),
         2.0 * c.RBF(1.2) * c.Matern32(0.7),
+        (lambda k: k + k * k)(c.RBF(1.2)),
         c.RBF(1.2) + c.Linear([0.3, 0.8]) * (c.RBF(0.4) + c.Constant(0.2)) + c.Periodic(0.5),
     ],
 )

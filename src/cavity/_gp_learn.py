@@ -249,13 +249,13 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     for _ in range(rounds):
         before = best[1]
         best = _descend(objective, best, bounds, gain, most)
-        slope = _free_slope(best, bounds)
+        slope = free_slope(best, bounds)
         if is_flat(slope, best[1]) or not best[1] < before - WORTHWHILE:
             break
     return best[1], best[0], slope
 
 
-def _free_slope(best, bounds):
+def free_slope(best, bounds):
     """The largest entry of a gradient that no bound stops."""
     (x, _, slope), (low, high) = best, bounds.T
     stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)

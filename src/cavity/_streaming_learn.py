@@ -18,7 +18,7 @@ import numpy as np
 
 from ._covariance_composed import Product, Sum
 from ._gp_evidence import Data, Settings
-from ._gp_learn import FAR, Objective, Vector, came_to_rest, climb, starts, warn_without_start
+from ._gp_learn import FAR, Objective, Vector, came_to_rest, climb, free_slope, starts, warn_without_start
 from ._sparse import Information, full
 from ._streaming_carrier import scaling_cost
 from ._streaming_increment import Increment
@@ -144,10 +144,11 @@ class _Search:
         if not objective.values:
             warn_without_start(1)
             return Learnt(*_pair(settings), Z, np.zeros(0), False, 0.0)
-        near = np.clip(np.column_stack([start - NEAR, start + NEAR]), *bounds.T[:, :, None])
+        near = self.near(start, bounds)
         value, x, slope, objective = self.rounds(old, objective, start, near, rows)
-        alone = self.objective(None, objective.evidence.Z, rows)
-        tension = alone.value(x) - climb(alone, x, bounds, most=FEW_STEPS, rounds=1)[0]
+        if np.any((x == near[:, 0]) | (x == near[:, 1])):
+            slope = free_slope((x, *objective(x)), bounds)
+        tension = self.tension(x, objective.evidence.Z, rows, bounds)
         if tension > largest_tension(self.vector.size):
             warnings.warn(
                 f"the rows before hold the settings: alone, the {rows.n} new ones would gain {tension:.3g} nats at "
@@ -156,6 +157,19 @@ class _Search:
                 stacklevel=3,
             )
         return self.learnt(value, x, slope, objective, tension)
+
+    @staticmethod
+    def near(x, bounds):
+        """Bounds about a place."""
+        return np.clip(np.column_stack([x - NEAR, x + NEAR]), *bounds.T[:, :, None])
+
+    def tension(self, x, Z, rows, bounds):
+        """Nats that the rows would gain near a place if nothing were known of those before; 0 where EP fails."""
+        alone = self.objective(None, Z, rows)
+        here = alone.value(x)
+        if not alone.values:
+            return 0.0
+        return here - climb(alone, x, self.near(x, bounds), most=FEW_STEPS, rounds=1)[0]
 
     def chosen(self, x, Z):
         """Inducing points for the settings of a vector."""
@@ -255,10 +269,9 @@ def scaling_parameters(covariance):
 
     One variance of every term of a sum, the first free one of a product.
     """
-    labels = {id(leaf): label for label, leaf in covariance._labelled()}
-    chosen = {labels[id(leaf)] for leaf in _scaled_leaves(covariance)}
-    return np.array([name.partition("[")[0] in {f"{label}.variance" for label in chosen}
-                     for name in covariance.parameter_names])  # fmt: skip
+    pairs = zip(_scaled_leaves(covariance), covariance._labelled(), strict=True)
+    chosen = {f"{label}.variance" for scaled, (label, _) in pairs if scaled}
+    return np.array([name.partition("[")[0] in chosen for name in covariance.parameter_names])
 
 
 def multiplied(covariance, log_s):
@@ -271,20 +284,30 @@ def multiplied(covariance, log_s):
 
 
 def _scaled_leaves(covariance):
-    """The leaves whose variances do that."""
+    """Which leaves have the variances that do that, in their order."""
     if isinstance(covariance, Sum):
-        return [leaf for part in covariance.parts for leaf in _scaled_leaves(part)]
+        return [scaled for part in covariance.parts for scaled in _scaled_leaves(part)]
     if isinstance(covariance, Product):
-        for part in covariance.parts:
-            try:
-                return _scaled_leaves(part)
-            except ValueError:
-                continue
+        able = [_can_scale(part) for part in covariance.parts]
+        if any(able):
+            first = able.index(True)
+            parts = [[False] * len(part._leaves()) for part in covariance.parts]
+            parts[first] = _scaled_leaves(covariance.parts[first])
+            return [scaled for part in parts for scaled in part]
     elif "variance" not in covariance.fixed:
-        return [covariance]
+        return [True]
     raise ValueError(
         f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
     )
+
+
+def _can_scale(covariance):
+    """Whether variances that are free can multiply a covariance."""
+    if isinstance(covariance, Sum):
+        return all(_can_scale(part) for part in covariance.parts)
+    if isinstance(covariance, Product):
+        return any(_can_scale(part) for part in covariance.parts)
+    return "variance" not in covariance.fixed
 
 
 def relearn(information, covariance, noise=True, amplitude=True):

@@ -136,6 +136,28 @@ def test_banana_predicts_the_rows_it_has_not_seen(run):
     assert bits[1] == pytest.approx(number(new, "log score") / np.log(2) + entropy, abs=2e-4)
 
 
+def test_numbers_in_brackets_begin_the_search(run, tmp_path):
+    path = write(tmp_path / "x.csv", table())
+    options = "--target", "real", "--features", "a", "--noise-variance", 2, "--mean", "zero"
+    described = "rbf(3,2e-4) + matern12(1.5e+0, 1e-3)*periodic(2,0.5,4e-4) + rational-quadratic(1,1e-4,3)+ linear(7)"
+    status, printed, _ = run(path, *options, "--covariance", described, "--no-learn", "--output", tmp_path / "o.npz")
+    assert status == 0
+    product = covariances.Matern12(1.5, [1e-3]) * covariances.Periodic(2.0, 0.5, [4e-4])
+    rest = covariances.RationalQuadratic(1.0, [1e-4], 3.0) + covariances.Linear([7.0])
+    expected = covariances.RBF(3.0, [2e-4]) + product + rest
+    found = cavity.load(tmp_path / "o.npz").model.covariance
+    assert list(found.parameters) == list(expected.parameters)
+    for name, value in expected.parameters.items():
+        np.testing.assert_array_equal(found.parameters[name], value)
+    assert "periodic.variance" not in found.parameter_names  # the product has that of its first factor
+    columns = table()
+    learnt = run(path, *options, "--covariance", "rbf(3,2e-4)", "--output", tmp_path / "o.npz")
+    assert learnt[0] == 0
+    model = cavity.GaussianProcess(covariances.RBF(3.0, [2e-4]), cavity.likelihoods.Gaussian(2.0))
+    best = model.fit(columns["a"][:, None], columns["real"], learn="covariance")
+    assert number(learnt[1], "log evidence") == pytest.approx(best.log_evidence, abs=1e-4)
+
+
 def test_settings_reach_the_library(run, tmp_path):
     columns = table()
     path = write(tmp_path / "x.csv", columns)
@@ -232,6 +254,12 @@ def test_ordered_classes_start_with_their_shares(run, tmp_path):
 
 
 BAD = {
+    "text in brackets": (
+        ["--covariance", "rbf(a)"],
+        "--covariance: expected numbers in brackets, like rbf(2,0.5), got",
+    ),
+    "too many numbers": (["--covariance", "constant(1,2)"], "--covariance: constant has variance, got 2 numbers"),
+    "negative variance": (["--covariance", "rbf(-1)"], "variance must be in (0, inf), got -1.0"),
     "no such covariance": (["--covariance", "rbf+cosine"], "--covariance: 'cosine' is none of rbf, matern12"),
     "lengthscales": (["--lengthscale", "1,2,3", "--features", "a,b"], "--lengthscale takes one number or 2, got 3"),
     "one lengthscale": (["--lengthscale", "1,2", "--no-ard"], "--lengthscale takes one number, got 2"),

@@ -364,6 +364,29 @@ def test_settings_reach_the_library(run, tmp_path):
     assert saved.log_bound == pytest.approx(state.log_bound, rel=1e-12)
 
 
+@pytest.mark.parametrize(("learn", "noise"), [("first", None), ("always", None), ("always", 0.3), ("never", None)])
+def test_what_is_learnt(run, tmp_path, learn, noise):
+    columns = table(120)
+    path = write(tmp_path / "x.csv", columns)
+    given = () if noise is None else ("--noise-variance", noise)
+    arguments = "--x", "a", "--y", "real", "--batch", 60, "--covariance", "rbf(2,2)", "--mean", 20, "--learn", learn
+    status, printed, errors = run(path, *arguments, *given, "--save", tmp_path / "s.npz")
+    assert (status, errors) == (0, "")
+    X, y = columns["a"][:, None], columns["real"]
+    spread = 1.4826 * np.median(np.abs(y[:60] - np.median(y[:60])))
+    model = cavity.StreamingGP(covariances.RBF(2.0, [2.0]), likelihoods.Gaussian(noise or 0.1 * spread**2), mean=20.0)
+    what = True if noise is None else "covariance"
+    state = model.fit(X[:60], y[:60], learn=False if learn == "never" else what)
+    state.update(X[60:], y[60:], learn=what if learn == "always" else False)
+    saved = cavity.load(tmp_path / "s.npz")
+    assert saved.model.likelihood.noise_variance == pytest.approx(state.model.likelihood.noise_variance, rel=1e-3)
+    for name, value in state.model.covariance.parameters.items():
+        np.testing.assert_allclose(saved.model.covariance.parameters[name], value, rtol=1e-3)
+    assert saved.log_bound == pytest.approx(state.log_bound, abs=1e-4)
+    assert ("covariance (learnt)" in printed) == (learn != "never")
+    assert ("(learnt)\n  mean" in printed) == (learn != "never" and noise is None)
+
+
 @pytest.mark.parametrize(
     ("mean", "target", "truth"),
     [

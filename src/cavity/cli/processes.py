@@ -1,6 +1,7 @@
 """What the commands with Gaussian processes share: the model that options describe, scaled to data, and its words."""
 
 import argparse
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples
 SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first
 ORDERED = "ordered-probit"
 LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: (likelihoods.OrderedProbit, ("thresholds",))}
+OUTSIDE = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets
 SCALES = ("noise_variance", "scale")  # settings that are learnt if they are not given
 LEAVES = {
     "rbf": "RBF",
@@ -52,7 +54,8 @@ def add_model(model, default, without=()):
     model.add_argument(
         "--covariance",
         metavar="SUM",
-        help=f"sums and products, like rbf+linear*periodic, of {leaves} (default rbf)",
+        help=f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first variance, "
+        "lengthscale and period or shape, as in rbf(2,0.5) (default rbf)",
     )
     model.add_argument(
         "--ard",
@@ -140,41 +143,64 @@ def likelihood_of(problem, options):
 def covariance_of(problem, options):
     """Return the covariance that --covariance describes, at the start of the search."""
     size = problem.size if options.variance is None else options.variance
-    terms = [[factor.strip() for factor in term.split("*")] for term in (options.covariance or "rbf").split("+")]
-    unknown = [name for term in terms for name in term if name not in LEAVES]
-    if unknown:
-        raise ValueError(f"--covariance: {unknown[0]!r} is none of {', '.join(LEAVES)}")
+    described = options.covariance or "rbf"
+    terms = [[parsed(factor) for factor in OUTSIDE["*"].split(term)] for term in OUTSIDE["+"].split(described)]
     total = None
     for first, *others in terms:
-        share = NOISE * size if first == "white" else size / len(terms)
-        product = leaf_of(first, share, problem, options)
-        for name in others:
-            product = product * leaf_of(name, 1.0, problem, options, scaled=False)
+        share = NOISE * size if first[0] == "white" else size / len(terms)
+        product = leaf_of(*first, share, problem, options)
+        for factor in others:
+            product = product * leaf_of(*factor, 1.0, problem, options, scaled=False)
         total = product if total is None else total + product
     return total
 
 
-def leaf_of(name, variance, problem, options, scaled=True):
+def parsed(factor):
+    """Return the name of a factor like rbf(2,0.5), and its numbers."""
+    name, bracket, rest = (part.strip() for part in factor.partition("("))
+    if name not in LEAVES:
+        raise ValueError(f"--covariance: {name!r} is none of {', '.join(LEAVES)}")
+    if not bracket:
+        return name, []
+    try:
+        return name, numbers(rest.removesuffix(")"))
+    except ValueError:
+        raise ValueError(f"--covariance: expected numbers in brackets, like {name}(2,0.5), got {factor!r}") from None
+
+
+def leaf_of(name, given, variance, problem, options, scaled=True):
     """Return a part of the covariance; further factors of a product are not scaled, the first one is."""
     from .. import covariances
 
-    make, spread = getattr(covariances, LEAVES[name]), problem.spread
+    settings, bounds = starts_of(name, variance, problem, options)
+    if len(given) > len(settings):
+        raise ValueError(f"--covariance: {name} has {', '.join(settings)}, got {len(given)} numbers")
+    for setting, number in zip(settings, given, strict=False):
+        settings[setting] = number + np.zeros(np.shape(settings[setting]))
+        low, high = (SMALLEST, LARGEST) if setting == "variance" else (SHORTEST, LONGEST)
+        bounds[setting] = low * number, high * number
+    fixed = () if scaled or name == "linear" else ("variance",)
+    return getattr(covariances, LEAVES[name])(**settings, fixed=fixed, bounds=bounds)
+
+
+def starts_of(name, variance, problem, options):
+    """Return the settings of a part of the covariance, scaled to the columns, and bounds of some of them."""
+    spread = problem.spread
     bounds = {"variance": (SMALLEST * variance, LARGEST * variance)}
-    fixed = () if scaled else ("variance",)
     if name in ("constant", "white"):
-        return make(variance, fixed=fixed, bounds=bounds)
+        return {"variance": variance}, bounds
     if not options.ard:
         spread = np.exp(np.mean(np.log(spread)))
     if name == "linear":
         slope = variance / spread**2
-        bounds["variance"] = SMALLEST * np.min(slope), LARGEST * np.max(slope)
-        return make(slope, bounds=bounds)
+        return {"variance": slope}, {"variance": (SMALLEST * np.min(slope), LARGEST * np.max(slope))}
     start = spread if options.lengthscale is None else lengthscales(options, problem)
     reach = SHORTEST * np.min([np.min(spread), np.min(start)]), LONGEST * np.max([np.max(spread), np.max(start)])
     if name == "periodic":
-        start, bounds["period"] = spread if options.period is None else options.period, reach
-        return make(variance, 1.0, start, fixed=fixed, bounds=bounds)
-    return make(variance, start, fixed=fixed, bounds=bounds | {"lengthscale": reach})
+        period = spread if options.period is None else options.period
+        return {"variance": variance, "lengthscale": 1.0, "period": period}, bounds | {"period": reach}
+    further = {"shape": 1.0} if name == "rational-quadratic" else {}
+    return {"variance": variance, "lengthscale": start} | further, bounds | {"lengthscale": reach}
 
 
 def lengthscales(options, problem):

@@ -42,7 +42,7 @@ def add(models):
         type=mean_option,
         metavar="M",
         help="zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
-        "(default constant, for classes zero)",
+        "as in --mean=-3,0.2 (default constant, for classes zero)",
     )
     processes.add_starts(model)
     add_sparsity(model)

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -362,6 +363,22 @@ def test_settings_reach_the_library(run, tmp_path):
     np.testing.assert_allclose(saved.inducing, state.inducing, rtol=0)
     np.testing.assert_allclose(saved.mean, state.mean, rtol=1e-9)
     assert saved.log_bound == pytest.approx(state.log_bound, rel=1e-12)
+
+
+def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monkeypatch):
+    path = write(tmp_path / "x.csv", table())
+    update, seen = cavity.StreamingGPState.update, []
+
+    def warned(state, X, y, **more):
+        seen.append(len(y))
+        if len(seen) != 2:
+            warnings.warn("no", cavity.SettingsWarning, stacklevel=2)
+        return update(state, X, y, **more)
+
+    monkeypatch.setattr(cavity.StreamingGPState, "update", warned)
+    status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, "--learn", "never")
+    assert (status, errors, len(seen)) == (0, "", 4)
+    assert "settings         3 batch(es) spoke against what older rows hold them to" in printed
 
 
 @pytest.mark.parametrize(("learn", "noise"), [("first", None), ("always", None), ("always", 0.3), ("never", None)])

@@ -2,10 +2,12 @@
 
 import sys
 import time
+import warnings
 
 import numpy as np
 
 from .. import likelihoods
+from ..errors import SettingsWarning
 from . import options as shared
 from . import processes, tables, targets
 from .batches import Batches
@@ -151,6 +153,7 @@ class Stream:
         self.counts = 0
         self.learnt = False  # what was, as in `fit`
         self.n_rows = self.n_batches = self.unconverged = 0
+        self.against = 0  # batches that spoke against the settings
         self.about = {}
         self.drawn, self._stride = [], 1
         self._saved = time.monotonic()
@@ -227,14 +230,18 @@ class Stream:
         moments = state.predict(problem.X, offset=problem.offset, n_threads=options.threads)
         self.scores.likelihood = state.model.likelihood
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
-        return state.update(
-            problem.X,
-            problem.y,
-            offset=problem.offset,
-            sample_weight=problem.weights,
-            learn=self._learn(),
-            n_threads=options.threads,
-        )
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", SettingsWarning)
+            state.update(
+                problem.X,
+                problem.y,
+                offset=problem.offset,
+                sample_weight=problem.weights,
+                learn=self._learn(),
+                n_threads=options.threads,
+            )
+        self.against += any(issubclass(each.category, SettingsWarning) for each in told)
+        return state
 
     def _learn(self):
         """What an update learns."""
@@ -352,6 +359,8 @@ def report(stream, seconds):
     yield f"  inducing points  {state.n_inducing} of at most {state.model.n_inducing}"
     yield f"  log bound        {state.log_bound:.6f} nats"
     yield f"  information lost {state.information_lost:.3g} nats"
+    if stream.against:
+        yield f"  settings         {stream.against} batch(es) spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"
     yield from stream.scores.lines()
     yield "fit"

@@ -316,7 +316,7 @@ def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
 
 def test_nothing_is_done_without_need():
     Z, of, information, _ = known_points(1)
-    waiting = _inducing.Waiting(1e6, 0.0, Z[:0], np.zeros(0))
+    waiting = _inducing.Waiting(1e6, 0.0, 0, Z[:0], np.zeros(0))
     for X in (Z, Z[:0]):
         done = choose(of, information, X, np.full(len(X), 50.0), 8, waiting)
         assert done.basis is of
@@ -340,6 +340,7 @@ def test_rows_that_wait_are_thinned_out():
         waiting, total = waiting.after(rng.standard_normal((n, 2)), weight, loss), total + loss.sum()
         assert len(waiting.X) == len(waiting.weight) <= 128
     assert waiting.debt == pytest.approx(total)
+    assert waiting.count == 1166
     assert waiting.weight.sum() == pytest.approx(2 * 0.7 * 1166, rel=0.1)
 
 
@@ -355,6 +356,21 @@ def test_rows_one_by_one_take_a_place_in_the_end():
         information = taken_in(of, information, x[None], np.full(1, 50.0))
     assert np.sum(of.Z > 10) >= 1
     assert np.sum(of.Z < 10) >= 4
+
+
+def test_single_rows_do_not_try_again_and_again():
+    X = np.random.default_rng(2).standard_normal((240, 8))
+    covariance, waiting, tries = c.RBF(1.0, lengthscale=2.0), None, []
+    of = basis(covariance, X[:40])
+    information = taken_in(of, Information.empty(40), X[:40], np.full(40, 5.0))
+    for t, x in enumerate(X[40:]):
+        done = choose(of, information, x[None], np.full(1, 5.0), 40, waiting)
+        if done.waiting.count < (0 if waiting is None else waiting.count) + 1 or done.loss != 0:
+            tries.append(t)
+        of, information, waiting = done.basis, done.information, done.waiting
+        information = taken_in(of, information, x[None], np.full(1, 5.0))
+    assert tries
+    assert min(np.diff(tries), default=5) >= 5  # M/8
 
 
 def test_what_nuggets_hide_is_no_reason():

@@ -62,6 +62,7 @@ NUGGETS = 10.0  # a residual of that many nuggets is worth a point
 ROUNDING = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
 FORESIGHT = 1.5  # what rows to come would lose with the new ones, those included, as a multiple
 SPARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
+REST = 0.125  # rows between tries, as a share of M: a try costs some M of them
 REMEMBERED = 128  # rows at most
 LARGEST = 1e300  # nats that are counted
 SMALLEST = 1e-270  # prior variances below that do not have residuals of full precision
@@ -133,13 +134,14 @@ class Waiting:
 
     patience: float  # nats that rows have to be worth for the next try
     debt: float  # nats that all these rows lost
+    count: int  # how many came since the last try
     X: np.ndarray  # (n, D): some of them
     weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
 
     @classmethod
     def none(cls, n_features):
         """No rows."""
-        return cls(0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
+        return cls(0.0, 0.0, 0, np.zeros((0, n_features)), np.zeros(0))
 
     def after(self, X, weight, loss):
         """With further rows; when there are too many every other one goes, and those that stay count twice."""
@@ -147,14 +149,16 @@ class Waiting:
         X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
         while len(X) > REMEMBERED:
             X, weight = X[::2], 2.0 * weight[::2]
-        return replace(self, debt=min(self.debt + float(np.sum(loss)), LARGEST), X=X, weight=weight)
+        debt = min(self.debt + float(np.sum(loss)), LARGEST)
+        return replace(self, debt=debt, count=self.count + len(loss), X=X, weight=weight)
 
     def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
         """With rows that lose `loss`, of which `goal` nats are tolerated; None if points are to be chosen for them."""
         gap = float(np.sum(loss))
         if gap <= goal:
             return self
-        if n_inducing < budget or self.debt + FORESIGHT * gap - goal > self.patience:
+        worth = self.debt + FORESIGHT * gap - goal
+        if n_inducing < budget or (worth > self.patience and self.count + len(loss) >= REST * n_inducing):
             return None
         return self.after(X, weight, loss)
 
@@ -196,7 +200,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
     while there is room. An exchange costs O((N + M) M^2), and pays if what rows since the last one and, counted one and
     a half times, the new ones gain is the tolerance more than what the old ones lose. It is tried only if that could be
-    more than the cheapest point, and after a failure only for twice as much.
+    more than the cheapest point, after a failure only for twice as much, and M/8 rows after the last try.
     """
     same = np.arange(basis.n)
     if not len(X):
@@ -206,8 +210,9 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     goal = tolerance * np.count_nonzero(weight)
     left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
     if left is None and basis.n >= budget:
-        waiting = replace(waiting, patience=float(np.min(costs(*natural(basis, full(information.A))))))
-        left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
+        patience = float(np.min(costs(*natural(basis, full(information.A)))))
+        if waiting.debt + FORESIGHT * float(np.sum(loss)) - goal <= patience:
+            left = replace(waiting.after(X, weight, loss), patience=patience, count=0)
     if left is not None:
         return Choice(basis, information, same, 0.0, left)
     everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, FORESIGHT * weight)
@@ -223,7 +228,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
         if exchanged is not None:
             return exchanged
         wish = waiting.debt + FORESIGHT * float(np.sum(loss))
-        waiting = replace(waiting.after(X, weight, loss), patience=min(2.0 * wish, LARGEST))
+        waiting = replace(waiting.after(X, weight, loss), patience=min(2.0 * wish, LARGEST), count=0)
     origin = np.append(same, np.full(larger.n - basis.n, -1))
     information = information.extended(larger.n) if larger.n > basis.n else information
     return Choice(larger, information, origin, 0.0, waiting)

@@ -456,7 +456,7 @@ class StreamingGPState(SparsePosterior):
         settings = {"information": settings, "n_features": self.n_features, "options": self._options}
         plain = (name for name in PARTS if name not in ("model", "_basis", "_information", "_waiting", "inducing_ids"))
         settings["parts"] = {name: getattr(self, name) for name in plain}
-        settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt")}
+        settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt", "count")}
         settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood

@@ -30,7 +30,7 @@ Starting anew from old points and rows, as conditional variances have it, lost 1
 drift, jump or come back (D = 1, 2, 8; batches of 100). Rows stand for others like them that are still to come. So those
 since the last exchange that lost more than is tolerated are remembered and count once, which lets many small batches
 exchange points as one large batch does, and new rows count one and a half times: counted once streams of 10 rows lose
-up to a fifth more, counted twice or more those of single rows exchange points twice as often and lose no less.
+up to a sixth more, counted twice or more those of single rows exchange points up to twice as often and lose no less.
 
 References
 ----------

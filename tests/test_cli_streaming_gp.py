@@ -1,6 +1,7 @@
 """`cavity fit streaming-gp` as users run it: batches, scores of each before it is absorbed, errors, resuming."""
 
 import io
+import re
 import sys
 import warnings
 from itertools import pairwise
@@ -55,7 +56,8 @@ def table(n=90, seed=0):
 
 def scores_of(printed):
     """The rows of the table of scores: {rows: {column: number}}."""
-    lines = printed.split("before it was absorbed\n")[1].split("\nfit\n")[0].replace("in ", "in_").replace(" %", "")
+    text = printed.split("before it was absorbed\n")[1]
+    lines = re.split(r"\n(?:fit\n|  more)", text)[0].replace("in ", "in_").replace(" %", "")
     header, *rows = (line.replace("log density", "log_density").split() for line in lines.splitlines())
     return {name: dict(zip(header[1:], map(float, cells), strict=True)) for name, *cells in rows}
 
@@ -251,6 +253,23 @@ def test_scores_of_many_batches(n_batches):
         assert all(a[1] + 1 == b[0] for a, b in pairwise(edges))
         assert whole[0] == "all"
     assert int(whole[-1]) == n_batches - 1
+
+
+def test_surprises_are_told(run, tmp_path):
+    rng = np.random.default_rng(3)
+    jump = np.arange(200) >= 100
+    columns = {"a": np.arange(200.0), "y": 5.0 * jump * np.sin(np.arange(200)) + 0.1 * rng.normal(size=200)}
+    path = write(tmp_path / "x.csv", columns)
+    arguments = "--x", "a", "--y", "y", "--batch", 50, "--learn", "never", "--covariance", "rbf(1,50)"
+    for noise, told in ((0.01, True), (30.0, False)):
+        printed = run(path, *arguments, "--noise-variance", noise)[1]
+        assert (scores_of(printed)["all"]["in_95"] < 85) == told
+        assert ("more surprises than were announced: the settings do not fit; --learn always" in printed) == told
+    scores = prequential.Scores(likelihoods.Probit())
+    scores.add(1, np.ones(40), (np.full(40, -3.0), np.ones(40)), None, 1)
+    assert not scores.surprised()  # 40 rows are too few to say so
+    scores.add(41, np.ones(40), (np.full(40, -3.0), np.ones(40)), None, 1)
+    assert scores.surprised()
 
 
 def test_classes_are_scored(run, tmp_path):

@@ -7,6 +7,7 @@ from .._predictions import log_density, probabilities
 from .._rows import observations
 
 MOST = 256  # sums that are held; then neighbours are added up
+ENOUGH = 50  # rows to judge by
 SHOWN = 6  # stretches of the stream in the table
 INTERVALS = (0.5, 0.9, 0.95)
 NODES = 200  # parts of equal probability that a distribution is cut into
@@ -61,6 +62,13 @@ class Scores:
         """Return the mean of each column over all rows, or None without any."""
         total = _joined(*self._stretches) if self._stretches else [0, 0, 0.0]
         return total[3] / total[2] if total[2] > 0 else None
+
+    def surprised(self):
+        """Whether far more went wrong than was announced: too few targets inside 95 %, or too many wrong classes."""
+        means = self.means()
+        if means is None or sum(s[2] for s in self._stretches) < ENOUGH:
+            return False
+        return bool(means[0] > 1.25 * means[1] + 0.02 if self.likelihood.n_classes else means[-1] < 0.85)
 
     def words(self):
         """Return the first two columns in words, for the way."""

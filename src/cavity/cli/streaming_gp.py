@@ -363,6 +363,9 @@ def report(stream, seconds):
         yield f"  settings         {stream.against} batch(es) spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"
     yield from stream.scores.lines()
+    if stream.scores.surprised():
+        way_out = "" if options.learn == "always" else "; --learn always, or another covariance, may help"
+        yield f"  more surprises than were announced: the settings do not fit{way_out}"
     yield "fit"
     done = "converged" if not stream.unconverged else f"NOT CONVERGED in {stream.unconverged} batch(es)"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)

@@ -16,6 +16,7 @@ cdef extern from "cavity_lanes.h" nogil:
     cv8 cv8_mul(cv8 a, cv8 b) noexcept
     cv8 cv8_div(cv8 a, cv8 b) noexcept
     cv8 cv8_max(cv8 a, cv8 b) noexcept
+    void cv8_transpose(cv8 *x) noexcept
     cv8 cv8_mantissa(cv8 x) noexcept
     cv8 cv8_exponent(cv8 x) noexcept
     cv8 cv8_root_exp(cv8 x) noexcept

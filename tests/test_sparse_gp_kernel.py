@@ -320,6 +320,23 @@ def test_many_rows_are_single_rows(n):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("n_rows", [2, 7, 8, 9, 23, 24, 25, 31, 49])
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_do_not_depend_on_the_others(variant, n, n_rows):
+    kernel, L, c = _core.load("sparse_gp", variant), triangle(n), np.linspace(-1, 1, n)
+    k = np.random.default_rng(14).normal(size=(n_rows, n))
+    together, alone = [k.copy(), *np.empty((3, n_rows))], [k.copy(), *np.empty((3, n_rows))]
+    kernel.solve_rows(L, together[0], np.full(n_rows, 1e6), together[1])
+    kernel.marginals(L, c, k, *together[2:])
+    for i in range(n_rows):
+        part = slice(i, i + 1)
+        kernel.solve_rows(L, alone[0][part], np.full(1, 1e6), alone[1][part])
+        kernel.marginals(L, c, k[part], alone[2][part], alone[3][part])
+    for a, b in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_all_variants_return_the_same_bits(n):
     results = []
@@ -330,9 +347,11 @@ def test_all_variants_return_the_same_bits(n):
         residual, mean, var = np.empty(9), np.empty(9), np.empty(9)
         kernel.marginals(known[2], known[3], W, mean, var)
         kernel.solve_rows(known[2], W, np.full(9, 1e3), residual)
+        alone = W[:1].copy()
+        kernel.solve_rows(known[2], alone, np.full(1, 1e3), np.empty(1))
         columns, left = np.vstack([W, np.ones((1, n))]), np.full(n, 1e3)
         kernel.select(columns, 9, n // 2, left)
-        results.append([*known, gain, W, residual, mean, var, columns, left])
+        results.append([*known, gain, W, alone, residual, mean, var, columns, left])
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)

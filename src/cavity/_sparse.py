@@ -25,11 +25,13 @@ from .errors import NotPositiveDefiniteError, within_range
 
 _kernel = _core.best("sparse_gp")
 
-FEW_ROWS = 8  # up to which rows are solved one by one
+AT_ONCE = 4096  # rows up to which covariances are found by one thread, which checks them on the way
 
 
 def same_rows(Z, other):
     """Return the pairs of indices of equal rows of two sets of distinct rows, as two arrays."""
+    if Z is other:
+        return np.arange(len(Z)), np.arange(len(Z))
     places = {row.tobytes(): j for j, row in enumerate(other)}
     pairs = [(i, places[row.tobytes()]) for i, row in enumerate(Z) if row.tobytes() in places]
     return tuple(np.array(pairs, dtype=np.intp).reshape(-1, 2).T)
@@ -97,7 +99,7 @@ class Basis:
     def cross(self, X, threads, out=None):
         """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
         out = np.empty((len(X), self.n)) if out is None else out
-        if out.size and not (len(X) <= FEW_ROWS and self.target.fill(X, out) == len(X)):
+        if out.size and not (len(X) <= AT_ONCE and self.target.fill(X, out) == len(X)):
             self.program.cross(X, self.Z, out, threads)
         return out
 
@@ -114,10 +116,7 @@ class Basis:
         prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)
         if self.n == 0:
             return W, prior
-        if len(X) <= FEW_ROWS:
-            _kernel.solve_rows(self.factor, W, prior, residual)
-        else:
-            _kernel.weigh(self.solved(W), prior, residual)
+        _kernel.solve_rows(self.factor, W, prior, residual)
         return W, residual
 
     def pairs(self, other, threads):
@@ -219,12 +218,8 @@ class Information:
 
     def marginals(self, W):
         """Posterior means and variances of the values W w of rows (N, M)."""
-        mean, variance = np.zeros(len(W)), np.zeros(len(W))
-        if W.size and len(W) <= FEW_ROWS:
-            _kernel.marginals(self.factor, self.c, W, mean, variance)
-        elif W.size:
-            T = self.solved(W.copy())
-            mean, variance = T @ self.c, np.einsum("ij,ij->i", T, T)
+        mean, variance = np.empty(len(W)), np.empty(len(W))
+        _kernel.marginals(self.factor, self.c, W, mean, variance)
         return mean, variance
 
     def add(self, W, tau, rho, gain=None):

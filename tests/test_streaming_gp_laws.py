@@ -336,3 +336,76 @@ def test_alpha_runs_from_the_bound_to_fitc(alpha):
     p = problem(5)
     near = p.fit(alpha=min(1.0, alpha + 1e-9))
     assert_like(near, p.fit(alpha=alpha), 1e-6)
+
+
+# ------------------------------------------------------------------------------------------ what updates decide
+
+
+def drifting(seed, n_batches, size=10):
+    """Batches of a wave whose rows move to the right."""
+    rng = np.random.default_rng(seed)
+    for i in range(n_batches):
+        X = rng.normal(1.5 * i, 1.0, (size, 1))
+        yield X, np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=size)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_points_given_up_for_others_are_the_textbook_s(alpha):
+    model = cavity.StreamingGP(RBF(1.0), likelihoods.Gaussian(0.05), n_inducing=7, alpha=alpha, jitter=1e-5)
+    with mp.workdps(30):
+        k, many = reference.rbf(mp.mpf(1), mp.mpf(1)), reference.many_digits
+        truth, state, lost = reference.Stream(alpha=mp.mpf(alpha), jitter=mp.mpf(1e-5)), None, 0.0
+        for X, y in drifting(1, 5):
+            state = model.fit(X, y, learn=False) if state is None else state.update(X, y)
+            increment = truth.update(k, many(state.inducing), many(X), many(y), mp.mpf(0.05))
+            assert state.last_increment == pytest.approx(float(increment), abs=1e-9)
+            assert_state(state, truth.q, truth.log_bound, 1e-10)
+            assert state.last_information_lost >= 0.0
+            lost += state.last_information_lost
+    assert state.n_inducing == 7
+    assert state.inducing_ids.max() > 7
+    assert state.information_lost == pytest.approx(lost, rel=1e-12)
+    assert lost > 0.1
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_learnt_covariances_are_carried_over_as_in_the_textbook(alpha):
+    Z = np.linspace(-2, 6, 9)[:, None]
+    model = cavity.StreamingGP(RBF(1.0), likelihoods.Gaussian(0.05), inducing=Z, alpha=alpha, jitter=1e-5)
+    truth, state, seen = reference.Stream(alpha=alpha, jitter=1e-5), None, set()
+    for X, y in drifting(2, 4):
+        state = model.fit(X, y, learn="covariance") if state is None else state.update(X, y, learn="covariance")
+        covariance = state.model.covariance
+        seen.add(covariance.variance)
+        truth.update(reference.rbf(covariance.variance, covariance.lengthscale), Z, X, y, 0.05)
+        assert_state(state, truth.q, truth.log_bound, 1e-7)
+    assert len(seen) == 4
+
+
+def test_learnt_noise_is_that_of_all_rows_so_far():
+    Z = np.linspace(-2, 6, 9)[:, None]
+    model = cavity.StreamingGP(RBF(1.0), likelihoods.Gaussian(0.5), inducing=Z, jitter=1e-5)
+    state, history = None, []
+    for X, y in drifting(3, 4):
+        state = model.fit(X, y) if state is None else state.update(X, y, learn=True)
+        covariance, noise = state.model.covariance, state.model.likelihood.noise_variance
+        history.append((reference.rbf(covariance.variance, covariance.lengthscale), X, y))
+        truth = reference.Stream(jitter=1e-5)
+        for k, rows, values in history:
+            truth.update(k, Z, rows, values, noise)
+        assert_state(state, truth.q, truth.log_bound, 1e-7)
+    assert 0.01 < noise < 0.2
+
+
+def test_learning_noise_and_amplitude_again_is_exact():
+    p = problem(6, n=40)
+    state = p.fit(p.X[:15], p.y[:15]).update(p.X[15:], p.y[15:])
+    before = state.log_bound
+    state.learn()
+    noise, variance = state.model.likelihood.noise_variance, state.model.covariance.variance
+    assert state.log_bound > before + 0.1
+    best = reference.batch(reference.rbf(variance, p.lengthscale), p.Z, p.X, p.y, noise, jitter=p.jitter)
+    assert_state(state, best[:2], best[2], 1e-7)
+    for s, t in ((1.02, 1.0), (0.98, 1.0), (1.0, 1.02), (1.0, 0.98)):
+        k = reference.rbf(variance * s, p.lengthscale)
+        assert reference.batch(k, p.Z, p.X, p.y, noise * t, jitter=p.jitter)[2] < state.log_bound

@@ -15,8 +15,9 @@ from cavity import covariances as c
 from cavity._executors import Threads
 from cavity._gp_evidence import Settings
 from cavity._sparse import Basis, Information
+from cavity._streaming_carrier import moved
 from cavity._streaming_increment import Increment, RowSites
-from cavity._streaming_rows import assimilated
+from cavity._streaming_rows import absorbed, assimilated
 from cavity.errors import NotPositiveDefiniteError
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -164,3 +165,15 @@ def test_settings_at_which_the_sites_leave_nothing_are_refused():
     sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
     with pytest.raises(NotPositiveDefiniteError, match="take away more"):
         increment.at(settings_of(c.RBF(1.0, lengthscale=0.5)), sites=sites)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
+    """Lines through the origin: any point says all."""
+    kernel, (X, y, _) = c.Linear(1.0), rows_of(9, d=1)
+    bases = [Basis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
+    model = StreamingGP(kernel, alpha=alpha, jitter=0.0)
+    known = absorbed(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
+    carried, loss = moved(known, *bases, alpha, THREADS)
+    assert loss == pytest.approx(0.0, abs=1e-12)
+    assert carried.factorised().log_bound == pytest.approx(known.log_bound, rel=1e-13)

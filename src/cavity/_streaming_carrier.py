@@ -59,11 +59,10 @@ class Carrier:
         basis.program.gram(self.rows, left, threads)
         left[np.diag_indices_from(left)] += basis.jitter * basis.program.diagonal(self.rows)
         left -= across @ across.T
-        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, overwrite_a=1, clean=1)
-        if failed:
-            raise NotPositiveDefiniteError(
-                f"old inducing point {self.rest[failed - 1]} is known from the new ones to the last digit"
-            )
+        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, clean=1)
+        if failed:  # something of them is known from the new ones, to the last digit
+            values, vectors = np.linalg.eigh(left)
+            return self.columns @ (vectors * np.sqrt(np.maximum(values, 0.0)))
         return blas.dtrmm(1.0, triangle, self.columns, side=1, lower=1)
 
     def _lose(self, out, X):

@@ -319,6 +319,24 @@ def test_copies_and_files_continue_in_the_same_bits(likelihood, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("learn", [False, True])
+def test_streams_that_give_points_up_continue_in_the_same_bits(learn, tmp_path):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(180, 1)) + np.repeat(np.arange(6.0), 30)[:, None]
+    y = np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=180)
+    model = cavity.StreamingGP(RBF(lengthscale=0.7), likelihoods.Gaussian(0.05), n_inducing=8)
+    state = stream(model.fit(X[:30], y[:30], learn=learn), X[30:90], y[30:90], 30, learn=learn)
+    state.save(tmp_path / "state.npz")
+    before = bits(state)
+    others = [state.copy(), cavity.load(tmp_path / "state.npz"), state.copy()]
+    stream(state, X[90:], y[90:], 15, learn=learn)
+    assert bits(others[0]) == before
+    assert state.information_lost > others[0].information_lost
+    for n, each in enumerate(others):
+        assert_same_bits(stream(each, X[90:], y[90:], 15, learn=learn, n_threads=1 + n), state)
+        np.testing.assert_array_equal(each.predict(X)[1], state.predict(X)[1])
+
+
 @pytest.mark.parametrize("likelihood", [None, likelihoods.Logit()], ids=["Gaussian", "Logit"])
 def test_threads_do_not_change_a_bit(likelihood):
     X, y = rows(3000 if likelihood is None else 300, labels=likelihood is not None)

@@ -18,6 +18,7 @@ from sklearn.gaussian_process.kernels import RBF, CompoundKernel, ConstantKernel
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cavity
@@ -71,14 +72,30 @@ def same_predictions(a, b, X, rtol=1e-7, atol=1e-9):
 @QUIET
 @parametrize_with_checks(
     [
-        StreamingGPClassifier(),
+        StreamingGPClassifier(learn=False),
         StreamingGPClassifier(covariances.RBF(2.0), likelihood="probit", learn=False),
-        StreamingGPRegressor(),
+        StreamingGPRegressor(learn=False),
         StreamingGPRegressor(covariances.RBF() + covariances.White(0.1), power=1.0, normalize_y=True, learn=False),
     ]
 )
 def test_contract_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@QUIET
+@BOTH
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_fit2d_1sample,
+        estimator_checks.check_fit_idempotent,
+        estimator_checks.check_methods_subset_invariance,
+        estimator_checks.check_n_features_in,
+        estimator_checks.check_sample_weight_equivalence_on_dense_data,
+    ],
+)
+def test_contract_of_scikit_learn_as_parameters_are_learnt(kind, check):
+    check(kind.__name__, kind())
 
 
 @BOTH

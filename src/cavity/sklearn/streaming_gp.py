@@ -181,6 +181,8 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
         -----
         ConvergenceWarning
             As in `fit`.
+        SettingsWarning
+            With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
         """
         states = getattr(self, "states_", [])
         X, y, weight = self._checked(X, y, sample_weight, reset=not states)

@@ -54,7 +54,8 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
     inducing_points_ : ndarray (M, D)
         The inducing points.
     log_bound_ : float
-        Lower bound of the log evidence of all targets as they were given (with a power above 0 an estimate).
+        Estimate of the log evidence of all targets as they were given, the sum of what the batches added; after `fit`
+        with power 0 it is a lower bound.
     information_lost_ : float
         Nats that changes of inducing points and of parameters took from what was known.
     n_samples_seen_ : int
@@ -187,6 +188,8 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         -----
         ConvergenceWarning
             As in `fit`, with ``learn=True``.
+        SettingsWarning
+            With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
         """
         if not hasattr(self, "state_"):
             return self.fit(X, y, sample_weight)

@@ -129,7 +129,7 @@ def test_batch(measure, inducing, name):
             state.update(X[start : start + ROWS], y[start : start + ROWS])
         check_regression(known, state.log_bound(), known.L @ reference.Batches.mean(state))
         call = partial(state.update, X[:ROWS], y[:ROWS])
-    measure(f"streaming GP, {ROWS} rows, M={inducing}, D={COLUMNS}", name, call, 1, "batch")
+    measure(f"streaming GP, {ROWS} rows, M={inducing}, D={COLUMNS}", name, call, 1, "fit")
 
 
 # ---------------------------------------------------------------------------------------------- learning
@@ -212,7 +212,7 @@ def test_bound_and_gradient(measure, name):
         np.testing.assert_allclose(value, reference.dense_bound(known, X, y), rtol=1e-11)
         np.testing.assert_allclose(value, textbook[0], rtol=1e-11)
         np.testing.assert_allclose(gradient, textbook[1], rtol=1e-8)
-        measure(f"bound and gradient, N={ROWS}, M=100, D={COLUMNS}, ARD", name, call, 1, "batch")
+        measure(f"bound and gradient, N={ROWS}, M=100, D={COLUMNS}, ARD", name, call, 1, "fit")
 
 
 # ---------------------------------------------------------------------------------------------- classification
@@ -229,14 +229,15 @@ def banana(rows):
 
 
 @pytest.mark.parametrize("rows", [400, 5000])
-@pytest.mark.parametrize("name", ["cavity", "cavity, 2 threads", "expert", "dense"])
+@pytest.mark.parametrize("name", ["cavity", "cavity, parallel", "expert", "dense"])
 def test_sparse_classification(measure, small, rows, name):
     """Probit labels of the banana, 100 inducing points, to 1e-8: ours, NumPy's EP, and our EP for all rows."""
     if name == "dense" and rows > 400:
         pytest.skip("half a minute for a ratio of thousands")
     X, y, Z = banana(rows)
     known = reference.Settings(Z, BANANA_VARIANCE, BANANA_LENGTHSCALE, 1.0, JITTER)
-    options = dict(learn=False, tol=TOLERANCE, n_threads=1 + name.endswith("2 threads"))
+    schedule = "parallel" if name.endswith("parallel") else "sequential"
+    options = dict(learn=False, tol=TOLERANCE, schedule=schedule)
     call = {
         "expert": lambda: reference.sparse_ep(known, X, y, TOLERANCE),
         "dense": lambda: cavity.GaussianProcess(covariance_of(known), likelihoods.Probit()).fit(X, y, **options),

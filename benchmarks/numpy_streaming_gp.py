@@ -326,13 +326,14 @@ def gradient(Z, variance, lengthscale, noise_variance, X, y, jitter=1e-8):
 # EP for probit labels
 
 
-def sparse_ep(settings, X, y, tol):
+def sparse_ep(settings, X, y, tol, share=1.0):
     """All sites from the same posterior, undamped: means and variances of W'w at the rows, sweeps.
 
-    A site acts on g = W'w; the label's probability given g has the noise 1 + residual.
+    A site acts on g = W'w; the label's probability given g has the noise 1 + residual. With share 0 the residual is
+    left out: DTC.
     """
     W, residual = settings.features(X)
-    M, noise = W.shape[1], 1.0 + residual
+    M, noise = W.shape[1], 1.0 + share * residual
     mean, variance = np.zeros(len(y)), np.einsum("nm,nm->n", W, W)
     tau, rho = np.zeros(len(y)), np.zeros(len(y))
     for sweep in range(MOST_SWEEPS):

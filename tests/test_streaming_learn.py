@@ -261,3 +261,17 @@ def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
     free = relearn(information, c.RBF(1.0))[0]
     kernel = c.RBF(1.0, bounds={"variance": (0.9, 1.1)})
     assert relearn(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+def test_files_and_threads_change_no_bit_of_what_is_learnt(likelihood, tmp_path):
+    """Rows in two files of float32 are read into buffers that serve again; the prior mean depends on them."""
+    X = rows_of(2500)[0].astype(np.float32)
+    y = np.sin(X[:, 0]) > 0 if isinstance(likelihood, likelihoods.Probit) else np.sin(X[:, 0])
+    files = [tmp_path / "a.npy", tmp_path / "b.npy"]
+    for file, part in zip(files, (X[:1300], X[1300:]), strict=True):
+        np.save(file, part)
+    model = StreamingGP(c.RBF(), likelihood, mean=[0.1, 0.3, -0.2], n_inducing=6)
+    options = dict(learn=True, tol=1e-4)
+    states = [model.fit(X, y, **options), *(model.fit(files, y, n_threads=n, **options) for n in (1, 2))]
+    assert len({(state.log_bound, state.model.covariance.lengthscale) for state in states}) == 1

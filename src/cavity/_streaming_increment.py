@@ -86,18 +86,13 @@ class Increment:
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
         self.blocks = [slice(*span) for span in rows.spans()]
-        parts = [np.broadcast_to(self._base(part), (part.stop - part.start,)) for part in self.blocks]
-        self.base = np.concatenate([np.zeros(0), *parts])
+        self.base = rows.bases(model)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
         room = min(len(self.blocks), HELD // max(1, len(self.Z) * BLOCK))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
         self.start = None
-
-    def _base(self, part):
-        """Prior means of f of a block."""
-        return self.rows.base(self.model, self.rows.block(part.start, part.stop), part)
 
     def at(self, settings, *, sites=None, tol=0.0, **_):
         """Return the Solution at some settings; `sites` on f if they are given. It owns W until the next call."""

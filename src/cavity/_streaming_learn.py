@@ -205,9 +205,8 @@ def sampled(rows, most):
 
 def _data(rows, model):
     """Rows as searches want them to find starts."""
-    X = np.concatenate([rows.block(*span) for span in rows.spans()])
-    base = np.broadcast_to(rows.base(model, X, slice(None)), (rows.n,))
-    return Data(X, rows.y, base, rows.weights, rows.noise)
+    X, _ = rows.candidates(rows.n)
+    return Data(X, rows.y, rows.bases(model), rows.weights, rows.noise)
 
 
 def _pair(settings):

@@ -77,6 +77,13 @@ class Rows:
         base = model._means(X)
         return base if self.offset is None else base + self.offset[part]
 
+    def bases(self, model):
+        """Prior means of f of all rows, (N,), block by block: one may be gone when the next is read."""
+        out = np.empty(self.n)
+        for start, stop in self.spans():
+            out[start:stop] = self.base(model, self.block(start, stop), slice(start, stop))
+        return out
+
     def precision(self, likelihood, part=slice(None)):
         """Precisions of Gaussian observations of a part, weights included, (n,) or (1,)."""
         noise = likelihood.noise_variance if self.noise is None else self.noise[part]
@@ -236,8 +243,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         known = [basis.features(rows.block(*span), threads) for span in rows.spans()]
     W = np.concatenate([part[0] for part in known])
     residual = np.concatenate([part[1] for part in known])
-    X = np.concatenate([rows.block(*span) for span in rows.spans()])
-    mean = rows.base(model, X, slice(None))
+    mean = rows.bases(model)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
     seen = (explained > UNSEEN * residual) & (explained > SMALLEST_VARIANCE)

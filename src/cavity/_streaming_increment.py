@@ -94,8 +94,11 @@ class Increment:
         self.local = threading.local()
         self.start = None
 
-    def at(self, settings, *, sites=None, tol=0.0, **_):
-        """Return the Solution at some settings; `sites` on f if they are given. It owns W until the next call."""
+    def at(self, settings, *, sites=None, **ep):
+        """Return the Solution at some settings, which owns W until the next call.
+
+        `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
+        """
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
         carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
         information = self._carried(carried, basis.n)
@@ -106,7 +109,7 @@ class Increment:
             )
         elif sites is None:
             information = information.factorised()
-            sites, fit = self._by_ep(basis, information, settings, tol)
+            sites, fit = self._by_ep(basis, information, settings, ep)
         return self._solved(settings, basis, sites, information, carried, fit)
 
     def _log_t(self, settings):
@@ -115,10 +118,10 @@ class Increment:
             return 0.0
         return float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
 
-    def _by_ep(self, basis, information, settings, tol):
+    def _by_ep(self, basis, information, settings, options):
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
-        options = {**self.options, "tol": max(tol, self.options["tol"])}
+        options = {**self.options, **options}
         fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho

@@ -105,7 +105,7 @@ class Increment:
         fit = None
         if sites is None and is_exact(settings.likelihood):
             sites = RowSites.gaussian(
-                self.rows.weight(), self.rows.precision(settings.likelihood), self.rows.y - self.base, self.alpha
+                self.rows.weight(), self.rows.noise_variance(settings.likelihood), self.rows.y - self.base, self.alpha
             )
         elif sites is None:
             information = information.factorised()

@@ -84,10 +84,13 @@ class Rows:
             out[start:stop] = self.base(model, self.block(start, stop), slice(start, stop))
         return out
 
+    def noise_variance(self, likelihood, part=slice(None)):
+        """Noise variances of Gaussian observations of a part, a number or (n,)."""
+        return likelihood.noise_variance if self.noise is None else self.noise[part]
+
     def precision(self, likelihood, part=slice(None)):
         """Precisions of Gaussian observations of a part, weights included, (n,) or (1,)."""
-        noise = likelihood.noise_variance if self.noise is None else self.noise[part]
-        return self.weight(part) / noise
+        return self.weight(part) / self.noise_variance(likelihood, part)
 
 
 def fractions(weights, alpha):
@@ -106,10 +109,10 @@ class RowSites:
     constant: float = 0.0  # what they add to the log bound whatever the covariance
 
     @classmethod
-    def gaussian(cls, weight, rho, target, alpha):
-        """Those of Gaussian noise of precisions `rho`, weights included: a row of weight w is w rows."""
-        rho = np.broadcast_to(within_range(rho, "precisions of the noise"), target.shape)
-        constant = -0.5 * float(np.sum(weight * (LOG_2PI + np.log(weight / rho))))
+    def gaussian(cls, weight, noise, target, alpha):
+        """Those of Gaussian noise of variances `noise`: a row of weight w is w rows."""
+        rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
+        constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
         return cls(rho * target, rho, fractions(weight, alpha), target, constant)
 
     def part(self, block):
@@ -196,26 +199,11 @@ def _statistics(W, residual, rows, part, base, likelihood, alpha):
     """A, r and (constant, n, squares, gap) of a block of rows."""
     weight = np.broadcast_to(rows.weight(part), residual.shape)
     target = rows.y[part] - base
-    sites = RowSites.gaussian(weight, rows.precision(likelihood, part), target, alpha)
+    sites = RowSites.gaussian(weight, rows.noise_variance(likelihood, part), target, alpha)
     tau, rho, constant = sites.on_features(residual)
     A = add_squares(W, rho, np.zeros((W.shape[1], W.shape[1]), order="F"), np.empty_like(W))
     squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
     return A, W.T @ tau, np.array([constant + sites.constant, np.sum(weight), squares, gap])
-
-
-def add_site(information, W, residual, rows, base, model):
-    """Add one row of another likelihood in place: its site matches the moments at once; False if it takes EP."""
-    if rows.weights is not None or model.alpha != 1.0 or not float(W[0] @ W[0]) > UNSEEN * residual[0]:
-        return False
-    before = information.log_bound
-    mean, variance = information.marginals(W)
-    sites = Sites(model.likelihood, rows.y, residual=residual)
-    log_z, tau, rho = sites.match(slice(None), base + mean, variance)
-    if not information.add(W, tau - rho * base, rho):
-        return False
-    information.constant = before + float(log_z[0]) - information.log_z
-    information.n += 1.0
-    return True
 
 
 # ---------------------------------------------------------------------------------------------- EP

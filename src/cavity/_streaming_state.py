@@ -17,7 +17,7 @@ from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
 from ._streaming_learn import multiplied, relearn, rescaled
-from ._streaming_rows import BLOCK, INLINE, Rows, add_site, is_exact
+from ._streaming_rows import BLOCK, INLINE, Rows, is_exact
 from ._streaming_single import Single
 from ._streaming_update import Update, loss_rates
 from .errors import within_range
@@ -164,10 +164,8 @@ class StreamingGPState(SparsePosterior):
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
         plain = learn is False and offset is None and noise_variance is None and sample_weight is None
-        if plain and type(n_threads) is int and n_threads > 0:
-            gained = self._singly().take(self._information, X, y)
-            if gained is not None:
-                return self._took_one(gained)
+        if plain and type(n_threads) is int and n_threads > 0 and self._singly().take(self, X, y):
+            return self
         return self._take_in(X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
 
     def _singly(self):
@@ -177,12 +175,10 @@ class StreamingGPState(SparsePosterior):
             single = self._single = Single(self.model, self._basis)
         return single
 
-    def _took_one(self, gained):
-        """Count one row that was taken in by rank-1 updates."""
-        self.n_samples += 1
-        self.n_iter, self.status = 1, CONVERGED
-        self.last_increment, self.last_information_lost = gained, 0.0
-        return self
+    def _took_one(self, count, gained, waiting):
+        """Note what one row that was taken in by rank-1 updates changed."""
+        self.n_samples, self.last_increment, self._waiting = count, gained, waiting
+        self.n_iter, self.status, self.last_information_lost = 1, CONVERGED, 0.0
 
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
@@ -204,7 +200,7 @@ class StreamingGPState(SparsePosterior):
 
     def _take_in_one(self, rows):
         """Take in one row by rank-1 updates in place, M^2 operations; False if it takes more than that."""
-        model, basis, information = self.model, self._basis, self._information
+        model, basis = self.model, self._basis
         if not basis.n or not isinstance(rows.X, np.ndarray):
             return False
         waiting = self._waiting
@@ -216,21 +212,21 @@ class StreamingGPState(SparsePosterior):
             if waiting is None:
                 return False
         base = rows.base(model, rows.X, slice(None))
-        if is_exact(model.likelihood):
-            numbers = (residual, rows.y - base, rows.precision(model.likelihood), rows.weight())
-            gained = self._singly().add(information, W, *(float(a[0]) for a in numbers))
-        else:
-            before = information.log_bound
-            gained = information.log_bound - before if add_site(information, W, residual, rows, base, model) else None
-        if gained is not None:
-            self._took_one(gained)
-            self._waiting = waiting
-        return gained is not None
+        if not is_exact(model.likelihood):
+            return self._singly().match(self, W, residual, rows, base, waiting)
+        noise = rows.noise_variance(model.likelihood)
+        numbers = (float(np.ravel(a)[0]) for a in (residual, rows.y - base, noise, rows.weight()))
+        return self._singly().add(self, W, *numbers, waiting)
 
     def _become(self, parts):
-        """Take over parts of the state, all of them."""
-        for name, value in parts.items():
-            setattr(self, name, value)
+        """Take over parts of the state, all of them: once begun, Ctrl-C waits until it is done."""
+        try:
+            for name, value in parts.items():
+                setattr(self, name, value)
+        except BaseException:
+            for name, value in parts.items():
+                setattr(self, name, value)
+            raise
 
     def _rows(self, X, y, offset, noise_variance, sample_weight):
         """Rows checked, those of weight zero left out; None if there are none."""

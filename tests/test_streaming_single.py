@@ -223,3 +223,13 @@ def test_a_saved_state_goes_on_with_the_same_bits(tmp_path):
         state.update(X[i : i + 1], y[i : i + 1])
         loaded.update(X[i : i + 1], y[i : i + 1])
         assert_same_bits(state, loaded)
+
+
+def test_features_of_a_row_have_the_same_bits_in_any_company():
+    X = points(2500)
+    with Threads(1) as one, Threads(3) as three:
+        basis = Basis.of(c.RBF(lengthscale=2.0), points(30, 1), 1e-6, one)
+        W, residual = basis.features(X, one)
+        for part, threads in ((slice(None), three), (slice(1020, 1060), one), (slice(2499, 2500), one)):
+            for a, b in zip(basis.features(X[part], threads), (W[part], residual[part]), strict=True):
+                np.testing.assert_array_equal(a, b)

@@ -20,12 +20,13 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from . import _core
+from ._blocks import starts
 from ._covariance_program import WHITE
 from .errors import NotPositiveDefiniteError, within_range
 
 _kernel = _core.best("sparse_gp")
 
-AT_ONCE = 4096  # rows up to which covariances are found by one thread, which checks them on the way
+BLOCK = 1024  # rows that a thread works on at once
 
 
 def same_rows(Z, other):
@@ -99,8 +100,13 @@ class Basis:
     def cross(self, X, threads, out=None):
         """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
         out = np.empty((len(X), self.n)) if out is None else out
-        if out.size and not (len(X) <= AT_ONCE and self.target.fill(X, out) == len(X)):
-            self.program.cross(X, self.Z, out, threads)
+
+        def task(start, stop):
+            if self.target.fill(X[start:stop], out[start:stop]) < stop - start:
+                self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
+
+        if out.size:
+            threads.run(task, starts(len(X), BLOCK))
         return out
 
     def solved(self, rows):
@@ -116,7 +122,12 @@ class Basis:
         prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)
         if self.n == 0:
             return W, prior
-        _kernel.solve_rows(self.factor, W, prior, residual)
+
+        def task(start, stop):
+            part = slice(start, stop)
+            _kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
+
+        threads.run(task, starts(len(X), BLOCK))
         return W, residual
 
     def pairs(self, other, threads):

@@ -108,6 +108,20 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
     assert places[0] == f"row {skip + 1}"
 
 
+def test_the_first_batch_may_be_longer(run, tmp_path):
+    path = write(tmp_path / "x.csv", table())
+    assert [len(part.places) for part in Batches(str(path), 20, 5, 31)] == [31, 20, 20, 14]
+    assert [len(part.places) for part in Batches("newcomb", 20, 0, 31)] == [31, 20, 15]
+    arguments = "--x", "a", "--y", "real", "--covariance", "rbf(2,2)"
+    status, printed, _ = run(path, *arguments, "--batch", 1, "--first", 85)
+    assert status == 0
+    assert "90 rows in 6 batch(es)" in printed
+    assert list(scores_of(printed)) == [*(f"{i}-{i}" for i in range(86, 91)), "all"]
+    status, _, errors = run(path, *arguments, "--batch", 9)
+    assert status == 2
+    assert "the first batch has 9 row(s), too few to learn from; say --first 200, for example" in errors
+
+
 def test_a_table_is_read_as_it_is_used(tmp_path):
     path = write(tmp_path / "x.csv", {"a": np.arange(200_000.0), "y": np.zeros(200_000)})
     batches = Batches(str(path), 10)
@@ -130,6 +144,8 @@ def test_parquet(run, tmp_path):
     parquet.write_table(arrow.table(columns), tmp_path / "x.parquet", row_group_size=13)
     sizes = [len(part.places) for part in Batches(str(tmp_path / "x.parquet"), 20, 15)]
     assert sizes == [20, 20, 20, 15]
+    sizes = [len(part.places) for part in Batches(str(tmp_path / "x.parquet"), 20, 15, 31)]
+    assert sizes == [31, 20, 20, 4]
     arguments = "--x", "a,b", "--y", "real", "--batch", 20, "--skip", 15, "--learn", "never", "--save"
     for suffix in ("csv", "parquet"):
         assert run(path.with_suffix(f".{suffix}"), *arguments, tmp_path / f"{suffix}.npz")[0] == 0
@@ -519,6 +535,7 @@ def test_resuming_wants_what_was_saved(run, tmp_path):
 
 BAD = {
     "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
+    "first": (["--first", 0], "--first must be at least 1, got 0"),
     "skip": (["--skip", -1], "--skip must be at least 0, got -1"),
     "all skipped": (["--skip", 90], "there are no rows after the first 90"),
     "forget": (["--forget", 1.5], "--forget must be between 0 and 1, got 1.5"),

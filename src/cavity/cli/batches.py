@@ -1,7 +1,7 @@
 """Tables in batches of rows, in the order of the file: a file is never in memory as a whole."""
 
 import os
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 from . import parquet, tables
@@ -18,10 +18,13 @@ class Batches:
         Rows in a batch; the last one may have fewer.
     skip : int
         Rows at the beginning that are left out.
+    first : int, optional
+        Rows in the first batch, if it is to have others.
     """
 
-    def __init__(self, source, rows, skip=0):
-        self.source, self.rows, self.skip = source, rows, skip
+    def __init__(self, source, rows, skip=0, first=None):
+        self.skip = skip
+        self._sizes = chain([first or rows], repeat(rows))
         self.fraction = 0.0
         path = Path(source)
         if path.suffix == ".parquet" and path.exists():
@@ -36,20 +39,23 @@ class Batches:
 
     def _slices(self, table):
         total = len(table.places)
-        for low in range(self.skip, total, self.rows):
-            self.fraction = min(low + self.rows, total) / total
-            yield table.part(slice(low, low + self.rows))
+        low = self.skip
+        while low < total:
+            high = min(low + next(self._sizes), total)
+            self.fraction = high / total
+            yield table.part(slice(low, high))
+            low = high
 
     def _csv(self, path):
         size = os.path.getsize(path)
         with tables.open_text(path) as file:
             names, lines = tables.csv_reader(path, file)
             lines = islice(lines, self.skip, None)
-            while part := list(islice(lines, self.rows)):
+            while part := list(islice(lines, next(self._sizes))):
                 self.fraction = file.buffer.tell() / size
                 yield tables.text_columns(path, names, part)
 
     def _parquet(self, path):
-        for part, fraction in parquet.parts(path, self.rows, self.skip):
+        for part, fraction in parquet.parts(path, self._sizes, self.skip):
             self.fraction = fraction
             yield part

@@ -1,13 +1,18 @@
 """Parquet files, whole or in batches of rows. Needs the arrow extra (pyarrow), which is imported only here."""
 
+from itertools import repeat
+
 from ..errors import missing_extra
 from . import tables
 
+READ = 1 << 14  # rows that are read together
 
-def parts(path, rows=None, skip=0):
+
+def parts(path, sizes=None, skip=0):
     """Yield a table in batches of rows as `Columns`, each with the share of the rows that has been read.
 
-    The first `skip` rows are left out; without `rows` the rest is one batch. ValueError if the file is not readable.
+    `sizes` is an endless iterator of their lengths; without it there is one. The first `skip` rows are left out.
+    ValueError if the file is not readable.
     """
     try:
         from pyarrow import ArrowException, parquet
@@ -18,17 +23,17 @@ def parts(path, rows=None, skip=0):
             total = file.metadata.num_rows
             if total == 0:
                 raise ValueError(f"{path}: the file holds no rows")
-            yield from _batches(path, file, total, rows or total, skip)
+            yield from _batches(path, file, total, sizes or repeat(total), skip)
     except ArrowException as error:
         raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
 
 
-def _batches(path, file, total, rows, skip):
-    """Batches of the wanted length; those that pyarrow reads end where the row groups of the file end."""
+def _batches(path, file, total, sizes, skip):
+    """Batches of the wanted lengths; those that pyarrow reads end where the row groups of the file end."""
     from pyarrow import Table
 
-    low, waiting, count = 0, [], 0
-    for batch in file.iter_batches(min(rows, 1 << 16)):
+    low, waiting, count, rows = 0, [], 0, next(sizes)
+    for batch in file.iter_batches(READ):
         drop = min(max(skip - low, 0), len(batch))
         low, count = low + len(batch), count + len(batch) - drop
         waiting.append(batch.slice(drop))
@@ -36,7 +41,7 @@ def _batches(path, file, total, rows, skip):
             known = Table.from_batches(waiting)
             yield _columns(path, known.slice(0, rows), low - count), low / total
             rest = known.slice(rows)
-            waiting, count = rest.to_batches(), len(rest)
+            waiting, count, rows = rest.to_batches(), len(rest), next(sizes)
 
 
 def _columns(path, part, first):

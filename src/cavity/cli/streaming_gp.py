@@ -15,12 +15,13 @@ from .prequential import Scores
 from .processes import ORDERED, numbers
 
 BATCH = 1000
+FEWEST = 10  # rows in a first batch to learn from
 SAVE_EVERY = 60.0  # seconds
 DRAWN = 4000  # most rows in the picture
 MEANS = ("zero", "constant", "linear")
 SETTLED = (  # options of the model, which a saved state has already
     *("likelihood", "covariance", "variance", "lengthscale", "period", "mean", "inducing", "tolerance", "jitter"),
-    *("alpha", "thresholds", *targets.SETTINGS),
+    *("alpha", "thresholds", "first", *targets.SETTINGS),
 )
 
 
@@ -84,6 +85,9 @@ def add_stream(command):
     """Add the options of the stream."""
     stream = command.add_argument_group("stream")
     stream.add_argument("--batch", type=int, default=BATCH, metavar="N", help=f"rows in a batch (default {BATCH})")
+    stream.add_argument(
+        "--first", type=int, metavar="N", help="rows in the first one, which settings are learnt from (default --batch)"
+    )
     stream.add_argument("--skip", type=int, default=0, metavar="N", help="rows at the beginning to leave out")
     stream.add_argument(
         "--forget", type=float, metavar="F", help="multiply what is known by F in (0, 1) before each further batch"
@@ -104,7 +108,7 @@ def run(options):
     shared.check_output(options)
     check(options)
     stream = Stream(options)
-    batches = Batches(options.data, options.batch, options.skip)
+    batches = Batches(options.data, options.batch, options.skip, options.first)
     started = time.perf_counter()
     try:
         with shared.progress() as show:
@@ -125,6 +129,7 @@ def check(options):
     """Raise ValueError for options that make no sense, before any work."""
     for name, value, good, wanted in (
         ("--batch", options.batch, options.batch >= 1, "at least 1"),
+        ("--first", options.first, options.first is None or options.first >= 1, "at least 1"),
         ("--skip", options.skip, options.skip >= 0, "at least 0"),
         ("--forget", options.forget, options.forget is None or 0 < options.forget < 1, "between 0 and 1"),
     ):
@@ -200,6 +205,11 @@ class Stream:
         from ..streaming_gp import StreamingGP
 
         options, problem = self.options, self.problem
+        if options.learn != "never" and len(problem.y) < FEWEST:
+            raise ValueError(
+                f"{options.data}: the first batch has {len(problem.y)} row(s), too few to learn from; say --first 200, "
+                "for example, or --learn never"
+            )
         likelihood, given = processes.likelihood_of(problem, options)
         mean, self.mean = mean_of(problem, options)
         settings = {"n_inducing": options.inducing, "tolerance": options.tolerance, "jitter": options.jitter}

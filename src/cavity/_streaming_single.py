@@ -12,7 +12,7 @@ from .likelihoods import LOG_2PI
 _kernel = _core.best("sparse_gp")
 
 FLOAT = np.dtype(np.float64)
-LARGEST = 1e300  # of (y - mean)^2/noise variance, which is summed
+LARGEST = 1e300  # of (y - mean)^2/noise variance, and of residual/noise variance, which are summed
 
 
 class Single:
@@ -87,7 +87,7 @@ class Single:
             rho, loss = precision / (1.0 + fraction * spread), 0.5 * log1p(fraction * spread) / fraction
         rest = -0.5 * weight * (LOG_2PI + log(noise)) - loss
         squares = precision * target * target
-        if not squares <= LARGEST:
+        if not max(squares, spread) <= LARGEST:
             return False
         numbers = information.n + weight, information.squares + squares, information.gap + spread
         constant, gain = information.constant + rest - 0.5 * rho * target * target, self.room[3]

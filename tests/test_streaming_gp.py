@@ -443,25 +443,28 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("single", [False, True], ids=["batch", "row"])
-@pytest.mark.parametrize("case", BAD)
-def test_bad_rows_leave_the_state_as_it_was(case, single):
-    changes, error, message = BAD[case]
+def bad_batches():
+    """(X, y, options, error, message) for every case, and for its bad row alone, which is taken in another way."""
+    for case, (changes, error, message) in BAD.items():
+        arguments = dict(X=[[0.1], [0.2], [0.3]], y=[0.0, 1.0, 0.5]) | changes
+        yield pytest.param(arguments, error, message, id=case)
+        long = {key: value for key, value in arguments.items() if np.ndim(value) and len(value) == 3}
+        if long.keys() & changes.keys() and np.ndim(arguments["X"]) == 2:
+            row = {"infinity in X": 2, "nan in y": 2}.get(case, 1)
+            alone = arguments | {key: value[row : row + 1] for key, value in long.items()}
+            message = re.sub(r"\[\d", "[0", message).replace("that is 3", "that is 1")
+            yield pytest.param(alone, error, message, id=f"{case}, one row")
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), list(bad_batches()))
+def test_bad_rows_leave_the_state_as_it_was(arguments, error, message):
     X, y = rows()
     state = chosen_model().fit(X, y, learn=False)
     before = bits(state)
-    arguments = dict(X=[[0.1], [0.2], [0.3]], y=[0.0, 1.0, 0.5]) | changes
-    if single:  # one row alone goes its own way: the bad one, where there is one
-        row = {"infinity in X": 2, "nan in y": 2}.get(case, 1)
-        wide = {k: v for k, v in arguments.items() if isinstance(v, list | np.ndarray) and len(v) == 3}
-        if not wide.keys() & changes.keys() or np.ndim(arguments["X"]) != 2:
-            return
-        arguments |= {k: v[row : row + 1] for k, v in wide.items()}
-        message = re.sub(r"\[\d", "[0", message).replace("that is 3", "that is 1")
     with pytest.raises(error, match=re.escape(message)):
-        state.update(arguments.pop("X"), arguments.pop("y"), **arguments)
+        state.update(**arguments)
     assert bits(state) == before
-    state.update(X, y)
+    assert state.update(X, y).n_samples == 240
 
 
 def test_a_batch_that_fails_late_leaves_the_state_as_it_was():
@@ -475,6 +478,18 @@ def test_a_batch_that_fails_late_leaves_the_state_as_it_was():
     assert bits(state) == before
     with pytest.raises(OverflowError):
         state.update(X[-1:], y[-1:])
+    assert bits(state) == before
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("n", [1, 3])
+def test_variances_beyond_the_range_of_numbers_in_units_of_the_noise(n, alpha):
+    # far from the inducing point the residual is the prior variance: 1e400 times the noise
+    model = cavity.StreamingGP(RBF(1e200), likelihoods.Gaussian(1e-200), inducing=[[0.0]], alpha=alpha)
+    state = model.fit(np.zeros((0, 1)), [], learn=False)
+    before = bits(state)
+    with pytest.raises(OverflowError):
+        state.update(np.full((n, 1), 50.0), np.zeros(n))
     assert bits(state) == before
 
 

@@ -85,6 +85,8 @@ def test_inducing_points_at_the_rows_give_the_dense_process(name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
     if name in ("Probit", "Logit"):
         np.testing.assert_allclose(state.predict_proba(NEW), dense.predict_proba(NEW), atol=1e-7)
+    else:
+        np.testing.assert_allclose(state.expected(NEW), dense.expected(NEW), atol=1e-6)
     np.testing.assert_allclose(state.log_density(X, y), dense.log_density(X, y), atol=1e-6)
 
 
@@ -398,10 +400,23 @@ def test_before_any_data_the_prior_is_predicted():
     np.testing.assert_array_equal(mean, 1.0 + 3.0 * NEW[:, 0])
     np.testing.assert_array_equal(variance, 2.0)
     assert (state.log_bound, state.n_samples, state.n_inducing) == (0.0, 0, 0)
+    assert (state.inducing.shape, state.mean.shape, state.covariance.shape) == ((0, 1), (0,), (0, 0))
     np.testing.assert_allclose(state.predict_covariance(NEW)[1], RBF(2.0).gram(NEW), atol=1e-14)
     assert state.predict(NEW, noise=True)[1][0] == 2.0 + cavity.likelihoods.Gaussian().noise_variance
     probit = cavity.StreamingGP(RBF(), likelihoods.Probit()).fit(np.zeros((0, 1)), [], learn=False)
     np.testing.assert_allclose(probit.predict_proba(NEW), 0.5, rtol=1e-15)
+
+
+def test_samples_have_the_predicted_moments():
+    X, y = rows(30)
+    state = cavity.StreamingGP(RBF(), likelihoods.Gaussian(0.1), mean=2.0, n_inducing=5).fit(X, y, learn=False)
+    mean, covariance = state.predict_covariance(NEW)
+    draws = state.sample(NEW, 20_000, 0)
+    sd = np.sqrt(np.diag(covariance))
+    assert np.max(np.abs(draws.mean(axis=0) - mean) / sd) < 5 / np.sqrt(20_000)
+    assert np.max(np.abs(np.cov(draws.T) - covariance) / np.outer(sd, sd)) < 8 / np.sqrt(20_000)
+    np.testing.assert_allclose(state.predict(NEW)[1], np.diag(covariance), atol=1e-13)
+    np.testing.assert_array_equal(state.sample(NEW, 3, 7), state.sample(NEW, 3, 7))
 
 
 def test_inducing_points_keep_their_ids():

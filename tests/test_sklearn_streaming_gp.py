@@ -242,6 +242,19 @@ def test_normalisation_is_that_of_the_first_batch():
     np.testing.assert_allclose(constant.predict(X), 7.0)
 
 
+@pytest.mark.parametrize("power", [-500, 500])
+def test_normalised_targets_may_be_of_any_size(power):
+    X, y = draw(40)
+    settings = {"kernel": FIXED + WhiteKernel(0.2), "inducing": X[:12], "learn": False, "normalize_y": True}
+    model = StreamingGPRegressor(**settings).fit(X, np.ldexp(y, power))
+    known = StreamingGPRegressor(**settings).fit(X, y)
+    for found, expected in zip(model.predict(X, return_std=True), known.predict(X, return_std=True), strict=True):
+        np.testing.assert_array_equal(found, np.ldexp(expected, power))
+    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * power * np.log(2), rel=1e-12)
+    with pytest.raises(OverflowError, match="the squares of y leave the range of float64"):
+        model.fit(X, np.ldexp(y, 1000))
+
+
 def test_samples_have_the_moments_of_predictions():
     X, y = draw()
     model = StreamingGPRegressor(FIXED + WhiteKernel(0.2), inducing=X[:10], learn=False).fit(X, y)

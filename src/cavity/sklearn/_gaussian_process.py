@@ -131,9 +131,11 @@ class Learner(BaseEstimator):
 
 def centre_and_scale(y, weight=None):
     """Return mean and standard deviation of targets (N,) or (N, T), which is 1 where they are all the same."""
-    mean = np.average(y, axis=0, weights=weight)
-    spread = np.sqrt(np.average((y - mean) ** 2, axis=0, weights=weight))
-    return mean, np.where(np.ptp(y, axis=0) == 0, 1.0, spread)
+    power = np.frexp(np.max(np.abs(y), axis=0))[1]  # squares may leave the range of float64
+    scaled = np.ldexp(y, -power)
+    mean = np.average(scaled, axis=0, weights=weight)
+    spread = np.ldexp(np.sqrt(np.average((scaled - mean) ** 2, axis=0, weights=weight)), power)
+    return np.ldexp(mean, power), np.where(np.ptp(scaled, axis=0) == 0, 1.0, spread)
 
 
 def draws(mean, covariance, n_samples, random_state):

@@ -11,6 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from .. import _arrays
+from ..errors import within_range
 from ..likelihoods import Gaussian
 from ._gaussian_process import centre_and_scale, draws
 from ._streaming_gp import Batch, Streaming
@@ -222,6 +223,8 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         if noise == 0:
             raise ValueError("alpha must be positive where the kernel has no white noise, got 0")
         centre, spread = centre_and_scale(batch.y, batch.weight) if self.normalize_y else (0.0, 1.0)
+        with np.errstate(over="ignore"):
+            within_range(np.square(spread), "the squares of y")
         targets, learn = (batch.y - centre) / spread, self._what_to_learn(parts)
         state = self._begun(parts, Gaussian(noise), batch, targets, learn)
         found = state.model.likelihood.noise_variance

@@ -211,6 +211,22 @@ def test_noise_stays_within_the_bounds_of_its_kernel():
 
 
 @QUIET
+@pytest.mark.filterwarnings("ignore::cavity.SettingsWarning")
+def test_noise_of_later_batches_stays_what_it_was_rather_than_leave_its_bounds():
+    loud, quiet = draw(60, noise=0.6), draw(300, seed=1, noise=0.05)
+    kernel = 1.0 * RBF(1.0) + WhiteKernel(0.5, (0.25, 1.0))
+    model = StreamingGPRegressor(kernel, inducing=loud[0][:30], learn=True).partial_fit(*loud)
+    before, length = model.noise_variance_, model.kernel_.k1.k2.length_scale
+    assert 0.26 < before < 0.9
+    model.partial_fit(*quiet)
+    assert model.noise_variance_ == before
+    assert model.kernel_.k2.noise_level == pytest.approx(before, rel=1e-9)
+    assert model.kernel_.k1.k2.length_scale != length
+    free = StreamingGPRegressor(1.0 * RBF(1.0) + WhiteKernel(0.5), inducing=loud[0][:30], learn=True)
+    assert free.partial_fit(*loud).partial_fit(*quiet).noise_variance_ < 0.25
+
+
+@QUIET
 def test_later_batches_learn_if_they_shall():
     X, y = draw(120, noise=0.2)
     kernel = 1.0 * RBF(1.0) + WhiteKernel(1.0)
@@ -381,6 +397,14 @@ def test_weights_are_copies_that_come_later(power):
         later.partial_fit(X[weight > times], y[weight > times])
     same_predictions(later, weighted, X, rtol=1e-9)
     assert later.log_bound_ == pytest.approx(weighted.log_bound_, rel=1e-10)
+
+
+def test_equal_rows_with_other_targets_are_rows_of_their_own():
+    X, y = draw(30)
+    model = StreamingGPRegressor(FIXED + WhiteKernel(0.2), inducing=X[:12], learn=False)
+    both = clone(model).fit(np.vstack([X, X]), np.append(y, 1.0 - y))
+    same_predictions(both, model.fit(X, y).partial_fit(X, 1.0 - y), X)
+    assert both.log_bound_ == pytest.approx(model.log_bound_, rel=1e-10)
 
 
 @BOTH

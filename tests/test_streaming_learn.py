@@ -164,6 +164,16 @@ def test_what_one_batch_may_move_is_bounded_and_said():
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)
 
 
+def test_warnings_name_the_line_that_called_the_library():
+    first, (X, y), _ = thirds(0, 60)
+    state = StreamingGP(c.RBF()).fit(*first)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        state.update(X[:40] + 100.0, np.linspace(-1e3, 1e3, 40), learn=True)
+    assert {each.category for each in told} == {SettingsWarning, ConvergenceWarning}
+    assert {each.filename for each in told} == {__file__}
+
+
 # ------------------------------------------------------------------------------------------ all rows so far
 
 

@@ -10,7 +10,7 @@ import cavity
 from cavity import StreamingGP, likelihoods
 from cavity import covariances as c
 from cavity._executors import Threads
-from cavity._sparse import Basis
+from cavity._sparse import Basis, Information
 
 ARRAYS = ("A", "r", "factor", "c")
 NUMBERS = ("constant", "n", "squares", "gap")
@@ -233,3 +233,60 @@ def test_features_of_a_row_have_the_same_bits_in_any_company():
         for part, threads in ((slice(None), three), (slice(1020, 1060), one), (slice(2499, 2500), one)):
             for a, b in zip(basis.features(X[part], threads), (W[part], residual[part]), strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+# ------------------------------------------------------------------------------------------------ Ctrl-C
+
+
+@pytest.mark.parametrize("through", [False, True])
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(0.05), likelihoods.Probit()])
+def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through, likelihood):
+    X, y = stream()
+    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
+    state = StreamingGP(c.RBF(), likelihood, inducing=points(10)).fit(X[:30], y[:30], learn=False)
+    expected, add = state.copy(), Information.add
+    if through:
+        expected.update(X[30:31], y[30:31])
+
+    def interrupted(information, *arguments):
+        if through:
+            add(information, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Information, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        state.update(X[30:31], y[30:31])
+    monkeypatch.undo()
+    for each in (state, expected):
+        each.update(X[31:32], y[31:32])
+    assert_same_bits(state, expected)
+
+
+def test_an_interrupted_batch_is_taken_in_whole():
+    X, y = stream()
+    state = start(model())
+    expected = state.copy().update(X, y)
+    armed = [True]
+
+    class Interrupted(type(state)):
+        __slots__ = ()
+
+        def __setattr__(self, name, value):
+            if name == "n_samples" and armed and armed.pop():
+                raise KeyboardInterrupt
+            super().__setattr__(name, value)
+
+    state.__class__ = Interrupted
+    with pytest.raises(KeyboardInterrupt):
+        state.update(X, y)
+    assert_same_bits(state, expected)
+
+
+def test_precisions_that_vanish_add_nothing():
+    X, y = stream()
+    state = StreamingGP(c.RBF(), likelihoods.Gaussian(1e300), inducing=points(10)).fit(X, y, learn=False)
+    before = state.predict(X)
+    for n in (1, 2):
+        state.update(X[:n], y[:n], sample_weight=np.full(n, 1e-30))
+        assert state.last_increment == pytest.approx(0.0, abs=1e-25)
+    np.testing.assert_array_equal(state.predict(X), before)

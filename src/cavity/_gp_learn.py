@@ -1,13 +1,12 @@
 """Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from ._loop import CONVERGED
 from .covariances import Sum
-from .errors import ConvergenceWarning, within_range
+from .errors import ConvergenceWarning, warn, within_range
 from .likelihoods import Gaussian, Laplace, StudentT
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
@@ -213,9 +212,7 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
 
 def warn_without_start(n):
     """Warn that EP failed wherever a search could have begun."""
-    warnings.warn(
-        f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning, stacklevel=4
-    )
+    warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
 
 
 def came_to_rest(objective, value, slope):
@@ -223,11 +220,10 @@ def came_to_rest(objective, value, slope):
     # a place where EP failed counts with a flat slope
     at_rest = -value in objective.values and is_flat(slope, value)
     if not at_rest:
-        warnings.warn(
+        warn(
             f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
             f"after {len(objective.values) + objective.failures} evaluations",
             ConvergenceWarning,
-            stacklevel=4,
         )
     return at_rest
 

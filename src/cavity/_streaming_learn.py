@@ -11,7 +11,6 @@ times t every row keeps its part in three sums, so the bound of all rows so far 
     constant -> constant - (n log t - squares (1 - 1/t) - gap (1 - s/t))/2.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +22,7 @@ from ._sparse import Information, full
 from ._streaming_carrier import scaling_cost
 from ._streaming_increment import Increment
 from ._streaming_rows import Rows, is_exact
-from .errors import SettingsWarning
+from .errors import SettingsWarning, warn
 
 FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
 CHOICES = 3  # searches of a first batch, each with inducing points chosen at the settings of the one before
@@ -150,11 +149,10 @@ class _Search:
             slope = free_slope((x, *objective(x)), bounds)
         tension = self.tension(x, objective.evidence.Z, rows, bounds)
         if tension > largest_tension(self.vector.size):
-            warnings.warn(
+            warn(
                 f"the rows before hold the settings: alone, the {rows.n} new ones would gain {tension:.3g} nats at "
                 "settings of their own; forget(factor) makes those before count less",
                 SettingsWarning,
-                stacklevel=3,
             )
         return self.learnt(value, x, slope, objective, tension)
 

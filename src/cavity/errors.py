@@ -1,5 +1,8 @@
 """The errors and warnings of the library, and the words for what kernels report as a status code."""
 
+import sys
+import warnings
+
 import numpy as np
 
 OVERFLOWED, DIVIDED_BY_POINT_MASS = 1, 2  # cython_core/types.pxd
@@ -19,6 +22,14 @@ class ConvergenceWarning(RuntimeWarning):
 
 class SettingsWarning(UserWarning):
     """The settings are those of the data of the past, and the new data speak against them."""
+
+
+def warn(message, category):
+    """Warn at the line that called the library, however deep in it this is; scikit-learn may be in between."""
+    frame, level = sys._getframe(1), 2  # level 1 is this function
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cavity", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def raise_status(status, row, action):

@@ -9,7 +9,6 @@ References
    approximations using power expectation propagation", JMLR 18, 2017.
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ from ._latent_process import LatentProcess
 from ._sparse import has_white
 from ._streaming_rows import is_exact
 from ._streaming_state import StreamingGPState
-from .errors import NumericalWarning
+from .errors import NumericalWarning, warn
 
 MATRICES = 8  # M x M that an update needs
 
@@ -219,11 +218,10 @@ def _distinct(inducing, covariance):
         first.setdefault(row.tobytes(), j)
     if len(first) < len(Z):
         missing = min(set(range(len(Z))) - set(first.values()))
-        warnings.warn(
+        warn(
             f"inducing has {len(Z) - len(first)} row(s) that are there already and say nothing more, "
             f"row {missing} for one; they are left out",
             NumericalWarning,
-            stacklevel=4,
         )
         Z = Z[list(first.values())]
     return _arrays.read_only(Z)

@@ -1,6 +1,8 @@
 """Streaming Gaussian processes: other likelihoods against EP by the book, hard streams, the same bits, bad input."""
 
+import copy
 import json
+import pickle
 import re
 from pathlib import Path
 
@@ -458,6 +460,37 @@ BAD = {
 }
 
 
+def test_copies_of_any_kind_share_nothing():
+    X, y = np.linspace(0, 5, 40)[:, None], np.sin(np.linspace(0, 5, 40))
+    state = cavity.StreamingGP(RBF(), likelihoods.Gaussian(0.1)).fit(X, y, learn=False).update(X[:1], y[:1])
+    before = state.log_bound, state.predict(X)
+    for copied in (copy.copy, copy.deepcopy, lambda state: pickle.loads(pickle.dumps(state))):
+        other = copied(state).update(X[:1], y[:1])
+        assert other.log_bound == pytest.approx(before[0] + other.last_increment, rel=1e-12)
+        assert state.log_bound == before[0]
+        np.testing.assert_array_equal(state.predict(X), before[1])
+    assert not state.inducing_ids.flags.writeable
+
+
+def test_all_is_forgotten_of_noise_that_rows_had():
+    X, y = np.linspace(0, 5, 40)[:, None], np.sin(np.linspace(0, 5, 40))
+    model = cavity.StreamingGP(RBF(), likelihoods.Gaussian(0.1))
+    state = model.fit(X, y, noise_variance=np.full(40, 0.2), learn=False)
+    with pytest.raises(ValueError, match="one noise variance"):
+        state.copy().forget(0.5).learn()
+    assert state.forget(0).update(X, y).learn().model.likelihood.noise_variance < 0.1
+
+
+def test_joint_predictions_have_the_variances_of_single_ones():
+    X = np.linspace(0, 5, 40)[:, None]
+    state = cavity.StreamingGP(RBF(), likelihoods.Gaussian(1e-20)).fit(X, np.sin(X[:, 0]), learn=False)
+    for rows in (X, X + 0.05):
+        mean, covariance = state.predict_covariance(rows)
+        np.testing.assert_allclose(np.diagonal(covariance), state.predict(rows)[1], rtol=1e-9, atol=1e-25)
+        np.testing.assert_allclose(mean, state.predict(rows)[0], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["batch", "row"])
 def bad_batches():
     """(X, y, options, error, message) for every case, and for its bad row alone, which is taken in another way."""
     for case, (changes, error, message) in BAD.items():

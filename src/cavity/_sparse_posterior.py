@@ -108,10 +108,12 @@ class SparsePosterior(LatentPosterior):
         out = _arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas():
             self._basis.program.gram(X, out, threads)
-            W, _ = self._basis.features(X, threads)
+            W, residual = self._basis.features(X, threads)
             T = self._information.solved(W.copy())
             out += T @ T.T - W @ W.T
-        return base + T @ self._information.c, 0.5 * (out + out.T)
+        out = 0.5 * (out + out.T)
+        out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
+        return base + T @ self._information.c, out
 
     def sample(self, X, n, rng, *, offset=None):
         """Draw functions from the posterior.

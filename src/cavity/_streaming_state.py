@@ -113,7 +113,7 @@ class StreamingGPState(SparsePosterior):
         with Threads(1) as threads, single_blas():
             out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
         out._information, out._single = Information.empty(len(Z)), None
-        out.inducing_ids, out._next_id = np.arange(len(Z)), len(Z)
+        out.inducing_ids, out._next_id = _arrays.read_only(np.arange(len(Z))), len(Z)
         out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
         out.last_increment = out.information_lost = out.last_information_lost = 0.0
         out._waiting = Waiting.none(shape[1])
@@ -269,7 +269,7 @@ class StreamingGPState(SparsePosterior):
             "_information": information,
             "_waiting": update.waiting,
             "_uniform": update.uniform,
-            "inducing_ids": ids,
+            "inducing_ids": _arrays.read_only(ids),
             "_next_id": self._next_id + int(np.sum(fresh)),
             "n_samples": self.n_samples + n,
             "last_increment": information.log_bound - self.log_bound,
@@ -297,6 +297,8 @@ class StreamingGPState(SparsePosterior):
             setattr(out, name, getattr(self, name))
         out._information, out._single = self._information.copy(), None
         return out
+
+    __copy__ = copy  # a shallow one would change with this one
 
     def merge(self, other):
         """Take in all rows of another state.
@@ -367,6 +369,7 @@ class StreamingGPState(SparsePosterior):
         update = self._update()
         with single_blas():
             update.information, update.waiting = self._information.to_the(factor), Waiting.none(self.n_features)
+        update.uniform = self._uniform or factor == 0.0
         self._become(self._parts(update, 0))
         return self
 
@@ -476,7 +479,8 @@ class StreamingGPState(SparsePosterior):
         )
         out = cls()
         out._become(settings["parts"])
-        out.model, out.inducing_ids, out.n_features = model, arrays["inducing_ids"], settings["n_features"]
+        out.model, out.n_features = model, settings["n_features"]
+        out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
         out.columns = None if settings["columns"] is None else tuple(settings["columns"])
         out._options, out._single = settings["options"], None
         program, jitter = covariance._program(Z.shape[1]), model.jitter

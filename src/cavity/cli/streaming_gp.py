@@ -167,10 +167,11 @@ class Stream:
         """Predict and absorb a batch; if it fails, the state is what it was before."""
         rows = self._rows(table)
         self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
-        self.state = self._begin() if self.state is None else self._next()
+        state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
-        self.n_rows, self.n_batches = self.n_rows + len(rows.y), self.n_batches + 1
-        self.unconverged += not self.state.converged
+        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (not state.converged)
+        # together, with no call between: Ctrl-C finds a state and the number of its rows
+        self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
     def _rows(self, table):
         """The columns that the options choose; the first batch decides what they are."""
@@ -232,11 +233,11 @@ class Stream:
         self.scores = Scores(state.model.likelihood)
         return state
 
-    def _next(self):
+    def _next(self, state):
         """The state after a further batch, which is scored first."""
-        options, problem, state = self.options, self.problem, self.state
+        options, problem = self.options, self.problem
         if options.forget is not None:
-            state = state.copy().forget(options.forget)
+            state.forget(options.forget)
         moments = state.predict(problem.X, offset=problem.offset, n_threads=options.threads)
         self.scores.likelihood = state.model.likelihood
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)

@@ -22,7 +22,7 @@ import cavity
 
 FIRST, STEP = 10_000, 10  # flights that settings come from, every so manieth of them
 WEEK, DAY = 7, 24 * 60
-FORGOTTEN = (0.01, 0.1, 0.3, 0.5)  # shares of the weight of the past, a batch
+FORGOTTEN = (0.1, 0.3, 0.5)  # shares of the weight of the past, a batch
 
 
 def minutes(clock):

@@ -130,29 +130,6 @@ class Basis:
         threads.run(task, starts(len(X), BLOCK))
         return W, residual
 
-    def pairs(self, other, threads):
-        """Covariances of the inducing variables with those of another basis, under this covariance, (M, M_other).
-
-        Returns
-        -------
-        matrix, shared
-            Nuggets included, and the pairs of indices of the variables that are in both.
-        """
-        out = np.empty((self.n, other.n))
-        shared = same_rows(self.Z, other.Z)
-        if out.size:
-            self.program.cross(self.Z, other.Z, out, threads)
-            out[shared] += self.nugget[shared[0]]
-        return out, shared
-
-    def among(self, other, threads):
-        """Covariance of the inducing variables of another basis under this covariance, nuggets included."""
-        out = np.empty((other.n, other.n))
-        if out.size:
-            self.program.gram(other.Z, out, threads)
-            out[np.diag_indices_from(out)] += self.jitter * self.program.diagonal(other.Z)
-        return out
-
 
 def _triangle(matrix, first):
     """Cholesky triangle of a matrix in Fortran order, which is overwritten; `first` is the index of its first point."""

@@ -150,7 +150,7 @@ def moved(information, old, new, alpha, threads, log_t=0.0):
 def scaling_cost(information, log_s, log_t):
     """Nats that the constant of a factor loses at exp(log_s) times the covariance and exp(log_t) times the noise."""
     known, change = information, np.expm1(-log_t)
-    return 0.5 * (known.n * log_t + known.squares * change + known.gap * np.expm1(log_s - log_t))
+    return 0.5 * float(known.n * log_t + known.squares * change + known.gap * np.expm1(log_s - log_t))
 
 
 def _solve(factor, matrix, trans=0):

@@ -157,15 +157,6 @@ def features(basis, rows, threads):
     return threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE), rows.spans())
 
 
-def residuals(basis, rows, threads, known=None):
-    """Residuals of all rows, (N,)."""
-    if known is None:
-        parts = threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE)[1], rows.spans())
-    else:
-        parts = [residual for _, residual in known]
-    return np.concatenate(parts)
-
-
 class _Inline:
     """Runs what a task would run on threads of its own."""
 

@@ -54,6 +54,7 @@ LAYERS = [  # each may import from those below it only
         "_gp_posterior",  # a saved model is part of it
         "gp",
         "_sparse_posterior",
+        "_streaming_checks",
         "_streaming_state",  # a saved state is part of it
         "streaming_gp",
         "linear_regression",

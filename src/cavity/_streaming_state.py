@@ -1,23 +1,21 @@
 """What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
 
 from . import _arrays, covariances
-from ._blocks import Source, open_source
 from ._executors import Threads, single_blas
 from ._gp_learn import NOT_LEARNT
-from ._gp_posterior import _short, names_of, rows_of
+from ._gp_posterior import _short, names_of
 from ._inducing import Waiting, avoidable
 from ._loop import CONVERGED, warn_unconverged
-from ._rows import observations, row_vector, row_weights
 from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
+from ._streaming_checks import checked_rows, paths_in
 from ._streaming_learn import multiplied, relearn, rescaled
-from ._streaming_rows import BLOCK, INLINE, Rows, is_exact
+from ._streaming_rows import INLINE, is_exact
 from ._streaming_single import Single
 from ._streaming_update import Update, loss_rates
 from .errors import within_range
@@ -67,6 +65,11 @@ class StreamingGPState(SparsePosterior):
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame; later data frames must have the same.
 
+    Notes
+    -----
+    Any number of threads may predict at the same time. None may do so while another one updates, which works in place:
+    give it a `copy`.
+
     Examples
     --------
     >>> import cavity, numpy as np
@@ -102,7 +105,7 @@ class StreamingGPState(SparsePosterior):
             Without data.
         """
         out = cls()
-        shape = np.shape(X) if _paths_in(X) is None else _paths_in(X).shape
+        shape = np.shape(X) if paths_in(X) is None else paths_in(X).shape
         if len(shape) != 2:
             raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
         model.covariance.check_columns(shape[1])
@@ -183,7 +186,8 @@ class StreamingGPState(SparsePosterior):
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
-        rows = self._rows(X, y, offset, noise_variance, sample_weight)
+        self._check_names(X)
+        rows = checked_rows(self.model, self.n_features, X, y, offset, noise_variance, sample_weight)
         if rows is None:
             return self
         with np.errstate(over="ignore", invalid="ignore"):
@@ -227,32 +231,6 @@ class StreamingGPState(SparsePosterior):
             for name, value in parts.items():
                 setattr(self, name, value)
             raise
-
-    def _rows(self, X, y, offset, noise_variance, sample_weight):
-        """Rows checked, those of weight zero left out; None if there are none."""
-        model = self.model
-        self._check_names(X)
-        source = _paths_in(X)
-        if source is None:
-            if np.ndim(X) == 2 and np.shape(X) == (0, self.n_features) and np.shape(y)[:1] == (0,):
-                return None
-            X = rows_of(X, model.covariance, self.n_features)
-        elif source.n_features != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns like the rows before, got {source.n_features}")
-        n = len(X) if source is None else source.n_rows
-        y = _paths_in(y, "y", 1).rows() if _paths_in(y, "y", 1) is not None else y
-        y = observations(model.likelihood, y, n)
-        offset = None if offset is None else row_vector(offset, "offset", n)
-        noise = model._row_noise(noise_variance, n)
-        weights = None if sample_weight is None else row_weights(sample_weight, n)
-        if weights is not None and np.any(weights == 0):
-            keep = weights > 0
-            X, source = (X if source is None else source.rows())[keep], None
-            y, weights = y[keep], weights[keep]
-            offset, noise = (None if a is None else a[keep] for a in (offset, noise))
-        if weights is not None and np.all(weights == 1):
-            weights = None
-        return Rows(X if source is None else source, y, offset, weights, noise)
 
     def _parts(self, update, n):
         """The parts of the state after an update, or what looks like one; finite or refused."""
@@ -325,9 +303,8 @@ class StreamingGPState(SparsePosterior):
         last_information_lost.
         """
         self._check_like(other)
-        mine = {row.tobytes() for row in self._basis.Z}
         Z = other._basis.Z
-        new = np.array([j for j in range(len(Z)) if Z[j].tobytes() not in mine], dtype=np.intp)
+        new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, self._basis.Z)[0])
         new = new[: max(0, self.model.n_inducing - self._basis.n)]
         update = self._update()
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -489,11 +466,3 @@ class StreamingGPState(SparsePosterior):
         out._information = Information(**own, **settings["information"])
         out._waiting = Waiting(**settings["waiting"], X=arrays["waiting_X"], weight=arrays["waiting_weight"])
         return out
-
-
-def _paths_in(data, name="X", ndim=2):
-    """Return data in files, or mapped from one, as a Source; None for other data."""
-    first = data[0] if isinstance(data, list | tuple) and len(data) else data
-    if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap | Source):
-        return open_source(data, name, ndim=(ndim,), block_rows=BLOCK)
-    return None

@@ -55,8 +55,8 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
     inducing_points_ : ndarray (M, D)
         The inducing points.
     log_bound_ : float
-        Estimate of the log evidence of all targets as they were given, the sum of what the batches added; after `fit`
-        with power 0 it is a lower bound.
+        Of all targets as they were given: after one batch a lower bound of their log evidence, as long as the inducing
+        points and the parameters stay also after more; else, and with a power above 0, an estimate.
     information_lost_ : float
         Nats that changes of inducing points and of parameters took from what was known.
     n_samples_seen_ : int

@@ -499,13 +499,17 @@ def test_an_error_loses_one_batch(run, tmp_path):
     assert one.log_bound == other.log_bound
 
 
-def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("late", [False, True])
+def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch, late):
+    """Ctrl-C before a batch is taken in, or just after, when its rows have not been counted."""
     path, target = write(tmp_path / "x.csv", table()), tmp_path / "s.npz"
     monkeypatch.setattr(streaming_gp, "SAVE_EVERY", 0.0)
     update, seen = cavity.StreamingGPState.update, []
 
     def interrupted(state, X, y, **more):
         seen.append(cavity.load(target).n_samples)
+        if len(seen) == 3 and late:
+            update(state, X, y, **more)
         if len(seen) == 3:
             raise KeyboardInterrupt
         return update(state, X, y, **more)
@@ -515,6 +519,13 @@ def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch):
     assert (status, printed, seen) == (130, "", [20, 40, 60])
     assert f"--resume {target} --skip 60 goes on" in errors
     assert cavity.load(target).n_samples == 60
+
+
+def test_two_rows_of_numbers_are_no_classes(run, tmp_path):
+    path = write(tmp_path / "x.csv", {name: cells[:12] for name, cells in table().items()})
+    status, printed, _ = run(path, "--x", "a", "--y", "real", "--batch", 2, "--learn", "never")
+    assert status == 0
+    assert "gaussian, noise_variance" in printed
 
 
 def test_resuming_wants_what_was_saved(run, tmp_path):

@@ -93,15 +93,18 @@ def label(name, about):
 
 
 def default_likelihood(table, options, classes=None):
-    """Return probit for a target of two values (or classes, if they are known), else gaussian."""
+    """Return probit for a target of two values (or classes, if they are known), else gaussian.
+
+    Two rows of numbers, as a small first batch of a stream may have, are no classes.
+    """
     if classes is not None:
         return "probit" if len(classes) == 2 else ORDERED
     target = targets.target_of(table, options)
     table.check_complete([target])
-    kinds, _ = targets.kinds_of(table, target)
+    kinds, y = targets.kinds_of(table, target)
     if len(kinds) != 2 and table.is_text(target):
         raise ValueError(f"{table.source}: column {target!r} has {len(kinds)} classes; say --likelihood {ORDERED}")
-    return "probit" if len(kinds) == 2 else "gaussian"
+    return "probit" if len(kinds) == 2 and (len(y) > 2 or table.is_text(target)) else "gaussian"
 
 
 def problem_of(rows, names, values, kind, notes, first):

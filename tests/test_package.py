@@ -66,7 +66,7 @@ LAYERS = [  # each may import from those below it only
         "unit_mixture",
         "univariate_gaussian",
     },
-    {"_streaming_single", "_streaming_update"},
+    {"_process_posterior", "_streaming_single", "_streaming_update"},
     {"_streaming_learn"},
     {"_streaming_increment"},
     {"_streaming_rows", "_inducing"},

@@ -1,6 +1,5 @@
 """The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
 
-import re
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -10,11 +9,10 @@ from . import _arrays, _latent_solver, covariances, likelihoods
 from ._executors import Threads, single_blas
 from ._gp_evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from ._gp_learn import NOT_LEARNT
-from ._latent import half_of
 from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
-from ._predictions import LatentPosterior, log_density
-from ._rows import design_matrix, row_vector
+from ._predictions import log_density
+from ._process_posterior import ProcessPosterior, short
 from .gaussian import Gaussian as Sites
 from .results import freeze, table
 
@@ -64,31 +62,6 @@ class Rows:
             return np.concatenate([a, b])
 
         return Rows(**{f.name: joined(f.name) for f in fields(self)})
-
-
-def _short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
-
-
-def rows_of(X, covariance, like=None):
-    """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
-    if hasattr(X, "tocsr"):
-        raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
-    if np.ndim(X) == 1:
-        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; X[:, None] makes numbers one column")
-    X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
-    _arrays.check_finite(X, "X")
-    if like is not None and X.shape[1] != like:
-        raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
-    covariance.check_columns(X.shape[1])
-    return X
-
-
-def names_of(X):
-    """The names of the columns of a data frame, else None."""
-    columns = getattr(X, "columns", None)
-    return None if columns is None else tuple(map(str, columns))
 
 
 def learnt(model, point, back):
@@ -143,7 +116,7 @@ def posterior_of(model, rows, evidence, point, *, columns=None, back=None, value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(LatentPosterior):
+class GaussianProcessPosterior(ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -220,9 +193,9 @@ class GaussianProcessPosterior(LatentPosterior):
             f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
-                ("covariance", _short(self.model.covariance)),
-                ("likelihood", _short(self.model.likelihood)),
-                ("mean", _short(np.ndarray.tolist(np.asarray(self.model.mean)))),
+                ("covariance", short(self.model.covariance)),
+                ("likelihood", short(self.model.likelihood)),
+                ("mean", short(np.ndarray.tolist(np.asarray(self.model.mean)))),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )
@@ -230,6 +203,11 @@ class GaussianProcessPosterior(LatentPosterior):
     @property
     def _exact(self):
         return isinstance(self.model.likelihood, likelihoods.Gaussian)
+
+    @property
+    def n_features(self):
+        """D."""
+        return self.X.shape[1]
 
     @property
     def has_offset(self):
@@ -339,18 +317,6 @@ class GaussianProcessPosterior(LatentPosterior):
             out = self._solver.reduced(out, cross)
         return mean, out
 
-    def _new_rows(self, X, offset):
-        """New rows checked, and their prior means."""
-        self._check_names(X)
-        X = rows_of(X, self.model.covariance, self.X.shape[1])
-        base = self.model.prior_mean(X)
-        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
-
-    def _check_names(self, X):
-        names = names_of(X)
-        if names is not None and self.columns is not None and names != self.columns:
-            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")
-
     def _check_own_noise(self, what):
         if self._rows.noise is not None:
             raise ValueError(
@@ -387,29 +353,6 @@ class GaussianProcessPosterior(LatentPosterior):
         """
         self._check_own_noise("log_density")
         return super().log_density(X, y, offset)
-
-    def sample(self, X, n, rng, *, offset=None):
-        """Draw functions from the posterior.
-
-        Parameters
-        ----------
-        X : array_like (m, D)
-            Rows at which to draw their values.
-        n : int
-            Number of draws.
-        rng : seed or numpy.random.Generator
-            Source of randomness.
-        offset : array_like (m,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n, m)
-            The draws of f; noise of the likelihood is not in them.
-        """
-        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
-        mean, covariance = self.predict_covariance(X, offset=offset)
-        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
         """Take in new rows at the hyperparameters of the model, which are not learnt again.

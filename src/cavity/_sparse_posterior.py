@@ -5,16 +5,13 @@ import numpy as np
 from . import _arrays
 from ._blocks import starts
 from ._executors import Threads, single_blas
-from ._gp_posterior import names_of, rows_of
-from ._latent import half_of
-from ._predictions import LatentPosterior
-from ._rows import row_vector
+from ._process_posterior import ProcessPosterior
 from ._streaming_rows import INLINE, is_exact
 
 PREDICT_ROWS = 512
 
 
-class SparsePosterior(LatentPosterior):
+class SparsePosterior(ProcessPosterior):
     """Base of posteriors of f by inducing variables: it reads model, columns, n_features, _basis, _information."""
 
     __slots__ = ()
@@ -114,41 +111,6 @@ class SparsePosterior(LatentPosterior):
         out = 0.5 * (out + out.T)
         out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
         return base + T @ self._information.c, out
-
-    def sample(self, X, n, rng, *, offset=None):
-        """Draw functions from the posterior.
-
-        Parameters
-        ----------
-        X : array_like (m, D)
-            Rows at which to draw their values.
-        n : int
-            Number of draws.
-        rng : seed or numpy.random.Generator
-            Source of randomness.
-        offset : array_like (m,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n, m)
-            The draws of f; noise of the likelihood is not in them.
-        """
-        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
-        mean, covariance = self.predict_covariance(X, offset=offset)
-        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
-
-    def _new_rows(self, X, offset):
-        """New rows checked, and their prior means."""
-        self._check_names(X)
-        X = rows_of(X, self.model.covariance, self.n_features)
-        base = self.model._means(X)
-        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
-
-    def _check_names(self, X):
-        names = names_of(X)
-        if names is not None and self.columns is not None and names != self.columns:
-            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")
 
     def _noise(self):
         if not is_exact(self.model.likelihood):

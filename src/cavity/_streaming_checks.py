@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from ._blocks import Source, open_source
-from ._gp_posterior import rows_of
+from ._process_posterior import rows_of
 from ._rows import observations, row_vector, row_weights
 from ._streaming_rows import BLOCK, Rows
 

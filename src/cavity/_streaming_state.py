@@ -7,9 +7,9 @@ import numpy as np
 from . import _arrays, covariances
 from ._executors import Threads, single_blas
 from ._gp_learn import NOT_LEARNT
-from ._gp_posterior import _short, names_of
 from ._inducing import Waiting, avoidable
 from ._loop import CONVERGED, warn_unconverged
+from ._process_posterior import names_of, short
 from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
@@ -411,9 +411,9 @@ class StreamingGPState(SparsePosterior):
             f"{self.n_inducing} inducing points",
             [
                 ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
-                ("covariance", _short(model.covariance)),
-                ("likelihood", _short(model.likelihood)),
-                ("mean", _short(np.ndarray.tolist(np.asarray(model.mean)))),
+                ("covariance", short(model.covariance)),
+                ("likelihood", short(model.likelihood)),
+                ("mean", short(np.ndarray.tolist(np.asarray(model.mean)))),
                 ("information lost", f"{self.information_lost:.3g} nats"),
                 ("last update", f"{method}, {done}"),
             ],

@@ -16,10 +16,11 @@ from . import _arrays
 from ._executors import Threads, single_blas
 from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
-from ._gp_posterior import Rows, names_of, posterior_of, rows_of
+from ._gp_posterior import Rows, posterior_of
 from ._latent_process import LatentProcess
 from ._loop import CONVERGED, STOPPED, warn_unconverged
 from ._predictions import SMALLEST_VARIANCE
+from ._process_posterior import names_of, rows_of
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from .errors import within_range

@@ -1,0 +1,76 @@
+"""What posteriors of latent processes share, whatever they keep: new rows checked, and functions drawn."""
+
+import re
+
+import numpy as np
+
+from . import _arrays
+from ._latent import half_of
+from ._predictions import LatentPosterior
+from ._rows import design_matrix, row_vector
+
+
+def short(settings):
+    """A repr with six digits of every number."""
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
+
+
+def rows_of(X, covariance, like=None):
+    """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
+    if hasattr(X, "tocsr"):
+        raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
+    if np.ndim(X) == 1:
+        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; X[:, None] makes numbers one column")
+    X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
+    _arrays.check_finite(X, "X")
+    if like is not None and X.shape[1] != like:
+        raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
+    covariance.check_columns(X.shape[1])
+    return X
+
+
+def names_of(X):
+    """The names of the columns of a data frame, else None."""
+    columns = getattr(X, "columns", None)
+    return None if columns is None else tuple(map(str, columns))
+
+
+class ProcessPosterior(LatentPosterior):
+    """Base of posteriors of a latent process; it reads model, columns and n_features, and calls predict_covariance."""
+
+    __slots__ = ()
+
+    def sample(self, X, n, rng, *, offset=None):
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array_like (m, D)
+            Rows at which to draw their values.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+        offset : array_like (m,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws of f; noise of the likelihood is not in them.
+        """
+        n, rng = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
+        mean, covariance = self.predict_covariance(X, offset=offset)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+
+    def _new_rows(self, X, offset):
+        """New rows checked, and their prior means."""
+        self._check_names(X)
+        X = rows_of(X, self.model.covariance, self.n_features)
+        base = self.model._means(X)
+        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+
+    def _check_names(self, X):
+        names = names_of(X)
+        if names is not None and self.columns is not None and names != self.columns:
+            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")

@@ -139,6 +139,22 @@ def test_outliers_have_sites_of_negative_precision():
     assert_whole(state, 1.0)
 
 
+@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize(
+    "likelihood", [likelihoods.StudentT(4.0, 1e-9), likelihoods.Laplace(1e-9)], ids=["t", "Laplace"]
+)
+def test_likelihoods_much_narrower_than_what_inducing_points_leave_open(likelihood, learn):
+    # sites on f are some 1e17 times as precise as those on f given the inducing points
+    X, Z = np.linspace(0, 10, 8)[:, None], [[0.1], [5.0]]
+    y = np.sin(X[:, 0])
+    state = cavity.StreamingGP(RBF(lengthscale=0.5), likelihood, inducing=Z).fit(X, y, learn=learn)
+    assert state.converged
+    assert_whole(state, state.model.covariance.variance)
+    if not learn:  # what a likelihood without noise says
+        same = cavity.StreamingGP(RBF(lengthscale=0.5), likelihoods.Gaussian(1e-14), inducing=Z, alpha=1.0)
+        assert state.log_bound == pytest.approx(same.fit(X, y, learn=False).log_bound, abs=1e-6)
+
+
 def test_offsets_of_other_likelihoods():
     p, _, y = other("Poisson", seed=2)
     offset = p.rng.normal(size=12)

@@ -22,11 +22,13 @@ from ._ep import Engine
 from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
 from ._sparse import Information
+from ._sweeps import cavities
 from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
 BLOCK = 1024  # rows that are worked on together
 HELD = 1 << 22  # numbers of W that are kept rather than computed again
+HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
 UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
 
 
@@ -240,9 +242,10 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
         fit = Engine(geometry, sites, callback=None, start=start, **options).run()
         total += fit.log_evidence
-        A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)
+        alone = Sites(model.likelihood, used.y, used.weights, alpha)
+        tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
+        A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)  # T is no longer needed
         more = Information(A, W.T @ (fit.tau - fit.rho * mean[seen]), 0.0)
-        tau[seen], rho[seen] = _on_f(fit.tau, fit.rho, mean[seen], residual_used, sites.fraction)
     else:
         more = Information.empty(basis.n)
     out = information.plus(more).factorised()
@@ -268,10 +271,19 @@ def _on_g(tau, rho, mean, residual, fraction):
     return tau / shrink + rho / shrink * mean, rho / shrink
 
 
-def _on_f(tau, rho, mean, residual, fraction):
-    """The inverse of `_on_g`."""
-    shrink = 1.0 - fraction * rho * residual
-    return (tau - rho * mean) / shrink, rho / shrink
+def _on_f(fit, geometry, alone, mean, residual):
+    """The inverse of `_on_g` for what a fit found; where that has no digits left, sites by moments of f itself."""
+    shrink = 1.0 - alone.fraction * fit.rho * residual
+    clear = shrink > HIDDEN
+    shrink = np.where(clear, shrink, 1.0)
+    tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
+    if not clear.all():
+        _, m, v = geometry.values(fit.belief, slice(None))
+        m, v, _ = cavities(m, v, fit.tau, fit.rho, alone.fraction)
+        _, match_tau, match_rho = alone.match(slice(None), m, v + residual)
+        rho = np.where(clear, rho, match_rho / alone.fraction)
+        tau = np.where(clear, tau, match_tau / alone.fraction - rho * mean)
+    return tau, rho
 
 
 def _unseen(rows, likelihood, mean, residual, alpha):

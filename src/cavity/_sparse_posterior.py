@@ -12,7 +12,7 @@ PREDICT_ROWS = 512
 
 
 class SparsePosterior(ProcessPosterior):
-    """Base of posteriors of f by inducing variables: it reads model, columns, n_features, _basis, _information."""
+    """Base of posteriors of f by inducing variables: it reads _basis, _information and _log_bound, too."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class SparsePosterior(ProcessPosterior):
 
         With inducing points that moved it is no bound; with EP it estimates the log evidence.
         """
-        return self._information.log_bound
+        return self._log_bound
 
     @property
     def inducing(self):

@@ -124,14 +124,14 @@ class Single:
         """
         tau_array, rho_array, _, gain = self.room
         tau_array[:], rho_array[:], gain[0] = tau, rho, nan
-        count, done = state.n_samples + 1, None
+        known, done = (state.n_samples, state.log_bound), None
         waiting = state._waiting if waiting is None else waiting
         try:
             done = state._information.add(W, tau_array, rho_array, gain)
             if done:
-                state._took_one(count, settle(), waiting)
+                state._took_one(known, settle(), waiting)
         except BaseException:
             if done or (done is None and gain[0] == gain[0]):
-                state._took_one(count, settle(), waiting)
+                state._took_one(known, settle(), waiting)
             raise
         return done

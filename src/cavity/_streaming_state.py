@@ -28,6 +28,7 @@ PARTS = (  # what an update replaces
     "inducing_ids",
     "_next_id",
     "n_samples",
+    "_log_bound",
     "last_increment",
     "information_lost",
     "last_information_lost",
@@ -118,7 +119,7 @@ class StreamingGPState(SparsePosterior):
         out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = _arrays.read_only(np.arange(len(Z))), len(Z)
         out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
-        out.last_increment = out.information_lost = out.last_information_lost = 0.0
+        out._log_bound = out.last_increment = out.information_lost = out.last_information_lost = 0.0
         out._waiting = Waiting.none(shape[1])
         return out
 
@@ -178,9 +179,10 @@ class StreamingGPState(SparsePosterior):
             single = self._single = Single(self.model, self._basis)
         return single
 
-    def _took_one(self, count, gained, waiting):
-        """Note what one row that was taken in by rank-1 updates changed."""
-        self.n_samples, self.last_increment, self._waiting = count, gained, waiting
+    def _took_one(self, known, gained, waiting):
+        """Note what one row that was taken in by rank-1 updates changed; `known` are n_samples and log_bound before."""
+        self.n_samples, self._log_bound = known[0] + 1, known[1] + gained
+        self.last_increment, self._waiting = gained, waiting
         self.n_iter, self.status, self.last_information_lost = 1, CONVERGED, 0.0
 
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
@@ -235,7 +237,8 @@ class StreamingGPState(SparsePosterior):
     def _parts(self, update, n):
         """The parts of the state after an update, or what looks like one; finite or refused."""
         basis, information = update.basis, update.information
-        within_range(np.append(information.c, information.log_bound), "the moments and the bound")
+        increment = information.log_bound - self._information.log_bound
+        within_range(np.append(information.c, increment), "the moments and the bound")
         ids = np.full(basis.n, -1)
         new, old = same_rows(basis.Z, self._basis.Z)
         ids[new] = self.inducing_ids[old]
@@ -250,7 +253,8 @@ class StreamingGPState(SparsePosterior):
             "inducing_ids": _arrays.read_only(ids),
             "_next_id": self._next_id + int(np.sum(fresh)),
             "n_samples": self.n_samples + n,
-            "last_increment": information.log_bound - self.log_bound,
+            "_log_bound": self._log_bound + increment,
+            "last_increment": increment,
             "information_lost": self.information_lost + update.lost,
             "last_information_lost": update.lost,
             "status": update.status,

@@ -45,7 +45,6 @@ cdef enum:
     LANES = 8
     MOST_GROUPS = 3
     PANEL = 4
-    BLOCK = 512             # entries of a column of `select` that stay in the first-level cache
 
 cdef double LARGEST_A = 1e300       # of the trace of B: entries of LB and their squares are finite
 cdef double LARGEST_R = 1e150       # of the sum of |r|: its square is finite
@@ -424,29 +423,6 @@ cdef bint add_row(const Known *all, const double *w, double tau, double rho, Roo
     return True
 
 
-# ----------------------------------------------------------------------------------------------------------- selection
-
-
-cdef void residual_block(const double *columns, Py_ssize_t stride, Py_ssize_t m, const double *factor, double root,
-                         Py_ssize_t size, double *column, double *residual) noexcept nogil:
-    """`size` entries of a column of the pivoted Cholesky factor, and of what it leaves."""
-    cdef const double *a
-    cdef const double *b
-    cdef Py_ssize_t i, j, k = m - m % 2
-    for j in range(0, k, 2):
-        a, b = columns + j * stride, columns + (j + 1) * stride
-        for i in range(size):
-            column[i] -= a[i] * factor[j] + b[i] * factor[j + 1]
-    if k < m:
-        a = columns + k * stride
-        for i in range(size):
-            column[i] -= a[i] * factor[k]
-    for i in range(size):
-        column[i] /= root
-        residual[i] -= column[i] * column[i]
-        residual[i] = 0.0 if residual[i] < 0.0 else residual[i]
-
-
 # ---------------------------------------------------------------------------------------------------------- operations
 
 
@@ -472,16 +448,6 @@ def solve_rows(const double[::1, :] L,      # in    (M, M): lower triangle, zero
         for i in range(n):
             residual[i] = left_over(prior[i], &rows[i, 0] if size else NULL, size)
     free(memory)
-
-
-def weigh(const double[:, ::1] W,           # in    (N, M)
-          const double[::1] prior,          # in    (N,): k(x, x)
-          double[::1] residual):            # out   (N,): prior - W'W, not below 0
-    """What the inducing variables leave of the variance of each row."""
-    cdef Py_ssize_t n = W.shape[0], size = W.shape[1], i
-    with nogil:
-        for i in range(n):
-            residual[i] = left_over(prior[i], &W[i, 0] if size else NULL, size)
 
 
 def marginals(const double[::1, :] LB,      # in    (M, M): lower triangle, zero above
@@ -540,23 +506,3 @@ def add_rows(const double[:, ::1] W,        # in    (N, M)
             i += 1
     free(memory)
     return i
-
-
-def select(double[:, ::1] columns,          # inout (m + 1, N): row m holds covariances with the pivot, then its column
-           Py_ssize_t m,
-           Py_ssize_t pivot,                # residual[pivot] > 0
-           double[::1] residual):           # inout (N,): what is left of the variances, not below 0
-    """One step of a pivoted Cholesky factorisation: column m from those before it."""
-    cdef Py_ssize_t n = columns.shape[1], i, j
-    cdef double *factor = room_for(m)
-    cdef double root = sqrt(residual[pivot])
-    with nogil:
-        for j in range(m):
-            factor[j] = columns[j, pivot]
-        i = 0
-        while i < n:
-            residual_block(&columns[0, i], n, m, factor, root, min(<Py_ssize_t>BLOCK, n - i), &columns[m, i],
-                           &residual[i])
-            i += BLOCK
-        residual[pivot] = 0.0
-    free(factor)

@@ -78,14 +78,11 @@ def test_rows_are_whitened(n, variant):
     _core.load("sparse_gp", variant).solve_rows(L, W, np.asarray(squares, dtype=float) + above, residual)
     np.testing.assert_allclose(W, np.asarray(expected, dtype=float), rtol=0, atol=2e-13 * np.max(np.abs(expected)))
     np.testing.assert_allclose(residual, above, rtol=1e-10)
-    again = np.empty(3)
-    _core.load("sparse_gp", variant).weigh(W, np.asarray(squares, dtype=float) + above, again)
-    np.testing.assert_array_equal(again, residual)
 
 
 def test_residuals_are_not_negative():
     W, residual = np.array([[0.6, 0.8], [3.0, 4.0], [0.0, np.nan]]), np.empty(3)
-    MAIN.weigh(W, np.array([1.0, 25.0 - 1e-14, 1.0]), residual)
+    MAIN.solve_rows(np.eye(2, order="F"), W, np.array([1.0, 25.0 - 1e-14, 1.0]), residual)
     assert residual[1] == 0.0
     assert 0.0 <= residual[0] < 1e-15
     assert np.isnan(residual[2])  # rounding is taken away, not mistakes
@@ -161,26 +158,6 @@ def test_gain_is_not_a_difference_of_large_numbers():
     variance = 1 / (1 + mp.mpf(10) ** 6)
     exact = -mp.log(1 + 10**6 * variance) / 2 - (mp.mpf(1e6 + 1e-3) - mean) ** 2 / (mp.mpf(10) ** -6 + variance) / 2
     assert gain[0] == pytest.approx(float(exact), rel=1e-6)
-
-
-@pytest.mark.parametrize("n", [1, 5, 40])
-def test_selection_is_conditioning(n):
-    rng = np.random.default_rng(7)
-    X = rng.normal(size=(1200 if n == 5 else 60, 3))
-    K = np.exp(-0.5 * np.sum((X[:, None] - X) ** 2, axis=2))
-    columns, residual, pivots = np.empty((n, len(X))), np.ones(len(X)), []
-    for m in range(n):
-        pivots.append(int(np.argmax(residual)))
-        columns[m] = K[pivots[-1]]
-        MAIN.select(columns, m, pivots[-1], residual)
-    some = np.arange(0, len(X), 1 + len(X) // 50)
-    extra = [*some, *pivots]
-    expected = reference.conditioned(K[np.ix_(extra, extra)], list(range(len(some), len(extra))))[: len(some)]
-    expected = np.asarray(expected[:, : len(some)], dtype=float)
-    np.testing.assert_allclose(columns.T[some] @ columns[:, some], expected, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(residual[some], 1 - np.diagonal(expected), rtol=0, atol=1e-11)
-    assert np.all(residual[pivots] == 0.0)
-    assert np.all(residual >= 0.0)
 
 
 # ------------------------------------------------------------------------------------------------ refusals
@@ -349,9 +326,7 @@ def test_all_variants_return_the_same_bits(n):
         kernel.solve_rows(known[2], W, np.full(9, 1e3), residual)
         alone = W[:1].copy()
         kernel.solve_rows(known[2], alone, np.full(1, 1e3), np.empty(1))
-        columns, left = np.vstack([W, np.ones((1, n))]), np.full(n, 1e3)
-        kernel.select(columns, 9, n // 2, left)
-        results.append([*known, gain, W, alone, residual, mean, var, columns, left])
+        results.append([*known, gain, W, alone, residual, mean, var])
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -367,7 +342,6 @@ def test_read_only_inputs_and_no_inducing_variables():
     for array in known:
         array.flags.writeable = False
     MAIN.marginals(known[2], known[3], W, *out[:2])
-    MAIN.weigh(W, rho, out[2])
     MAIN.solve_rows(known[2], W.copy(), rho, out[2])
     nothing, empty = prior(0), np.empty((3, 0))
     assert MAIN.add_rows(empty, tau, rho, *nothing, out[0]) == 3

@@ -14,7 +14,6 @@ References
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import blas
 
 from . import _arrays, _blocks
 from ._dense import Dense
@@ -138,18 +137,22 @@ class RowSites:
 
 
 def add_squares(W, weights, out, scratch):
-    """Add the sum of weights_n W_n W_n' to the lower triangle of a matrix in Fortran order; `scratch` is like W."""
+    """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W.
+
+    By NumPy's product of a matrix with its own transpose, which other threads need not wait for, unlike SciPy's dsyrk.
+    """
     if not W.size:
         return out
     low, high = weights.min(), weights.max()
     if low == high:
-        return blas.dsyrk(low, W.T, beta=1.0, c=out, lower=1, overwrite_c=1)
+        return out + low * np.triu(W.T @ W).T
     if low < 0.0 < high:
         for chosen in (weights > 0.0, weights < 0.0):
             out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])
         return out
     scaled = np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch)
-    return blas.dsyrk(1.0 if high > 0.0 else -1.0, scaled.T, beta=1.0, c=out, lower=1, overwrite_c=1)
+    squares = np.triu(scaled.T @ scaled).T
+    return out + squares if high > 0.0 else out - squares
 
 
 def features(basis, rows, threads):

@@ -55,10 +55,3 @@ def gain(A, r, w, tau, rho):
         return tau * m + LONG(tau) ** 2 * v / 2
     rho = LONG(rho)
     return -np.log1p(rho * v) / 2 - rho * (tau / rho - m) ** 2 / (1 + rho * v) / 2
-
-
-def conditioned(K, pivots):
-    """What values at the pivots say about all: K_p K_pp^-1 K_p', of rows with covariance K."""
-    L = cholesky(K[np.ix_(pivots, pivots)])
-    half = np.array([solved(L, row) for row in K[:, pivots]])
-    return half @ half.T

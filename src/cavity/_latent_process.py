@@ -74,7 +74,11 @@ class LatentProcess:
             return None
         if not isinstance(self.likelihood, Gaussian):
             raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
-        return _arrays.positive_array(row_vector(value, "noise_variance", n), "noise_variance")
+        noise = row_vector(value, "noise_variance", n)
+        if not np.all(noise > 0):
+            row = int(np.argmin(noise > 0))
+            raise ValueError(f"noise_variance must be positive, got {float(noise[row])!r} in row {row}")
+        return noise
 
     def _what_to_learn(self, learn, known_noise):
         """Whether the covariance is learnt, and the scales of the likelihood that are."""

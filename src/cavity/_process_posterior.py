@@ -20,7 +20,9 @@ def rows_of(X, covariance, like=None):
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if np.ndim(X) == 1:
-        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; X[:, None] makes numbers one column")
+        one = like is not None and like != 1 and len(X) == like
+        hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
+        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
     X = np.ascontiguousarray(design_matrix(X, "full"), dtype=np.float64)
     _arrays.check_finite(X, "X")
     if like is not None and X.shape[1] != like:

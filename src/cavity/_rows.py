@@ -104,12 +104,12 @@ def observations(likelihood, y, n):
     return np.ascontiguousarray(checked)  # kernels want rows side by side; y may be a column of a table
 
 
-def row_weights(value, n):
-    """Return n weights, one per row of X: none negative, not all zero."""
+def row_weights(value, n, *, some=True):
+    """Return n weights, one per row of X: none negative and, unless `some` is False, not all zero."""
     weights = row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
         raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
-    if not np.any(weights > 0):
+    if some and not np.any(weights > 0):
         raise ValueError("sample_weight must be positive in some row, got zeros only")
     return weights

@@ -14,7 +14,7 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     """Rows checked, those of weight zero left out; None if there are none."""
     source = paths_in(X)
     if source is None:
-        if np.ndim(X) == 2 and np.shape(X) == (0, n_features) and np.shape(y)[:1] == (0,):
+        if np.shape(X) in ((0,), (0, n_features)) and np.shape(y)[:1] == (0,):
             return None
         X = rows_of(X, model.covariance, n_features)
     elif source.n_features != n_features:
@@ -24,9 +24,11 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     y = observations(model.likelihood, y, n)
     offset = None if offset is None else row_vector(offset, "offset", n)
     noise = model._row_noise(noise_variance, n)
-    weights = None if sample_weight is None else row_weights(sample_weight, n)
+    weights = None if sample_weight is None else row_weights(sample_weight, n, some=False)
     if weights is not None and np.any(weights == 0):
         keep = weights > 0
+        if not np.any(keep):
+            return None
         X, source = (X if source is None else source.rows())[keep], None
         y, weights = y[keep], weights[keep]
         offset, noise = (None if a is None else a[keep] for a in (offset, noise))

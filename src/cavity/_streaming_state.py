@@ -139,7 +139,7 @@ class StreamingGPState(SparsePosterior):
         noise_variance : array_like (N,), optional
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
-            A row of weight w counts as w copies; 0 leaves it out.
+            A row of weight w counts as w copies; 0 leaves it out, and zeros only change nothing.
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
@@ -382,7 +382,7 @@ class StreamingGPState(SparsePosterior):
         noise, amplitude = _arrays.flag(noise, "noise"), _arrays.flag(amplitude, "amplitude")
         model = self.model
         if not is_exact(model.likelihood) or model.alpha != 0.0:
-            raise ValueError("learn needs the likelihood Gaussian and alpha = 0: no sums of other rows tell enough")
+            raise ValueError("state.learn needs the likelihood Gaussian and alpha = 0; others learn from rows, by update(X, y, learn=True)")
         if noise and not self._uniform:
             raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
         if self._information.n == 0.0:

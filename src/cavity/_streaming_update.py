@@ -14,6 +14,7 @@ from ._streaming_carrier import moved
 from ._streaming_learn import learn_batch
 from ._streaming_rows import absorbed, assimilated, features, is_exact
 from .errors import within_range
+from .likelihoods import Laplace, StudentT
 
 CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
 
@@ -147,7 +148,9 @@ def loss_rates(model, X, rows, index):
     if is_exact(model.likelihood):
         rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
         return np.broadcast_to(rate, (rows.n,))[index]
+    weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
+    if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
+        return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
     prior = model.covariance._program(X.shape[1]).diagonal(X)
     seen = prior > SMALLEST_VARIANCE
-    weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)

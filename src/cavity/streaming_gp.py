@@ -47,8 +47,8 @@ class StreamingGP(LatentProcess):
         Largest number M of inducing points that are chosen.
     tolerance : float, default 1e-3
         Nats a row: a batch adds inducing points until its rows lose less than that on average, as measured by the mean
-        of residual/(2 noise variance); residual is the variance of f that the inducing variables leave. Where the
-        likelihood has no noise variance, that of f stands in for it.
+        of residual/(2 noise variance); residual is the variance of f that the inducing variables leave. For the
+        noise variance stands scale^2 of StudentT and Laplace, and the variance of f of other likelihoods.
     jitter : float, default 1e-8
         Variance of the nugget of an inducing variable, as a share of the variance of f there. It is part of the model,
         and follows the inducing variable through all batches.
@@ -194,7 +194,7 @@ class StreamingGP(LatentProcess):
         [1.0, 0.0]
         """
         size = (self.n_inducing, self.n_inducing)
-        _arrays.matrices(MATRICES, size, "the state of n_inducing inducing points: matrices, each")
+        _arrays.matrices(MATRICES, size, f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each")
         _arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
         options = dict(
             schedule=schedule,

@@ -139,7 +139,7 @@ def report(table, settings, posterior, probability, seconds):
         yield f"  ... and {len(suspects) - SHOWN} more"
     yield "fit"
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {1e3 * seconds:.3g} ms"
+    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {shared.elapsed(seconds)}"
 
 
 def _numbers(value, digits=6):

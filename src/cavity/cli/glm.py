@@ -236,7 +236,7 @@ def report(title, problem, posterior, options, seconds):
     yield from _scores(problem, posterior)
     yield "fit"
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {1e3 * seconds:.3g} ms"
+    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {shared.elapsed(seconds)}"
 
 
 def _coefficients(problem, posterior, options):

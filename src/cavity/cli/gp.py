@@ -138,4 +138,4 @@ def report(title, problem, posterior, mean, learn, seconds):
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"
     tried = len(posterior.trace["learning"])
     search = f", {tried} hyperparameters tried" if tried else ""
-    yield f"  {method:<16} {done}, {posterior.n_iter} pass(es){search}, {1e3 * seconds:.3g} ms"
+    yield f"  {method:<16} {done}, {posterior.n_iter} pass(es){search}, {shared.elapsed(seconds)}"

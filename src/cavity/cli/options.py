@@ -54,13 +54,18 @@ def fit_options(options):
     }
 
 
+def elapsed(seconds):
+    """Return a time as it is printed, in milliseconds or seconds."""
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+
+
 def ascent_lines(best, tried, seconds):
     """Yield the last lines of a printed result: how the best of the fits that were tried, or failed (None), ended."""
     done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
     passes = sum(posterior.n_iter for posterior in tried if posterior is not None)
     yield "fit"
     yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield f"  mean field       {done}, {best.n_iter} pass(es) ({passes} in all), {1e3 * seconds:.3g} ms"
+    yield f"  mean field       {done}, {best.n_iter} pass(es) ({passes} in all), {elapsed(seconds)}"
 
 
 def output(command, drawn):

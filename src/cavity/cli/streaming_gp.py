@@ -381,4 +381,4 @@ def report(stream, seconds):
     done = "converged" if not stream.unconverged else f"NOT CONVERGED in {stream.unconverged} batch(es)"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
-    yield f"  {method:<16} {done}, {1e3 * seconds:.3g} ms, {stream.n_rows / seconds:.3g} rows a second"
+    yield f"  {method:<16} {done}, {shared.elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

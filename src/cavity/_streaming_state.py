@@ -382,7 +382,7 @@ class StreamingGPState(SparsePosterior):
         noise, amplitude = _arrays.flag(noise, "noise"), _arrays.flag(amplitude, "amplitude")
         model = self.model
         if not is_exact(model.likelihood) or model.alpha != 0.0:
-            raise ValueError("state.learn needs the likelihood Gaussian and alpha = 0; others learn from rows, by update(X, y, learn=True)")
+            raise ValueError("learn needs the likelihood Gaussian and alpha = 0; others learn from rows: update(X, y, learn=True)")
         if noise and not self._uniform:
             raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
         if self._information.n == 0.0:

@@ -56,7 +56,9 @@ def fit_options(options):
 
 def elapsed(seconds):
     """Return a time as it is printed, in milliseconds or seconds."""
-    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
+    if seconds < 0.9995:
+        return f"{1e3 * seconds:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
 
 
 def ascent_lines(best, tried, seconds):

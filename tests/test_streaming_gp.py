@@ -447,6 +447,19 @@ def test_rows_of_heavy_tails_lose_no_more_than_the_tolerance(likelihood):
     assert 0.0 < residual.mean() / (2 * 0.1**2) < 1e-3
 
 
+@pytest.mark.parametrize("size", [1, 10])
+def test_points_are_exchanged_while_old_rows_are_forgotten(size):
+    """A column of time: with 15 points for a range that takes 120 the last rows are known, not the first."""
+    X = np.arange(800)[:, None] * 0.1
+    y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=800)
+    model = cavity.StreamingGP(RBF(), likelihoods.Gaussian(0.01), n_inducing=15)
+    state = model.fit(X[:50], y[:50], learn=False)
+    for k in range(50, 800, size):
+        state.forget(0.95**size).update(X[k : k + size], y[k : k + size])
+    assert np.all(np.abs(state.predict(X[-30:])[0] - np.sin(X[-30:, 0])) < 0.2)
+    assert np.all(state.inducing > 60.0)
+
+
 def test_inducing_points_keep_their_ids():
     X, y = rows()
     state = chosen_model().fit(X[:30], y[:30], learn=False)

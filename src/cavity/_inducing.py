@@ -143,6 +143,12 @@ class Waiting:
         """No rows."""
         return cls(0.0, 0.0, 0, np.zeros((0, n_features)), np.zeros(0))
 
+    def times(self, factor):
+        """With rows of so much less weight."""
+        if factor == 0.0:
+            return self.none(self.X.shape[1])
+        return replace(self, patience=factor * self.patience, debt=factor * self.debt, weight=factor * self.weight)
+
     def after(self, X, weight, loss):
         """With further rows; when there are too many every other one goes, and those that stay count twice."""
         chosen = loss > 0.0

@@ -349,7 +349,7 @@ class StreamingGPState(SparsePosterior):
         factor = _arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
         update = self._update()
         with single_blas():
-            update.information, update.waiting = self._information.to_the(factor), Waiting.none(self.n_features)
+            update.information, update.waiting = self._information.to_the(factor), self._waiting.times(factor)
         update.uniform = self._uniform or factor == 0.0
         self._become(self._parts(update, 0))
         return self
@@ -382,7 +382,7 @@ class StreamingGPState(SparsePosterior):
         noise, amplitude = _arrays.flag(noise, "noise"), _arrays.flag(amplitude, "amplitude")
         model = self.model
         if not is_exact(model.likelihood) or model.alpha != 0.0:
-            raise ValueError("learn needs the likelihood Gaussian and alpha = 0; others learn from rows: update(X, y, learn=True)")
+            raise ValueError("learn needs the likelihood Gaussian and alpha = 0; others have update(X, y, learn=True)")
         if noise and not self._uniform:
             raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
         if self._information.n == 0.0:

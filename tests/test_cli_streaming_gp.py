@@ -622,3 +622,15 @@ def test_progress_bar(monkeypatch):
     with options.progress() as show:
         show(0.5, "half")
     assert (sys.stderr.getvalue(), len(made)) == ("", 1)
+
+
+def test_predict_knows_no_offsets(run, tmp_path):
+    rng = np.random.default_rng(0)
+    path, saved = tmp_path / "t.csv", tmp_path / "p.npz"
+    lines = [f"{x},{rng.poisson(3)},{0.1 * k}" for k, x in enumerate(rng.normal(size=20))]
+    path.write_text("\n".join(["a,count,exposure", *lines]) + "\n")
+    options = ("--y", "count", "--x", "a", "--offset", "exposure", "--likelihood", "poisson", "--learn", "never")
+    assert run(path, *options, "--save", saved)[0] == 0
+    status, _, error = run(saved, path, "--columns", "a", "--output", tmp_path / "out.csv", command=("predict",))
+    assert status == 2
+    assert "offsets" in error

@@ -460,6 +460,19 @@ def test_points_are_exchanged_while_old_rows_are_forgotten(size):
     assert np.all(state.inducing > 60.0)
 
 
+@pytest.mark.parametrize("n", [1, 10])
+@pytest.mark.parametrize("likelihood", [None, likelihoods.Probit()])
+def test_a_state_remembers_that_there_were_offsets(likelihood, n, tmp_path):
+    X, y = rows(labels=likelihood is not None)
+    plain = chosen_model(likelihood).fit(X, y, learn=False)
+    state = plain.copy().update(X[:n], y[:n], offset=np.ones(n)).update(X[:5], y[:5])
+    assert not plain.has_offset
+    assert state.has_offset
+    state.save(tmp_path / "state.npz")
+    for other in (cavity.load(tmp_path / "state.npz"), state.copy().forget(0.5), plain.copy().merge(state)):
+        assert other.has_offset
+
+
 def test_inducing_points_keep_their_ids():
     X, y = rows()
     state = chosen_model().fit(X[:30], y[:30], learn=False)

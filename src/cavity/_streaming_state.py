@@ -36,6 +36,7 @@ PARTS = (  # what an update replaces
     "n_iter",
     "_waiting",
     "_uniform",
+    "has_offset",
 )
 
 
@@ -65,6 +66,8 @@ class StreamingGPState(SparsePosterior):
         EP's sweeps of the last update; 1 with Gaussian noise.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame; later data frames must have the same.
+    has_offset : bool
+        Whether rows came with offsets, which predictions then want as well.
 
     Notes
     -----
@@ -120,7 +123,7 @@ class StreamingGPState(SparsePosterior):
         out.inducing_ids, out._next_id = _arrays.read_only(np.arange(len(Z))), len(Z)
         out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
         out._log_bound = out.last_increment = out.information_lost = out.last_information_lost = 0.0
-        out._waiting = Waiting.none(shape[1])
+        out._waiting, out.has_offset = Waiting.none(shape[1]), False
         return out
 
     # ------------------------------------------------------------------------------------------ taking in rows
@@ -194,6 +197,7 @@ class StreamingGPState(SparsePosterior):
             return self
         with np.errstate(over="ignore", invalid="ignore"):
             if rows.n == 1 and not learn and self._take_in_one(rows):
+                self.has_offset = self.has_offset or bool(np.any(rows.offset))
                 return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             update = self._update(rows, threads).run(learn, scales)
@@ -250,6 +254,7 @@ class StreamingGPState(SparsePosterior):
             "_information": information,
             "_waiting": update.waiting,
             "_uniform": update.uniform,
+            "has_offset": self.has_offset or bool(update.rows is not None and np.any(update.rows.offset)),
             "inducing_ids": _arrays.read_only(ids),
             "_next_id": self._next_id + int(np.sum(fresh)),
             "n_samples": self.n_samples + n,
@@ -319,6 +324,7 @@ class StreamingGPState(SparsePosterior):
             update.information = self._information.extended(basis.n).plus(more).factorised()
             update.uniform = self._uniform and other._uniform
             parts = self._parts(update, other.n_samples)
+            parts["has_offset"] = self.has_offset or other.has_offset
         self._become(parts)
         return self
 
@@ -459,7 +465,7 @@ class StreamingGPState(SparsePosterior):
             **settings["model"],
         )
         out = cls()
-        out._become(settings["parts"])
+        out._become({"has_offset": False} | settings["parts"])
         out.model, out.n_features = model, settings["n_features"]
         out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
         out.columns = None if settings["columns"] is None else tuple(settings["columns"])

@@ -77,14 +77,13 @@ def told_by(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture(posterior)
-    if isinstance(posterior, StreamingGPState):
-        return process(posterior, posterior.n_features)
-    if isinstance(posterior, GaussianProcessPosterior):
+    if isinstance(posterior, StreamingGPState | GaussianProcessPosterior):
         if posterior.has_offset:
             raise ValueError(
                 "the posterior was fitted with offsets, which cavity predict does not know: use its predict"
             )
-        return process(posterior, posterior.X.shape[1])
+        streaming = isinstance(posterior, StreamingGPState)
+        return process(posterior, posterior.n_features if streaming else posterior.X.shape[1])
     raise ValueError(f"{source} holds a {type(posterior).__name__}; predict is for mixtures and Gaussian processes")
 
 

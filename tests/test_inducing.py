@@ -8,7 +8,7 @@ from reference import gaussian_process as kernels
 from reference import inducing as reference
 
 import cavity
-from cavity import _inducing
+from cavity import _inducing, likelihoods
 from cavity import covariances as c
 from cavity._executors import Threads, single_blas
 from cavity._sparse import Basis, Information
@@ -553,3 +553,19 @@ def test_more_points_leave_less_of_every_row(seed, name, d):
     np.testing.assert_allclose(
         after, residuals(basis(covariance, X[[*few, *more]]), X), rtol=0, atol=1e-11 * covariance.diagonal(X).max()
     )
+
+
+def test_shards_of_different_regions_share_a_budget():
+    rng = np.random.default_rng(0)
+    regions = [rng.uniform(low, low + 15, (1000, 1)) for low in (0, 15)]
+    settings = cavity.StreamingGP(c.RBF(lengthscale=0.5), likelihoods.Gaussian(0.01), n_inducing=75)
+    shards = [settings.fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=1000), learn=False) for X in regions]
+    assert sum(each.n_inducing for each in shards) > 75
+    both = shards[0].copy().merge(shards[1])
+    assert both.n_inducing == 75
+    assert both.information_lost == both.last_information_lost > 0.0
+    for shard, X in zip(shards, regions, strict=True):  # neither half pays for the other
+        here = np.linspace(X.min(), X.max(), 200)[:, None]
+        assert np.std(both.predict(here)[0] - np.sin(here[:, 0])) < 2 * np.std(
+            shard.predict(here)[0] - np.sin(here[:, 0])
+        )

@@ -707,3 +707,22 @@ def test_no_nan_from_finite_input(seed, variance, noise, lengthscale, size, alph
     assert np.all(spread >= 0)
     assert np.all(spread <= p.variance * (1 + 1e-9))
     assert np.isfinite(state.log_bound)
+
+
+def test_sweeps_and_searches_are_traced_and_can_be_stopped():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 1))
+    model, y, seen = cavity.StreamingGP(RBF(), likelihoods.Probit()), X[:, 0] > 0, []
+    state = model.fit(X, y, learn=False, callback=lambda n_iter, change: seen.append((n_iter, change)))
+    assert [change for _, change in seen] == state.trace["change"].tolist()
+    assert len(seen) == state.n_iter > 1
+    assert state.trace["learning"].size == 0
+    with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
+        stopped = model.fit(X, y, learn=False, callback=lambda *_: True)
+    assert stopped.n_iter == 1
+    assert not stopped.converged
+    learnt = cavity.StreamingGP(RBF()).fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=60))
+    assert learnt.trace["learning"].max() == pytest.approx(learnt.log_bound, abs=0.1)
+    assert learnt.update(X[:1], [0.0]).trace["learning"].size == 0
+    with pytest.raises(TypeError, match="callback must be callable, got 3"):
+        model.fit(X, y, callback=3)

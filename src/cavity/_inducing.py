@@ -260,6 +260,16 @@ def _exchanged(basis, information, larger, rows, X, weight, budget, goal, alpha,
     return Choice(new, carried.factorised(), origin, loss, Waiting.none(X.shape[1]))
 
 
+def within_budget(basis, information, budget, alpha, threads):
+    """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
+    if basis.n <= budget:
+        return basis, information, 0.0
+    kept, _ = pruned(*natural(basis, full(information.A)), basis.n - budget)
+    new = Basis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
+    carried, loss = moved(information, basis, new, alpha, threads)
+    return new, carried.factorised(), loss
+
+
 def natural(basis, A):
     """T = L^-T A L^-1 and Q = L^-T L^-1, in Fortran order: precisions of what is known of u, and of its prior."""
     inverse = np.tril(inverse_lower(basis.factor))

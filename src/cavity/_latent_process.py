@@ -68,6 +68,14 @@ class LatentProcess:
             return np.full(len(X), self.mean)
         return self.mean[0] + X @ self.mean[1:]
 
+    def _check_slopes(self, n_features):
+        """Raise ValueError unless the mean has a slope for each column, or none at all."""
+        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + n_features:
+            raise ValueError(
+                f"mean must be a number or have 1 + {n_features} coefficients for {n_features} columns, "
+                f"got {len(self.mean)}"
+            )
+
     def _row_noise(self, value, n):
         """Checked noise variances of n rows, or None if there are none."""
         if value is None:

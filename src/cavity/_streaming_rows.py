@@ -18,6 +18,7 @@ import numpy as np
 from . import _arrays, _blocks
 from ._dense import Dense
 from ._ep import Engine
+from ._loop import CONVERGED
 from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
 from ._sparse import Information
@@ -214,10 +215,10 @@ class Assimilated:
     rho: np.ndarray
     status: str
     n_iter: int
-    change: float  # of the last sweep
+    changes: np.ndarray  # of every sweep
 
 
-def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None):
+def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None, callback=None):
     """Take in rows of any likelihood by (power) EP on top of what is known.
 
     In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
@@ -243,7 +244,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
-        fit = Engine(geometry, sites, callback=None, start=start, **options).run()
+        fit = Engine(geometry, sites, callback=callback, start=start, **options).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
@@ -255,9 +256,8 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out = replace(out, constant=information.log_bound + total - out.log_z, n=information.n + weight)
     if fit is None:
-        return Assimilated(out, tau, rho, "converged", 0, 0.0)
-    change = fit.trace["change"]
-    return Assimilated(out, tau, rho, fit.status, fit.n_iter, float(change[-1]) if len(change) else np.inf)
+        return Assimilated(out, tau, rho, CONVERGED, 0, np.zeros(0))
+    return Assimilated(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
 
 
 def _some(rows, mask):

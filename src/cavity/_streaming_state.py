@@ -7,7 +7,7 @@ import numpy as np
 from . import _arrays, covariances
 from ._executors import Threads, single_blas
 from ._gp_learn import NOT_LEARNT
-from ._inducing import Waiting, avoidable
+from ._inducing import Waiting, avoidable, within_budget
 from ._loop import CONVERGED, warn_unconverged
 from ._process_posterior import names_of, short
 from ._sparse import Basis, Information, same_rows
@@ -17,7 +17,7 @@ from ._streaming_checks import checked_rows, paths_in
 from ._streaming_learn import multiplied, relearn, rescaled
 from ._streaming_rows import INLINE, is_exact
 from ._streaming_single import Single
-from ._streaming_update import Update, loss_rates
+from ._streaming_update import EMPTY, Update, loss_rates
 from .errors import within_range
 from .results import table
 
@@ -34,10 +34,12 @@ PARTS = (  # what an update replaces
     "last_information_lost",
     "status",
     "n_iter",
+    "trace",
     "_waiting",
     "_uniform",
     "has_offset",
 )
+NOT_PLAIN = ("model", "_basis", "_information", "_waiting", "inducing_ids", "trace")
 
 
 class StreamingGPState(SparsePosterior):
@@ -64,6 +66,9 @@ class StreamingGPState(SparsePosterior):
         Why its iteration ended.
     n_iter : int
         EP's sweeps of the last update; 1 with Gaussian noise.
+    trace : dict of ndarray
+        Of the last update: "change" of every sweep of EP, and "learning", the increment plus log prior of every step of
+        the search for settings.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame; later data frames must have the same.
     has_offset : bool
@@ -117,11 +122,12 @@ class StreamingGPState(SparsePosterior):
         Z = np.zeros((0, shape[1])) if model.inducing is None else model.inducing
         if Z.shape[1] != shape[1]:
             raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
+        model._check_slopes(shape[1])
         with Threads(1) as threads, single_blas():
             out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
         out._information, out._single = Information.empty(len(Z)), None
         out.inducing_ids, out._next_id = _arrays.read_only(np.arange(len(Z))), len(Z)
-        out.n_samples, out.n_iter, out.status, out._uniform = 0, 0, CONVERGED, True
+        out.n_samples, out.n_iter, out.status, out._uniform, out.trace = 0, 0, CONVERGED, True, EMPTY
         out._log_bound = out.last_increment = out.information_lost = out.last_information_lost = 0.0
         out._waiting, out.has_offset = Waiting.none(shape[1]), False
         return out
@@ -186,9 +192,9 @@ class StreamingGPState(SparsePosterior):
         """Note what one row that was taken in by rank-1 updates changed; `known` are n_samples and log_bound before."""
         self.n_samples, self._log_bound = known[0] + 1, known[1] + gained
         self.last_increment, self._waiting = gained, waiting
-        self.n_iter, self.status, self.last_information_lost = 1, CONVERGED, 0.0
+        self.n_iter, self.status, self.last_information_lost, self.trace = 1, CONVERGED, 0.0, EMPTY
 
-    def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads):
+    def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
         self._check_names(X)
@@ -200,12 +206,15 @@ class StreamingGPState(SparsePosterior):
                 self.has_offset = self.has_offset or bool(np.any(rows.offset))
                 return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            update = self._update(rows, threads).run(learn, scales)
+            update = self._update(rows, threads)
+            update.callback = callback
+            update.run(learn, scales)
             parts = self._parts(update, rows.n)
         self._become(parts)
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
             options = self._options
-            warn_unconverged(self.status, update.change, options["tol"], options["max_iter"], stacklevel=4)
+            change = np.append(np.inf, self.trace["change"])[-1]
+            warn_unconverged(self.status, change, options["tol"], options["max_iter"], stacklevel=4)
         return self
 
     def _take_in_one(self, rows):
@@ -264,6 +273,7 @@ class StreamingGPState(SparsePosterior):
             "last_information_lost": update.lost,
             "status": update.status,
             "n_iter": update.n_iter,
+            "trace": update.trace,
         }
 
     def _update(self, rows=None, threads=None):
@@ -307,21 +317,22 @@ class StreamingGPState(SparsePosterior):
 
         Notes
         -----
-        With equal inducing points the result is that of one state for all rows, exactly. Inducing points of `other`
-        that are not here are added as far as n_inducing allows, in their order; what is lost if it does not is in
-        last_information_lost.
+        With equal inducing points the result is that of one state for all rows, exactly; so it is with all inducing
+        points of both. If those are more than n_inducing, the ones that cost least are given up, and what is lost is in
+        last_information_lost. Inducing points that were given stay as they are.
         """
         self._check_like(other)
+        model, update = self.model, self._update()
         Z = other._basis.Z
         new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, self._basis.Z)[0])
-        new = new[: max(0, self.model.n_inducing - self._basis.n)]
-        update = self._update()
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            update.basis = basis = self._basis.extended(Z[new], threads)
-            more = other._information
+            basis = self._basis if model.inducing is not None else self._basis.extended(Z[new], threads)
+            more, lost = other._information, 0.0
             if not np.array_equal(basis.Z, Z):
-                more, update.lost = moved(more, other._basis, basis, self.model.alpha, threads)
-            update.information = self._information.extended(basis.n).plus(more).factorised()
+                more, lost = moved(more, other._basis, basis, model.alpha, threads)
+            information = self._information.extended(basis.n).plus(more).factorised()
+            basis, information, given_up = within_budget(basis, information, model.n_inducing, model.alpha, threads)
+            update.basis, update.information, update.lost = basis, information, lost + given_up
             update.uniform = self._uniform and other._uniform
             parts = self._parts(update, other.n_samples)
             parts["has_offset"] = self.has_offset or other.has_offset
@@ -416,6 +427,11 @@ class StreamingGPState(SparsePosterior):
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
+        information, rows = self._information, ""
+        if is_exact(model.likelihood) and information.n > 0:
+            rows = (
+                f" by changes, {0.5 * information.gap / information.n:.2g} a row in all (tolerance {model.tolerance:g})"
+            )
         return table(
             f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, "
             f"{self.n_inducing} inducing points",
@@ -424,7 +440,7 @@ class StreamingGPState(SparsePosterior):
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
                 ("mean", short(np.ndarray.tolist(np.asarray(model.mean)))),
-                ("information lost", f"{self.information_lost:.3g} nats"),
+                ("lost", f"{self.information_lost:.3g} nats{rows}"),
                 ("last update", f"{method}, {done}"),
             ],
         )
@@ -440,8 +456,8 @@ class StreamingGPState(SparsePosterior):
         arrays |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
         settings = {"information": settings, "n_features": self.n_features, "options": self._options}
-        plain = (name for name in PARTS if name not in ("model", "_basis", "_information", "_waiting", "inducing_ids"))
-        settings["parts"] = {name: getattr(self, name) for name in plain}
+        arrays |= {f"trace_{name}": values for name, values in self.trace.items()}
+        settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}
         settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt", "count")}
         settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = model.covariance.to_settings()
@@ -465,8 +481,9 @@ class StreamingGPState(SparsePosterior):
             **settings["model"],
         )
         out = cls()
-        out._become({"has_offset": False} | settings["parts"])
+        out._become(settings["parts"])
         out.model, out.n_features = model, settings["n_features"]
+        out.trace = {name: _arrays.read_only(arrays[f"trace_{name}"]) for name in EMPTY}
         out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
         out.columns = None if settings["columns"] is None else tuple(settings["columns"])
         out._options, out._single = settings["options"], None

@@ -1,9 +1,10 @@
 """One update of a streaming state: inducing points for the rows, settings, and the rows themselves."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ._arrays import read_only
 from ._gp_learn import NOT_LEARNT
 from ._inducing import Waiting, choose, greedy
 from ._loop import CONVERGED
@@ -16,6 +17,9 @@ from ._streaming_rows import absorbed, assimilated, features, is_exact
 from .errors import within_range
 from .likelihoods import Laplace, StudentT
 
+EMPTY = {
+    name: read_only(np.zeros(0)) for name in ("change", "learning")
+}  # trace of an update without sweeps or searches
 CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
 
 
@@ -33,8 +37,8 @@ class Update:
         Whether all rows so far have the noise variance of the model.
     lost : float
         Nats that the rows before lose.
-    status, n_iter, change
-        Of the iteration, if there was one.
+    status, n_iter, trace
+        Of EP and of the search for settings.
     """
 
     model: object
@@ -49,7 +53,8 @@ class Update:
     lost: float = 0.0
     status: str = CONVERGED
     n_iter: int = 1
-    change: float = 0.0
+    trace: dict = field(default_factory=lambda: dict(EMPTY))
+    callback: object = None  # of EP
 
     def run(self, learn, scales):
         """Choose inducing points, learn settings if asked to, and take in the rows."""
@@ -62,9 +67,9 @@ class Update:
             self.information = absorbed(*arguments, self.threads, self.known)
             self.uniform = self.uniform and self.rows.noise is None
         else:
-            done = assimilated(*arguments, self._ep_options(), self.threads, self.known)
+            done = assimilated(*arguments, self._ep_options(), self.threads, self.known, callback=self.callback)
             self.information, self.status = done.information, done.status
-            self.n_iter, self.change = done.n_iter, done.change
+            self.n_iter, self.trace["change"] = done.n_iter, done.changes
         if self.status == CONVERGED and not at_rest:
             self.status = NOT_LEARNT
         return self
@@ -118,6 +123,7 @@ class Update:
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options,
         )  # fmt: skip
+        self.trace["learning"] = learnt.values
         self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
         self.basis = Basis.of(learnt.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:

@@ -223,10 +223,7 @@ class GaussianProcess(LatentProcess):
         """Validate the data; rows of weight zero, and rows where f is known to be its mean, are set aside."""
         X = rows_of(X, self.covariance)
         n, d = X.shape
-        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + d:
-            raise ValueError(
-                f"mean must be a number or have 1 + {d} coefficients for {d} columns, got {len(self.mean)}"
-            )
+        self._check_slopes(d)
         y = observations(self.likelihood, y, n)
         offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
         noise = self._row_noise(noise_variance, n)

@@ -126,6 +126,7 @@ class StreamingGP(LatentProcess):
         max_iter=200,
         tol=1e-8,
         n_threads=1,
+        callback=None,
     ):
         """Take in the first rows, or all of them.
 
@@ -156,6 +157,9 @@ class StreamingGP(LatentProcess):
             variance by more than the relative amount tol.
         n_threads : int, default 1
             Threads that work on blocks of rows; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, change) after each sweep of EP with the settings that were found; a true result
+            stops it. Gaussian noise needs no sweeps.
 
         Returns
         -------
@@ -193,6 +197,8 @@ class StreamingGP(LatentProcess):
         >>> state.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
         size = (self.n_inducing, self.n_inducing)
         _arrays.matrices(MATRICES, size, f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each")
         _arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
@@ -203,7 +209,7 @@ class StreamingGP(LatentProcess):
             tol=_arrays.number(tol, "tol", low=0, closed_low=True),
         )
         return StreamingGPState.started(self, X, options)._take_in(
-            X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads
+            X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads, callback=callback
         )
 
 

@@ -252,6 +252,9 @@ class Stream:
                 n_threads=options.threads,
             )
         self.against += any(issubclass(each.category, SettingsWarning) for each in told)
+        for each in told:
+            if not issubclass(each.category, SettingsWarning):
+                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return state
 
     def _learn(self):

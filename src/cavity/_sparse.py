@@ -80,9 +80,8 @@ class Basis:
         """The basis with more rows after its own, whose part of the triangle stays as it is."""
         if len(rows) == 0:
             return self
-        more = Basis.of(self.covariance, rows, self.jitter, threads) if self.n == 0 else None
-        if more is not None:
-            return more
+        if self.n == 0:
+            return Basis.of(self.covariance, rows, self.jitter, threads)
         nugget = self.jitter * self.program.diagonal(rows)
         gram = np.empty((len(rows), len(rows)))
         self.program.gram(rows, gram, threads)

@@ -185,7 +185,7 @@ def moved(state, covariance, Z, jitter, alpha):
 def moments(basis, information):
     """q(u)."""
     L = np.tril(basis.factor)
-    half = information.solved(L.copy(order="C"))
+    half = _sparse.solved(information.factor, L.copy(order="C"))
     return L @ information.mean(), half @ half.T
 
 

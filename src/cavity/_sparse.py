@@ -26,7 +26,8 @@ from .errors import NotPositiveDefiniteError, within_range
 
 _kernel = _core.best("sparse_gp")
 
-BLOCK = 1024  # rows that a thread works on at once
+BLOCK = 1024  # rows that are worked on together
+SUMS = ("A", "r", "constant", "n", "squares", "gap")  # over rows
 
 
 def same_rows(Z, other):
@@ -107,12 +108,6 @@ class Basis:
         if out.size:
             threads.run(task, starts(len(X), BLOCK))
         return out
-
-    def solved(self, rows):
-        """L^-1 applied to the rows of (N, M), which are overwritten."""
-        if rows.size:
-            blas.dtrsm(1.0, self.factor, rows.T, lower=1, overwrite_b=1)
-        return rows
 
     def features(self, X, threads, out=None):
         """W (N, M) of rows X, and their residuals: the variance of f that the inducing variables leave."""
@@ -197,12 +192,6 @@ class Information:
         """Posterior mean of w."""
         return blas.dtrsv(self.factor, self.c, lower=1, trans=1) if len(self.c) else self.c.copy()
 
-    def solved(self, rows):
-        """factor^-1 applied to the rows of (N, M), which are overwritten."""
-        if rows.size:
-            blas.dtrsm(1.0, self.factor, rows.T, lower=1, overwrite_b=1)
-        return rows
-
     def marginals(self, W):
         """Posterior means and variances of the values W w of rows (N, M)."""
         mean, variance = np.empty(len(W)), np.empty(len(W))
@@ -226,13 +215,18 @@ class Information:
 
     def plus(self, other):
         """The factors of two sets of rows as one, B not yet factorised."""
-        names = ("A", "r", "constant", "n", "squares", "gap")
-        return Information(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return Information(**{name: getattr(self, name) + getattr(other, name) for name in SUMS})
 
     def to_the(self, power):
         """The factor to a power in [0, 1]."""
-        names = ("A", "r", "constant", "n", "squares", "gap")
-        return Information(**{name: power * getattr(self, name) for name in names}).factorised()
+        return Information(**{name: power * getattr(self, name) for name in SUMS}).factorised()
+
+
+def solved(factor, rows, trans=0):
+    """factor^-1, or its transpose if so said, applied to the rows of (N, M), which are overwritten."""
+    if rows.size:
+        blas.dtrsm(1.0, factor, rows.T, lower=1, trans_a=trans, overwrite_b=1)
+    return rows
 
 
 def full(triangle):

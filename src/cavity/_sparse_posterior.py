@@ -6,6 +6,7 @@ from . import _arrays
 from ._blocks import starts
 from ._executors import Threads, single_blas
 from ._process_posterior import ProcessPosterior
+from ._sparse import solved
 from ._streaming_rows import INLINE, is_exact
 
 PREDICT_ROWS = 512
@@ -43,7 +44,7 @@ class SparsePosterior(ProcessPosterior):
     @property
     def covariance(self):
         """Posterior covariance of the inducing variables u, (M, M)."""
-        half = self._information.solved(np.ascontiguousarray(np.tril(self._basis.factor)))
+        half = solved(self._information.factor, np.ascontiguousarray(np.tril(self._basis.factor)))
         return half @ half.T
 
     def predict(self, X, *, offset=None, noise=False, n_threads=1):
@@ -106,7 +107,7 @@ class SparsePosterior(ProcessPosterior):
         with Threads(1) as threads, single_blas():
             self._basis.program.gram(X, out, threads)
             W, residual = self._basis.features(X, threads)
-            T = self._information.solved(W.copy())
+            T = solved(self._information.factor, W.copy())
             out += T @ T.T - W @ W.T
         out = 0.5 * (out + out.T)
         out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero

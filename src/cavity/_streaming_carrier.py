@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from ._sparse import Information, full, same_rows
+from ._sparse import Information, full, same_rows, solved
 from .errors import NotPositiveDefiniteError
 
 
@@ -47,7 +47,7 @@ class Carrier:
         constant = self.information.constant - scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept] = basis.factor[self.own]
-        T[self.rest] = across = basis.solved(basis.cross(self.rows, threads))
+        T[self.rest] = across = solved(basis.factor, basis.cross(self.rows, threads))
         out = Carried(T, across, _solve(old.factor, T), self.A * shrink, self.r * shrink, constant, shrink)
         if len(self.rest):
             self._lose(out, self._spread(basis, across, threads))

@@ -7,7 +7,8 @@ import numpy as np
 from ._blocks import Source, open_source
 from ._process_posterior import rows_of
 from ._rows import observations, row_vector, row_weights
-from ._streaming_rows import BLOCK, Rows
+from ._sparse import BLOCK
+from ._streaming_rows import Rows
 
 
 def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):

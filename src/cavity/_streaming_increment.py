@@ -27,9 +27,9 @@ from ._blocks import merge
 from ._gp_evidence import Settings, log_slope
 from ._loop import CONVERGED
 from ._sites import Sites
-from ._sparse import Basis, Information, full
+from ._sparse import BLOCK, Basis, Information, full, solved
 from ._streaming_carrier import Carried, Carrier
-from ._streaming_rows import BLOCK, HELD, RowSites, add_squares, assimilated, fractions, is_exact
+from ._streaming_rows import HELD, RowSites, add_squares, assimilated, fractions, is_exact
 from ._sweeps import cavities
 from .errors import within_range
 
@@ -177,9 +177,9 @@ class Increment:
         if solution.carried is not None:
             across, left = self.carrier.weights(solution.carried, solution)
             S -= 2.0 * solution.carried.across.T @ left @ solution.carried.across
-        weights = -0.5 * _pulled(basis, _pulled(basis, S).T.copy())
+        weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
-            across = _pulled(basis, np.ascontiguousarray(across))
+            across = solved(basis.factor, np.ascontiguousarray(across), 1)
             weights[self.carrier.own] += across[self.carrier.kept]
             total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
             slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0
@@ -264,7 +264,7 @@ class Increment:
             blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)
             slope = self._noise_slope(index, solution, m, v, residual, rho)
             R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)
-            return self._contracted(solution, X, _pulled(basis, weights), q), R, slope
+            return self._contracted(solution, X, solved(basis.factor, weights, 1), q), R, slope
 
         return task
 
@@ -330,10 +330,3 @@ class Increment:
 def _titsias(solution):
     """Whether the rows have alpha = 0."""
     return not np.any(solution.sites.fraction)
-
-
-def _pulled(basis, matrix):
-    """L^-T applied to the rows of (N, M), which are overwritten."""
-    if matrix.size:
-        blas.dtrsm(1.0, basis.factor, matrix.T, lower=1, trans_a=1, overwrite_b=1)
-    return matrix

@@ -18,15 +18,16 @@ import numpy as np
 from . import _arrays, _blocks
 from ._dense import Dense
 from ._ep import Engine
+from ._executors import Threads
 from ._loop import CONVERGED
 from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
-from ._sparse import Information
+from ._sparse import BLOCK, Information, solved
 from ._sweeps import cavities
 from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
-BLOCK = 1024  # rows that are worked on together
+INLINE = Threads(1)  # for tasks, which run on threads themselves
 HELD = 1 << 22  # numbers of W that are kept rather than computed again
 HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
 UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
@@ -163,18 +164,6 @@ def features(basis, rows, threads):
     return threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE), rows.spans())
 
 
-class _Inline:
-    """Runs what a task would run on threads of its own."""
-
-    @staticmethod
-    def run(function, arguments):
-        """[function(*a) for a in arguments]."""
-        return [function(*each) for each in arguments]
-
-
-INLINE = _Inline()
-
-
 # ---------------------------------------------------------------------------------------------- Gaussian noise
 
 
@@ -238,7 +227,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         )
     if seen.any():
         used, W, residual_used = _some(rows, seen), W[seen], residual[seen]
-        T = information.solved(W.copy())
+        T = solved(information.factor, W.copy())
         sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
         base = mean[seen] + T @ information.c
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)

@@ -17,14 +17,13 @@ the ELBO is at most change/(1 - c) below it.
 """
 
 from dataclasses import dataclass, replace
-from warnings import warn
 
 import numpy as np
 
 from . import _arrays
 from ._acceleration import METHODS, History
 from ._loop import CONVERGED, MAX_ITER, STOPPED
-from .errors import NumericalWarning
+from .errors import NumericalWarning, warn
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
@@ -126,7 +125,6 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
                 f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
-                stacklevel=3,  # the line that called the model's fit
             )
     return Fit(
         climb.state,

@@ -3,12 +3,11 @@
 It drives any number of independent problems at once, so that a batch and a single fit stop by the same rule.
 """
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import ConvergenceWarning
+from .errors import ConvergenceWarning, warn
 
 CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
 
@@ -64,15 +63,14 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 
-def warn_unconverged(status, change, tol, max_iter, stacklevel=3):
+def warn_unconverged(status, change, tol, max_iter):
     """Issue the ConvergenceWarning for problems whose status is not CONVERGED, at the line that called `fit`."""
     status = np.atleast_1d(status)
     failed = status != CONVERGED
     if failed.any():
         many = f" for {failed.sum()} of {failed.size} problems" if failed.size > 1 else ""
-        warnings.warn(
+        warn(
             f"not converged{many}: {status[failed][0]} (last change {np.max(np.atleast_1d(change)[failed]):.3g}, "
             f"tol {tol:.3g}, max_iter {max_iter})",
             ConvergenceWarning,
-            stacklevel=stacklevel,
         )

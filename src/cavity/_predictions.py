@@ -106,7 +106,7 @@ class LatentPosterior(Posterior):
         """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
         likelihood = self.model.likelihood
         name = type(likelihood).__name__
-        if type(likelihood).__module__ != likelihoods.__name__:
+        if getattr(likelihoods, name, None) is not type(likelihood):
             raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
         return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 

@@ -214,7 +214,7 @@ class StreamingGPState(SparsePosterior):
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
             options = self._options
             change = np.append(np.inf, self.trace["change"])[-1]
-            warn_unconverged(self.status, change, options["tol"], options["max_iter"], stacklevel=4)
+            warn_unconverged(self.status, change, options["tol"], options["max_iter"])
         return self
 
     def _take_in_one(self, rows):

@@ -1,12 +1,11 @@
 """Minibatches for stochastic fits: runs of the rows of a source, or what a one-shot iterator yields."""
 
-import warnings
 from itertools import chain
 
 import numpy as np
 
 from . import _arrays
-from .errors import NumericalWarning
+from .errors import NumericalWarning, warn
 
 
 def minibatches(source, size):
@@ -67,12 +66,11 @@ class OneShot:
             self._seen += len(batch)
             yield batch
 
-    def warn_surplus(self, stacklevel):
+    def warn_surplus(self):
         """Warn if there were more rows than promised."""
         if self._seen > self.n_samples:
-            warnings.warn(
+            warn(
                 f"n_samples is {self.n_samples}, but the stream held {self._seen} points: the posterior is as sure as "
                 f"{self.n_samples} points make it",
                 NumericalWarning,
-                stacklevel=stacklevel + 1,
             )

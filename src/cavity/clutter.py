@@ -227,7 +227,7 @@ class Clutter:
         else:
             state, status, n_iter, trace = _clutter_fit.fit_each(data, units, schedule=schedule, **options)
         last = trace["change"][n_iter - 1, np.arange(len(data))]
-        warn_unconverged(status, last, options["tol"], options["max_iter"], stacklevel=4)
+        warn_unconverged(status, last, options["tol"], options["max_iter"])
         return _posterior(self, False, units, state, status, n_iter, trace, "ep")
 
 

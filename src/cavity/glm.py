@@ -7,7 +7,6 @@ References
    Microsoft's Bing search engine", ICML 2010.
 """
 
-import warnings
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -24,7 +23,7 @@ from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, r
 from ._sites import Sites
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
-from .errors import NumericalWarning
+from .errors import NumericalWarning, warn
 from .gaussian import Gaussian
 from .likelihoods import Likelihood
 from .results import table
@@ -347,11 +346,10 @@ def _learn(model, data, sites, schedule, threads, options):
     result = minimize(objective, np.full(n_free, first), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)
     further = np.clip(result.x + np.sign(result.x) * np.log(100.0), -bound, bound)
     if np.ndim(model.prior_variance) != 1 and objective(further)[0] <= result.fun + 1e-6:
-        warnings.warn(
+        warn(
             "the log evidence has no maximum in the prior variance: it does not fall beyond "
             f"{np.exp(result.x[0]):.1g} times the given one; the search ended there",
             NumericalWarning,
-            stacklevel=4,
         )
     return scaled(result.x), warm["start"]
 

@@ -376,7 +376,7 @@ class GaussianMixture:
                 batches = (batch for _ in range(epochs) for batch in minibatches(data.source, size))
             state, steps = _cavi.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
             if stream is not None:
-                stream.warn_surplus(stacklevel=2)
+                stream.warn_surplus()
                 done = _cavi.outcome_of_steps(np.nan, steps, 1)
                 return model._posterior(state, state.counts, replace(data, n_samples=float(n)), prior, done)
             image, elbo = sweeps.sweep(state)
@@ -459,7 +459,7 @@ class GaussianMixture:
                 prior = replace(prior, factors=prior.factors.by_columns())
             sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
             done = _cavi.fit(sweeps, prior, **options, callback=callback)
-        warn_unconverged(done.status, done.predicted_gap / data.n_samples, tol, max_iter, stacklevel=4)
+        warn_unconverged(done.status, done.predicted_gap / data.n_samples, tol, max_iter)
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome = VariationalPosterior.outcome(done)
         total = posterior.n_samples + data.n_samples

@@ -291,7 +291,7 @@ class UnitMixture:
         means = self._deterministic(stream.first) if given is None else given
         start = self._start(means, n)
         state, steps = _cavi.fit_stochastic(Sweeps(n, self.learn), start, stream, **schedule, callback=callback)
-        stream.warn_surplus(stacklevel=3)
+        stream.warn_surplus()
         return self._posterior(state, state.counts, n, _cavi.outcome_of_steps(np.nan, steps, 1))
 
     def _minibatch(self, batch, name, given):

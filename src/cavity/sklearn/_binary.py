@@ -1,7 +1,5 @@
 """Gaussian process classification of two classes, what the classifier of several is made of."""
 
-import warnings
-
 import numpy as np
 from sklearn.base import ClassifierMixin
 
@@ -9,6 +7,7 @@ from .._executors import Threads
 from .._gp_evidence import Evidence, Settings
 from .._gp_learn import SEARCH_TOL, climb, is_flat, search_tol
 from .._gp_posterior import posterior_of
+from ..errors import warn
 from ..gp import GaussianProcess
 from ..likelihoods import Logit, Probit
 from . import _kernels
@@ -64,7 +63,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
                 del self._work, self._slope
         self.log_marginal_likelihood_value_ = np.float64(self.posterior_.log_evidence)
         if not self.posterior_.converged:
-            warnings.warn(f"EP did not converge: {self.posterior_.status}", UnfinishedWarning, stacklevel=4)
+            warn(f"EP did not converge: {self.posterior_.status}", UnfinishedWarning)
         return self
 
     def _search(self, start, bounds):

@@ -7,7 +7,6 @@ Rows are measured from the mean of the data, in their own units. An E-step leave
 Differences to the last means keep all digits wherever the data lie.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +17,7 @@ from .._mixture_data import open_data
 from .._mixture_factors import is_full
 from .._mixture_sweep import Expectation, Frame, Statistics, block_rows
 from .._triangular import inverse_lower
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, warn
 
 TYPES = ("full", "tied", "diag", "spherical")
 NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
@@ -32,13 +31,12 @@ class CollapsedError(ValueError):
     """A covariance is not positive definite."""
 
 
-def warn_unfinished(reason="", stacklevel=4):
+def warn_unfinished(reason=""):
     """Say that a fit did not converge, at the line that called it."""
-    warnings.warn(
+    warn(
         "Best performing initialization did not converge. Try different init parameters, or increase max_iter, tol, "
         f"or check for degenerate data.{reason}",
         UnfinishedWarning,
-        stacklevel=stacklevel,
     )
 
 

@@ -1,6 +1,5 @@
 """What both Gaussian processes share: settings, and how the parameters of a kernel are learnt."""
 
-import warnings
 from functools import wraps
 from operator import itemgetter
 
@@ -12,6 +11,7 @@ from sklearn.utils import check_random_state
 from .. import _arrays
 from .._executors import single_blas
 from ..covariances import Covariance
+from ..errors import warn
 from . import _kernels
 from ._em import UnfinishedWarning
 
@@ -117,9 +117,7 @@ class Learner(BaseEstimator):
             return self.optimizer(self._loss, start, bounds=bounds)
         theta, loss, message = self._search(start, bounds)
         if message:
-            warnings.warn(
-                f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning, stacklevel=4
-            )
+            warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
         return theta, loss
 
     def _loss(self, theta, eval_gradient=True):

@@ -4,7 +4,6 @@ theta is the vector of logs of what is learnt. Where a kernel holds one of them 
 (sigma_0), a link says so: log of our parameter i = scale_i theta[index_i] + a constant.
 """
 
-import warnings
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -13,6 +12,7 @@ import numpy as np
 from sklearn.gaussian_process import kernels
 
 from .. import covariances
+from ..errors import warn
 from ._em import UnfinishedWarning
 
 FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
@@ -205,9 +205,8 @@ def warn_at_bounds(kernel):
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
     for name, (low, high) in zip(kernel.parameter_names, close, strict=True):
         if low or high:
-            warnings.warn(
+            warn(
                 f"The {name} found is at its {'lower' if low else 'upper'} bound; wider bounds may give a larger "
                 "evidence",
                 UnfinishedWarning,
-                stacklevel=4,
             )

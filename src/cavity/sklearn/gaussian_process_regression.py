@@ -5,8 +5,6 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
 """
 
-import warnings
-
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.base import MultiOutputMixin, RegressorMixin
@@ -14,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays, _blocks
 from .._family import LOG_2PI
-from ..errors import NotPositiveDefiniteError, NumericalWarning
+from ..errors import NotPositiveDefiniteError, NumericalWarning, warn
 from . import _exact, _kernels
 from ._gaussian_process import Learner, centre_and_scale, check_settings, draws, single_threaded
 
@@ -292,11 +290,10 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
             known = _exact.unexplained(self.L_, covariance.cross(self.X_train_, X[part]))
             variances[part] -= np.einsum("ij,ij->j", known, known)
         if np.any(variances < 0):
-            warnings.warn(
+            warn(
                 f"rounding made {np.sum(variances < 0)} of {len(X)} predicted variances negative, down to "
                 f"{variances.min():.2g}; they are set to 0. A larger alpha prevents that",
                 NumericalWarning,
-                stacklevel=4,
             )
         return np.maximum(variances, 0.0)
 

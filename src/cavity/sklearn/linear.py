@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays
-from ..errors import ConvergenceWarning, NumericalWarning
+from ..errors import ConvergenceWarning, NumericalWarning, warn
 from ..glm import GLM
 from ..likelihoods import Logit, Probit
 from ._check import weighted_rows
@@ -120,7 +120,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
                 loo = loo_log_density(posteriors, np.searchsorted(classes, y))
                 self.loo_score_ = float(np.average(loo, weights=weight))
             except ValueError as error:  # the posterior stands, only this is missing
-                warnings.warn(f"no loo_score_: {error}", NumericalWarning, stacklevel=2)
+                warn(f"no loo_score_: {error}", NumericalWarning)
         return self
 
     def _learn(self, model, design, signs, options):

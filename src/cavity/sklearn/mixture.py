@@ -359,7 +359,7 @@ class BayesianGaussianMixture(Mixture):
         self._keep_posterior(posterior, X.dtype)
         self._next = Next(posterior._state, posterior._frame)
         if not self.converged_:
-            warn_unfinished(stacklevel=3)
+            warn_unfinished()
         return self
 
     # ------------------------------------------------------------------------------------------ judging

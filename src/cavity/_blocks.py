@@ -347,9 +347,9 @@ class Source:
         """Return all rows, as an array of its own."""
         return self.sample(self.n_rows)
 
-    def sample(self, size=SAMPLE):
-        """Return at most `size` rows at equal distances, the first among them, as an array of its own."""
-        step = -(-self.n_rows // size)
+    def sample(self, size=None):
+        """Return at most `size` rows (SAMPLE) at equal distances, the first among them, as an array of its own."""
+        step = -(-self.n_rows // (SAMPLE if size is None else size))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

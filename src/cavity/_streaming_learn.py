@@ -196,9 +196,7 @@ def sampled(rows, most):
         return rows
     X, index = rows.candidates(most)
     parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
-    return Rows(
-        np.ascontiguousarray(X), **{name: part if part is None else part[index] for name, part in parts.items()}
-    )
+    return Rows(X, **{name: part if part is None else part[index] for name, part in parts.items()})
 
 
 def _data(rows, model):

@@ -416,6 +416,7 @@ def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monk
     assert "settings         3 batch(es) spoke against what older rows hold them to" in printed
 
 
+@pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
 @pytest.mark.parametrize(("learn", "noise"), [("first", None), ("always", None), ("always", 0.3), ("never", None)])
 def test_what_is_learnt(run, tmp_path, learn, noise):
     columns = table(120)

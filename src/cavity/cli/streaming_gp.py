@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from .. import likelihoods
+from .._loop import CONVERGED
 from ..errors import SettingsWarning
 from . import options as shared
 from . import processes, tables, targets
@@ -169,7 +170,7 @@ class Stream:
         self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
-        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (not state.converged)
+        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
         # together, with no call between: Ctrl-C finds a state and the number of its rows
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 

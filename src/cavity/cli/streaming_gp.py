@@ -373,7 +373,11 @@ def report(stream, seconds):
         yield f"  rows             {state.n_samples} in all"
     yield f"  inducing points  {state.n_inducing} of at most {state.model.n_inducing}"
     yield f"  log bound        {state.log_bound:.6f} nats"
-    yield f"  information lost {state.information_lost:.3g} nats"
+    bound = state.information_lost_bound
+    changed = f", with changed settings {bound:.3g} at most" if bound > state.information_lost else ""
+    yield f"  information lost {state.information_lost:.3g} nats{changed}"
+    if not (state.converged or stream.unconverged):
+        yield f"  before           NOT CONVERGED: {state.worst_update}"
     if stream.against:
         yield f"  settings         {stream.against} batch(es) spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"

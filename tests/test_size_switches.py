@@ -171,12 +171,17 @@ def clutter(power=1.0, rows=N, **options):
     return fit
 
 
-def face(name, *arguments, predict="predict", classes=False, **settings):
+def face(name, *arguments, classes=False, batches=False, **settings):
     """An estimator of `cavity.sklearn`."""
 
     def fit(X, y):
-        estimator = getattr(import_module("cavity.sklearn"), name)(*arguments, **settings)
-        return floats(getattr(estimator.fit(X, labels(y) if classes else y), predict)(X))
+        estimator, targets = getattr(cavity.sklearn, name)(*arguments, **settings), labels(y) if classes else y
+        if batches:
+            more = {"classes": [-1, 1]} if classes else {}
+            estimator.partial_fit(X[: N // 2], targets[: N // 2], **more).partial_fit(X[N // 2 :], targets[N // 2 :])
+        else:
+            estimator.fit(X, targets)
+        return floats(estimator.predict(X))
 
     return fit
 
@@ -302,9 +307,16 @@ SWITCHES = [
         "sklearn._starts.DRAWN", (HUGE, 7), face("GaussianMixture", 2, init_params="random", random_state=0), few=True
     ),
     Switch(REGRESSION, (N, 7), face("GaussianProcessRegressor", alpha=0.1), ROUNDING, few=True),
-    Switch(CANDIDATES, (N, 7), face("StreamingGPRegressor", learn=False), OTHERWISE, "-regressor", few=True),
     Switch(
-        CANDIDATES, (N, 7), face("StreamingGPClassifier", classes=True, learn=False), OTHERWISE, "-classifier", few=True
+        CANDIDATES, (N, 7), face("StreamingGPRegressor", learn=False, batches=True), OTHERWISE, "-regressor", few=True
+    ),
+    Switch(
+        CANDIDATES,
+        (N, 7),
+        face("StreamingGPClassifier", classes=True, learn=False, batches=True),
+        OTHERWISE,
+        "-classifier",
+        few=True,
     ),
 ]
 
@@ -490,11 +502,26 @@ def test_large_products_on_threads_and_past_the_caches(n):
         np.testing.assert_array_equal(x[few], z)
 
 
+def many_rows():
+    """One more row than there may be candidates."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, ((1 << 16) + 1, 2))
+    return X, np.sin(X[:, 0]) + 0.3 * rng.normal(size=len(X))
+
+
 def test_more_rows_than_candidates():
     """With the switch where it is."""
-    X = np.random.default_rng(0).uniform(0, 10, ((1 << 16) + 1, 2))
-    y = np.sin(X[:, 0])
-    state = cavity.StreamingGP(c.RBF(1.0, [3.0, 30.0]), gaussian, n_inducing=8).fit(X, y, learn=False)
-    assert (state.n_samples, state.n_inducing) == (len(y), 8)
-    regressor = cavity.sklearn.StreamingGPRegressor(3.0 * c.RBF(1.0, [3.0, 30.0]), n_inducing=8, learn=False)
-    assert regressor.fit(X, y).n_samples_seen_ == len(y)
+    X, y = many_rows()
+    k = c.RBF(1.0, [3.0, 30.0])
+    state = cavity.StreamingGP(k, gaussian, n_inducing=8).fit(X[:5], y[:5], learn=False).update(X, y)
+    assert (state.n_samples, state.n_inducing) == (len(y) + 5, 8)
+    regressor = cavity.sklearn.StreamingGPRegressor(k, alpha=0.1, n_inducing=8, learn=False)
+    assert regressor.partial_fit(X[:5], y[:5]).partial_fit(X, y).n_samples_seen_ == len(y) + 5
+
+
+@pytest.mark.long
+def test_learning_from_more_rows_than_candidates():
+    X, y = many_rows()
+    state = cavity.StreamingGP(c.RBF(1.0, [1.0, 1.0]), gaussian, n_inducing=20).fit(X, y)
+    assert state.model.likelihood.noise_variance == pytest.approx(0.09, rel=0.05)
+    assert np.max(np.abs(state.predict(X[:100])[0] - np.sin(X[:100, 0]))) < 0.1

@@ -7,6 +7,7 @@ rules leave where they iterate differently, not at all where they choose otherwi
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 
 import numpy as np
@@ -417,22 +418,31 @@ def test_copies_of_rows(module, approximation, monkeypatch):
 # ---------------------------------------------------------------------------------------------- sizes in kernels
 
 
+@cache
+def fitted(name):
+    """Posteriors that rows are judged by."""
+    if name == "sparse":
+        model = cavity.StreamingGP(c.RBF(), inducing=np.arange(5.0)[:, None])
+        return model.fit([[0.0], [3.0]], [1.0, -1.0], learn=False)
+    if name == "mixture":
+        return cavity.UnitMixture(3).fit([-5.0, -4.0, 0.0, 1.0, 6.0, 7.0])
+    return cavity.GaussianMixture(2).fit(numbers()[0][:, :1], n_init=1, tol=1e-3)
+
+
 def streamed(X):
     """Predictions of a state of few inducing points."""
-    state = cavity.StreamingGP(c.RBF(), inducing=np.arange(5.0)[:, None]).fit([[0.0], [3.0]], [1.0, -1.0], learn=False)
-    return np.column_stack(state.predict(X[:, None]))
+    return np.column_stack(fitted("sparse").predict(X[:, None]))
 
 
 def mixed(X):
     """Responsibilities and densities under a mixture."""
-    done = cavity.UnitMixture(3).fit([-5.0, -4.0, 0.0, 1.0, 6.0, 7.0])
-    return np.column_stack([done.responsibilities(X), done.log_density(X)])
+    return np.column_stack([fitted("mixture").responsibilities(X), fitted("mixture").log_density(X)])
 
 
 def mixed_in_columns(X):
-    """The same for one of two columns."""
-    done = cavity.GaussianMixture(2).fit(numbers()[0][:, :2], n_init=1, tol=1e-3)
-    return np.column_stack([done.responsibilities(np.column_stack([X, X])), done.log_density(np.column_stack([X, X]))])
+    """The same under a mixture of columns."""
+    done = fitted("gaussian mixture")
+    return np.column_stack([done.responsibilities(X[:, None]), done.log_density(X[:, None])])
 
 
 ALONE = {  # functions of rows, each for itself, and the sizes at which their kernels go on otherwise

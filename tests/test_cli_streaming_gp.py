@@ -416,6 +416,7 @@ def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monk
     assert "settings         3 batch(es) spoke against what older rows hold them to" in printed
 
 
+@pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
 @pytest.mark.parametrize(("learn", "noise"), [("first", None), ("always", None), ("always", 0.3), ("never", None)])
 def test_what_is_learnt(run, tmp_path, learn, noise):
     columns = table(120)
@@ -526,6 +527,28 @@ def test_two_rows_of_numbers_are_no_classes(run, tmp_path):
     status, printed, _ = run(path, "--x", "a", "--y", "real", "--batch", 2, "--learn", "never")
     assert status == 0
     assert "gaussian, noise_variance" in printed
+
+
+def test_what_an_earlier_run_left_inside_is_told(run, tmp_path):
+    """Sites that did not converge; and what settings that changed may have cost."""
+    columns = table(120)
+    path, target = write(tmp_path / "x.csv", columns), tmp_path / "s.npz"
+    columns["kind"] = np.where(columns["real"] > np.median(columns["real"]), 1, -1)
+    model = cavity.StreamingGP(covariances.RBF(2.0, [2.0]), likelihoods.Probit())
+    with pytest.warns(cavity.ConvergenceWarning):
+        state = model.fit(columns["a"][:60, None], columns["kind"][:60], learn=False, max_iter=1)
+    state._options["max_iter"] = 200
+    state.save(target)
+    path = write(tmp_path / "kind.csv", columns)
+    arguments = "--x", "a", "--y", "kind", "--batch", 60, "--resume", target, "--skip", 60, "--learn", "never"
+    status, printed, errors = run(path, *arguments)
+    assert (status, errors) == (1, "")
+    assert "before           NOT CONVERGED: update 1, to row 60: max_iter reached, last change" in printed
+    assert "EP               converged" in printed
+    path = write(tmp_path / "x.csv", table(120))
+    status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 60, "--learn", "always")
+    assert (status, errors) == (0, "")
+    assert re.search(r"information lost \S+ nats, with changed settings \S+ at most\n", printed)
 
 
 def test_resuming_wants_what_was_saved(run, tmp_path):

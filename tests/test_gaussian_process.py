@@ -600,6 +600,19 @@ def test_what_says_it_converged_is_a_fixed_point(name, X, y, likelihood, kernel)
             assert name.startswith("hopeless")
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("likelihood", [likelihoods.Laplace(0.1), likelihoods.StudentT(4.0, 0.1)], ids=repr)
+def test_sites_lost_to_rounding_are_said_to_be(likelihood, schedule):
+    """Beside a prior variance of 1e40 nothing is left of one: sites that imply themselves may have no belief."""
+    kernel, X = c.Matern12(1.0, lengthscale=1.0) + c.Linear(1.0), np.full((3, 1), 1e20)
+    with pytest.warns(cavity.ConvergenceWarning, match="lost their digits to rounding|no fixed point"):
+        posterior = fit(likelihood, X, [1.8e4, 0.12, 0.10], kernel, schedule=schedule, tol=1e-8)
+    assert not posterior.converged
+    assert np.isfinite(posterior.log_evidence)
+    assert np.all(np.isfinite(posterior.mean))
+    assert np.all(posterior.variance > 0)
+
+
 def test_outliers_get_sites_of_negative_precision():
     likelihood, X, y = problem("StudentT", n=30)
     y = y.copy()

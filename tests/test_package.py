@@ -67,7 +67,7 @@ LAYERS = [  # each may import from those below it only
         "univariate_gaussian",
     },
     {"_process_posterior", "_streaming_single", "_streaming_update"},
-    {"_streaming_learn"},
+    {"_streaming_learn", "_streaming_history"},
     {"_streaming_increment"},
     {"_streaming_rows", "_inducing"},
     {"_streaming_carrier"},

@@ -278,6 +278,7 @@ def test_a_distribution_shift_is_followed():
     assert state.n_inducing <= 60
 
 
+@pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
 @pytest.mark.parametrize(
     "covariance",
     [
@@ -473,6 +474,7 @@ def test_a_state_remembers_that_there_were_offsets(likelihood, n, tmp_path):
         assert other.has_offset
 
 
+@pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
 def test_inducing_points_keep_their_ids():
     X, y = rows()
     state = chosen_model().fit(X[:30], y[:30], learn=False)

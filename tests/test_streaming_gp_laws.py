@@ -151,6 +151,7 @@ def test_weights_are_copies(seed, alpha):
     assert_state(state, q, value, 1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:the 7 new:cavity.SettingsWarning")  # settings that are not those of the rows
 @given(seeds, alphas)
 def test_every_row_may_have_noise_and_an_offset_of_its_own(seed, alpha):
     p = problem(seed, n=12, d=2)
@@ -254,6 +255,7 @@ def test_three_hundred_moves_forget_nothing():
     assert untracked.log_bound < truth.log_bound - 1.0
 
 
+@pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
 @settings(max_examples=5)
 @given(seeds)
 def test_three_hundred_batches_are_one(seed):

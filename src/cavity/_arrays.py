@@ -39,8 +39,9 @@ def check_ndim(array, name, ndim):
 
 
 def real_array(value, name):
-    """Return `value` as a float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
-    return check_real(value, name).astype(np.float64, copy=False)
+    """Return `value` as an aligned float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
+    array = check_real(value, name).astype(np.float64, copy=False)
+    return array if array.flags.aligned else array.copy()
 
 
 def finite_array(value, name, ndim=None):

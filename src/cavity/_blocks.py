@@ -25,14 +25,15 @@ HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
 
 
-def starts(n_rows, size=ROWS):
-    """Return the (start, stop) pairs of the blocks of n_rows rows."""
+def starts(n_rows, size=None):
+    """Return the (start, stop) pairs of the blocks of n_rows rows, of ROWS each unless another size is given."""
+    size = ROWS if size is None else size
     return [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def rows(data, index):
-    """Return data[index] as a C-contiguous float64 array; a view where the data are that already."""
-    return np.ascontiguousarray(data[index], dtype=np.float64)
+    """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
+    return np.require(data[index], dtype=np.float64, requirements="CA")
 
 
 def rows_per_block(n_features):
@@ -347,9 +348,9 @@ class Source:
         """Return all rows, as an array of its own."""
         return self.sample(self.n_rows)
 
-    def sample(self, size=SAMPLE):
-        """Return at most `size` rows at equal distances, the first among them, as an array of its own."""
-        step = -(-self.n_rows // size)
+    def sample(self, size=None):
+        """Return at most `size` rows (SAMPLE) at equal distances, the first among them, as an array of its own."""
+        step = -(-self.n_rows // (SAMPLE if size is None else size))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

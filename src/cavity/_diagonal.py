@@ -147,9 +147,9 @@ def fit(
     if weights is not None:
         weights = _column(weights, "weights", X.shape[0], "row")
         if weights.size and weights.min() < 0:
-            raise ValueError(f"weights must not be negative, got {weights.min()!r}")
+            raise ValueError(f"weights must not be negative, got {float(weights.min())!r}")
         if method == "adf" and weights.size and weights.max() > MOST_COPIES:
-            raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {weights.max()!r}")
+            raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
     if len(y) != X.shape[0]:
         raise ValueError(f"y must have one entry per row of X, {X.shape[0]}, got {len(y)}")
     data = _Data(likelihood, X, y, offset)

@@ -227,12 +227,13 @@ class Engine:
         gradient, as short as it takes.
         """
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
-        changes = []
+        changes, failed = [], NO_FIXED_POINT
         for factor in STARTS:
             status = self._descend(self.geometry.sharpened(start, factor), changes)
-            if status != NO_FIXED_POINT:
-                break
-        return status, changes
+            if status not in (NO_FIXED_POINT, LOST):
+                return status, changes
+            failed = LOST if status == LOST else failed  # which says why
+        return failed, changes
 
     def _descend(self, belief, changes):
         """Go downhill from a belief, appending to the changes; return the status."""
@@ -251,6 +252,8 @@ class Engine:
             slope = float(gradient @ gradient)  # of F along the step to the target
             changes.append(target.change_from(self.belief) if target is not None else np.sqrt(slope))
             if changes[-1] <= self.tol:
+                if target is None:  # of sites that are those of this belief, which is proper: all but rounding
+                    return LOST
                 self.belief = target
                 return CONVERGED
             # the decrease of F is of second order in the change: at the end it drowns in rounding

@@ -98,7 +98,7 @@ class Basis:
         return Basis(self.covariance, Z, self.jitter, np.append(self.nugget, nugget), factor, self.program)
 
     def cross(self, X, threads, out=None):
-        """Covariances of rows X (N, D) with the inducing variables, (N, M)."""
+        """Covariances of rows X (N, D), in C order, with the inducing variables, (N, M)."""
         out = np.empty((len(X), self.n)) if out is None else out
 
         def task(start, stop):
@@ -110,7 +110,7 @@ class Basis:
         return out
 
     def features(self, X, threads, out=None):
-        """W (N, M) of rows X, and their residuals: the variance of f that the inducing variables leave."""
+        """W (N, M) of rows X in C order, and their residuals: the variance of f that the inducing variables leave."""
         W, residual = self.cross(X, threads, out), np.empty(len(X))
         whole = self.n and self.variance is not None
         prior = np.full(len(X), self.variance) if whole else self.program.diagonal(X)

@@ -43,7 +43,7 @@ class Carrier:
 
     def at(self, basis, threads, log_t=0.0):
         """What it says about the variables of a basis, if the noise of all its rows were exp(log_t) times as large."""
-        old, shrink = self.basis, np.exp(-log_t)
+        old, shrink = self.basis, float(np.exp(-log_t))
         constant = self.information.constant - scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept] = basis.factor[self.own]

@@ -196,9 +196,7 @@ def sampled(rows, most):
         return rows
     X, index = rows.candidates(most)
     parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
-    return Rows(
-        np.ascontiguousarray(X), **{name: part if part is None else part[index] for name, part in parts.items()}
-    )
+    return Rows(X, **{name: part if part is None else part[index] for name, part in parts.items()})
 
 
 def _data(rows, model):
@@ -334,7 +332,7 @@ def relearn(information, covariance, noise=True, amplitude=True):
 
 def rescaled(information, log_s, log_t):
     """The factor of all rows so far at exp(log_s) times the covariance and exp(log_t) times the noise, factorised."""
-    s, t = np.exp(log_s), np.exp(log_t)
+    s, t = float(np.exp(log_s)), float(np.exp(log_t))
     out = Information(
         np.asfortranarray(s / t * information.A),
         np.sqrt(s) / t * information.r,

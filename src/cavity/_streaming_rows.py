@@ -37,7 +37,7 @@ UNSEEN = 1e-20  # share of the variance of f that the inducing variables must ex
 class Rows:
     """Checked rows: none has weight zero."""
 
-    X: object  # (N, D) array, or Source in blocks of BLOCK rows
+    X: object  # (N, D) array in C order, or Source in blocks of BLOCK rows
     y: np.ndarray
     offset: np.ndarray | None  # (N,)
     weights: np.ndarray | None  # (N,)
@@ -64,12 +64,10 @@ class Rows:
         return X
 
     def candidates(self, most):
-        """At most that many rows, at equal distances, and their indices."""
-        if isinstance(self.X, np.ndarray):
-            step = max(1, -(-self.n // most))
-            return self.X[::step], np.arange(0, self.n, step)
-        step = -(-self.n // most)
-        return self.X.sample(most), np.arange(0, self.n, step)
+        """At most that many rows, at equal distances, in C order like all rows, and their indices."""
+        step = max(1, -(-self.n // most))
+        X = np.ascontiguousarray(self.X[::step]) if isinstance(self.X, np.ndarray) else self.X.sample(most)
+        return X, np.arange(0, self.n, step)
 
     def weight(self, part=slice(None)):
         """Weights of a part, (n,) or (1,) where all are one."""

@@ -124,7 +124,7 @@ class Single:
         """
         tau_array, rho_array, _, gain = self.room
         tau_array[:], rho_array[:], gain[0] = tau, rho, nan
-        known, done = (state.n_samples, state.log_bound), None
+        known, done = (state.n_samples, state.log_bound, state.n_updates), None
         waiting = state._waiting if waiting is None else waiting
         try:
             done = state._information.add(W, tau_array, rho_array, gain)

@@ -14,6 +14,7 @@ from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
 from ._streaming_checks import checked_rows, paths_in
+from ._streaming_history import ENOUGH, History, Watch, warn_of
 from ._streaming_learn import multiplied, relearn, rescaled
 from ._streaming_rows import INLINE, is_exact
 from ._streaming_single import Single
@@ -35,11 +36,14 @@ PARTS = (  # what an update replaces
     "status",
     "n_iter",
     "trace",
+    "n_updates",
     "_waiting",
     "_uniform",
+    "_history",
+    "_watch",
     "has_offset",
 )
-NOT_PLAIN = ("model", "_basis", "_information", "_waiting", "inducing_ids", "trace")
+NOT_PLAIN = ("model", "_basis", "_information", "_waiting", "_history", "_watch", "inducing_ids", "trace")
 
 
 class StreamingGPState(SparsePosterior):
@@ -58,12 +62,19 @@ class StreamingGPState(SparsePosterior):
     last_increment : float
         What the last update added to log_bound, in nats.
     information_lost, last_information_lost : float
-        Nats that all updates, and the last one, lost by giving up inducing points or changing settings: by so much the
-        bound of the rows before is lower than it was at its own inducing points.
+        Nats that all updates, and the last one, lost by giving up inducing points: by so much the bound of the rows
+        before is lower than it was at its own inducing points. What they lost by changed settings is not in it, as
+        nobody can count that without the rows.
+    information_lost_bound : float
+        What all of this may have cost at most, see there.
+    n_updates : int
+        Calls so far that took in rows, the fit and merges among them.
     converged : bool
-        Whether the stopping rules of the last update were met.
+        Whether the stopping rules of all of them were met.
+    worst_update : Unconverged or None
+        Of those that did not meet them the one with the largest last change.
     status : str
-        Why its iteration ended.
+        Why the iteration of the last update ended.
     n_iter : int
         EP's sweeps of the last update; 1 with Gaussian noise.
     trace : dict of ndarray
@@ -130,6 +141,7 @@ class StreamingGPState(SparsePosterior):
         out.n_samples, out.n_iter, out.status, out._uniform, out.trace = 0, 0, CONVERGED, True, EMPTY
         out._log_bound = out.last_increment = out.information_lost = out.last_information_lost = 0.0
         out._waiting, out.has_offset = Waiting.none(shape[1]), False
+        out.n_updates, out._history, out._watch = 0, History(), Watch.of(out._information)
         return out
 
     # ------------------------------------------------------------------------------------------ taking in rows
@@ -170,7 +182,12 @@ class StreamingGPState(SparsePosterior):
         ConvergenceWarning
             If EP or the search for settings did not come to rest.
         SettingsWarning
-            If what is known of the rows before holds settings that the new rows speak against.
+            If the new rows speak against the settings. With learn, if what is known of the rows before holds settings
+            that the new ones would leave by far. Without, if rows are much farther from what was predicted for them
+            than the settings allow: Gaussian noise and alpha = 0 are judged by 50 rows or more at a time, however they
+            come, and the mean of their squared distances, which the settings say is 1, is then above 2. Batches of
+            other noise are, where they would be worth more if nothing at all were known of f; single rows, and
+            likelihoods of your own, are not judged. The rows are taken in all the same.
 
         Notes
         -----
@@ -178,6 +195,8 @@ class StreamingGPState(SparsePosterior):
         """
         plain = learn is False and offset is None and noise_variance is None and sample_weight is None
         if plain and type(n_threads) is int and n_threads > 0 and self._singly().take(self, X, y):
+            if self._information.n - self._watch.n >= ENOUGH:
+                self._judge()
             return self
         return self._take_in(X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
 
@@ -188,9 +207,21 @@ class StreamingGPState(SparsePosterior):
             single = self._single = Single(self.model, self._basis)
         return single
 
+    def _judge(self):
+        """Compare single rows with what was announced for them."""
+        model = self.model
+        if not (is_exact(model.likelihood) and model.alpha == 0.0):
+            self._watch = Watch.of(self._information)
+            return
+        surprise, self._watch = self._watch.judged(self._information)
+        warn_of(surprise)
+
     def _took_one(self, known, gained, waiting):
-        """Note what one row that was taken in by rank-1 updates changed; `known` are n_samples and log_bound before."""
-        self.n_samples, self._log_bound = known[0] + 1, known[1] + gained
+        """Note what one row that was taken in by rank-1 updates changed.
+
+        `known` are n_samples, log_bound and n_updates before.
+        """
+        self.n_samples, self._log_bound, self.n_updates = known[0] + 1, known[1] + gained, known[2] + 1
         self.last_increment, self._waiting = gained, waiting
         self.n_iter, self.status, self.last_information_lost, self.trace = 1, CONVERGED, 0.0, EMPTY
 
@@ -202,15 +233,20 @@ class StreamingGPState(SparsePosterior):
         if rows is None:
             return self
         with np.errstate(over="ignore", invalid="ignore"):
-            if rows.n == 1 and not learn and self._take_in_one(rows):
-                self.has_offset = self.has_offset or bool(np.any(rows.offset))
-                return self
+            taken = rows.n == 1 and not learn and self._take_in_one(rows)
+        if taken:
+            self.has_offset = self.has_offset or bool(np.any(rows.offset))
+            self._history = self._history.with_rows(rows)
+            if self._information.n - self._watch.n >= ENOUGH:
+                self._judge()
+            return self
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             update = self._update(rows, threads)
             update.callback = callback
             update.run(learn, scales)
             parts = self._parts(update, rows.n)
         self._become(parts)
+        warn_of(update.surprise)
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
             options = self._options
             change = np.append(np.inf, self.trace["change"])[-1]
@@ -257,12 +293,17 @@ class StreamingGPState(SparsePosterior):
         ids[new] = self.inducing_ids[old]
         fresh = ids < 0
         ids[fresh] = self._next_id + np.arange(np.sum(fresh))
+        number = self.n_updates + (update.rows is not None)
+        change = 0.0 if update.status == NOT_LEARNT else float(np.append(np.inf, update.trace["change"])[-1])
         return {
             "model": update.model,
             "_basis": basis,
             "_information": information,
             "_waiting": update.waiting,
             "_uniform": update.uniform,
+            "_history": update.history.with_end(number, self.n_samples + n, update.status, change),
+            "_watch": update.watch,
+            "n_updates": number,
             "has_offset": self.has_offset or bool(update.rows is not None and np.any(update.rows.offset)),
             "inducing_ids": _arrays.read_only(ids),
             "_next_id": self._next_id + int(np.sum(fresh)),
@@ -279,7 +320,7 @@ class StreamingGPState(SparsePosterior):
     def _update(self, rows=None, threads=None):
         """The update of the state as it is."""
         known = self.model, self._basis, self._information, self._waiting, self._uniform
-        return Update(*known, self._options, rows, threads)
+        return Update(*known, self._history, self._watch, self._options, rows, threads)
 
     def copy(self):
         """A state of its own, for the same rows.
@@ -334,7 +375,10 @@ class StreamingGPState(SparsePosterior):
             basis, information, given_up = within_budget(basis, information, model.n_inducing, model.alpha, threads)
             update.basis, update.information, update.lost = basis, information, lost + given_up
             update.uniform = self._uniform and other._uniform
+            update.watch = Watch.of(information)
             parts = self._parts(update, other.n_samples)
+            parts["n_updates"] = number = self.n_updates + 1
+            parts["_history"] = self._history.plus(other._history, number, parts["n_samples"])
             parts["has_offset"] = self.has_offset or other.has_offset
         self._become(parts)
         return self
@@ -368,6 +412,8 @@ class StreamingGPState(SparsePosterior):
         with single_blas():
             update.information, update.waiting = self._information.to_the(factor), self._waiting.times(factor)
         update.uniform = self._uniform or factor == 0.0
+        update.history = self._history.times(factor)
+        update.watch = self._watch.carried(self._information, update.information)
         self._become(self._parts(update, 0))
         return self
 
@@ -414,17 +460,44 @@ class StreamingGPState(SparsePosterior):
             )
             update.model = replace(model, covariance=covariance, likelihood=likelihood)
             update.waiting = Waiting.none(self.n_features)
+            update.watch = Watch.of(update.information)
             update.basis = Basis.of(covariance, self._basis.Z, model.jitter, threads)
         self._become(self._parts(update, 0))
         return self
 
     @property
     def converged(self):
-        """Whether the last update met its stopping rules."""
-        return self.status == CONVERGED
+        """Whether all updates met their stopping rules; `worst_update` says which of the others matters most."""
+        return self._history.worst is None
+
+    @property
+    def worst_update(self):
+        """The update that did not converge with the largest last change: its sites stay inside; None without any.
+
+        It has the fields update, n_samples (rows by then), status and change. All but `forget(0)` leaves it.
+        """
+        return self._history.worst
+
+    @property
+    def information_lost_bound(self):
+        """Nats lost at most: a bound of what changed settings may have cost, on top of what is counted.
+
+        As long as settings did not change under rows taken in before, and where they did so in ways that are exact
+        (`learn`, and updates that learn nothing but the noise), it is information_lost. Then, with Gaussian noise, no
+        fit of the same rows at the settings of now has a log bound that is larger by more than this: it is what is
+        missing to a function that meets every observation. As no function meets noise, some half a nat a row of it is
+        not lost in truth. Of other noise nothing can be said: it is infinite.
+        """
+        history, likelihood = self._history, self.model.likelihood
+        if not history.changed:
+            return self.information_lost
+        if not is_exact(likelihood) or np.isnan(history.own_log_noise):
+            return np.inf
+        missing = history.ceiling(self._information, likelihood.noise_variance) - self._log_bound
+        return max(self.information_lost, missing)
 
     def __repr__(self):
-        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        done = "converged" if self.status == CONVERGED else f"NOT CONVERGED: {self.status}"
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
         information, rows = self._information, ""
@@ -432,6 +505,10 @@ class StreamingGPState(SparsePosterior):
             rows = (
                 f" by changes, {0.5 * information.gap / information.n:.2g} a row in all (tolerance {model.tolerance:g})"
             )
+        lost = f"{self.information_lost:.3g} nats{rows}"
+        if self._history.changed:
+            lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
+        worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
         return table(
             f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, "
             f"{self.n_inducing} inducing points",
@@ -440,8 +517,9 @@ class StreamingGPState(SparsePosterior):
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
                 ("mean", short(np.ndarray.tolist(np.asarray(model.mean)))),
-                ("lost", f"{self.information_lost:.3g} nats{rows}"),
+                ("lost", lost),
                 ("last update", f"{method}, {done}"),
+                *worst,
             ],
         )
 
@@ -457,6 +535,7 @@ class StreamingGPState(SparsePosterior):
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
         settings = {"information": settings, "n_features": self.n_features, "options": self._options}
         arrays |= {f"trace_{name}": values for name, values in self.trace.items()}
+        settings["history"] = self._history.to_settings()
         settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}
         settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt", "count")}
         settings["columns"] = None if self.columns is None else list(self.columns)
@@ -465,6 +544,14 @@ class StreamingGPState(SparsePosterior):
         settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
         settings["given"] = model.inducing is not None
         return arrays, settings
+
+    def _unknown_history(self):
+        """That of a state from a file that says nothing about it: settings may have changed."""
+        own_log_noise = 0.0 if self._uniform else np.nan
+        change = float(np.append(0.0, self.trace["change"])[-1])
+        return History(changed=self.n_samples > 0, own_log_noise=own_log_noise).with_end(
+            self.n_updates, self.n_samples, self.status, change
+        )
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
@@ -481,7 +568,7 @@ class StreamingGPState(SparsePosterior):
             **settings["model"],
         )
         out = cls()
-        out._become(settings["parts"])
+        out._become({"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"])
         out.model, out.n_features = model, settings["n_features"]
         out.trace = {name: _arrays.read_only(arrays[f"trace_{name}"]) for name in EMPTY}
         out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
@@ -492,4 +579,8 @@ class StreamingGPState(SparsePosterior):
         own = {name: np.asfortranarray(arrays[name]) for name in ("A", "r", "factor", "c")}
         out._information = Information(**own, **settings["information"])
         out._waiting = Waiting(**settings["waiting"], X=arrays["waiting_X"], weight=arrays["waiting_weight"])
+        out._watch = Watch.of(out._information)
+        out._history = (
+            out._unknown_history() if "history" not in settings else History.from_settings(settings["history"])
+        )
         return out

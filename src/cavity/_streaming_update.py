@@ -12,6 +12,7 @@ from ._predictions import SMALLEST_VARIANCE
 from ._sites import Sites
 from ._sparse import Basis, Information
 from ._streaming_carrier import moved
+from ._streaming_history import History, Watch, surprise_of
 from ._streaming_learn import learn_batch
 from ._streaming_rows import absorbed, assimilated, features, is_exact
 from .errors import within_range
@@ -35,8 +36,14 @@ class Update:
         Rows that were not worth other inducing points.
     uniform : bool
         Whether all rows so far have the noise variance of the model.
+    history : History
+        What the state has been through.
+    watch : Watch
+        Since when rows are judged.
+    surprise : str or None
+        Words about rows that speak against the settings.
     lost : float
-        Nats that the rows before lose.
+        Nats that the rows before lose by giving up inducing points.
     status, n_iter, trace
         Of EP and of the search for settings.
     """
@@ -46,9 +53,12 @@ class Update:
     information: Information
     waiting: Waiting
     uniform: bool
+    history: History
+    watch: Watch
     options: dict  # of EP
     rows: object
     threads: object
+    surprise: str | None = None
     known: list | None = None  # W and residuals of the blocks of rows
     lost: float = 0.0
     status: str = CONVERGED
@@ -58,11 +68,13 @@ class Update:
 
     def run(self, learn, scales):
         """Choose inducing points, learn settings if asked to, and take in the rows."""
+        start = self.information
         self._choose()
         at_rest = self._learn(learn, scales) if learn or scales else True
         if self.known is None:
             self.known = features(self.basis, self.rows, self.threads)
-        arguments = self.basis, self.information, self.rows, self.model, self.model.alpha
+        before = self.information
+        arguments = self.basis, before, self.rows, self.model, self.model.alpha
         if is_exact(self.model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
             self.uniform = self.uniform and self.rows.noise is None
@@ -72,7 +84,20 @@ class Update:
             self.n_iter, self.trace["change"] = done.n_iter, done.changes
         if self.status == CONVERGED and not at_rest:
             self.status = NOT_LEARNT
+        self.history = self.history.with_rows(self.rows)
+        self._judge(start, before, learn or scales)
         return self
+
+    def _judge(self, start, before, learnt):
+        """Compare the rows with what was announced for them; not those that settings were learnt from."""
+        model = self.model
+        if learnt or start.n == 0.0:
+            self.watch = Watch.of(self.information)
+        elif is_exact(model.likelihood) and model.alpha == 0.0:
+            self.surprise, self.watch = self.watch.carried(start, before).judged(self.information)
+        else:
+            increment = self.information.log_bound - before.log_bound
+            self.surprise = surprise_of(self.rows, model, self.basis.program, increment)
 
     def _ep_options(self):
         """Options of the engine."""
@@ -133,6 +158,8 @@ class Update:
             noise = model.likelihood, learnt.likelihood
             log_t = float(np.log(noise[1].noise_variance / noise[0].noise_variance)) if pooled else 0.0
             self.uniform = self.uniform and (pooled or noise[0] == noise[1])
+            exact = learnt.covariance == model.covariance and (pooled or noise[0] == noise[1])
+            self.history = replace(self.history, changed=self.history.changed or not exact)
             carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
             self.information, self.lost = carried.factorised(), self.lost + loss
         self.waiting = Waiting.none(self.basis.Z.shape[1])

@@ -21,7 +21,7 @@ class ConvergenceWarning(RuntimeWarning):
 
 
 class SettingsWarning(UserWarning):
-    """The settings are those of the data of the past, and the new data speak against them."""
+    """The data speak against the settings, for example new data against what was learnt from those of the past."""
 
 
 def warn(message, category):

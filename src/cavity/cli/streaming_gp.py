@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 
 from .. import likelihoods
+from .._loop import CONVERGED
 from ..errors import SettingsWarning
 from . import options as shared
 from . import processes, tables, targets
@@ -169,7 +170,7 @@ class Stream:
         self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
-        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (not state.converged)
+        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
         # together, with no call between: Ctrl-C finds a state and the number of its rows
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
@@ -372,7 +373,11 @@ def report(stream, seconds):
         yield f"  rows             {state.n_samples} in all"
     yield f"  inducing points  {state.n_inducing} of at most {state.model.n_inducing}"
     yield f"  log bound        {state.log_bound:.6f} nats"
-    yield f"  information lost {state.information_lost:.3g} nats"
+    bound = state.information_lost_bound
+    changed = f", with changed settings {bound:.3g} at most" if bound > state.information_lost else ""
+    yield f"  information lost {state.information_lost:.3g} nats{changed}"
+    if not (state.converged or stream.unconverged):
+        yield f"  before           NOT CONVERGED: {state.worst_update}"
     if stream.against:
         yield f"  settings         {stream.against} batch(es) spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"

@@ -56,11 +56,11 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
     log_bound_ : float
         Estimate of the log evidence; of more than two classes the sum over the models.
     information_lost_ : float
-        Nats that changes of inducing points and of parameters took from what was known, of all models.
+        Nats that exchanges of inducing points took from what was known, of all models.
     n_samples_seen_ : int
         Rows taken in, without those of weight zero.
     converged_ : bool
-        Whether the last batch met the stopping rules of all models.
+        Whether all batches met the stopping rules of all models.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray (D,)

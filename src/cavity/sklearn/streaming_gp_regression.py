@@ -58,11 +58,11 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         Of all targets as they were given: after one batch a lower bound of their log evidence, as long as the inducing
         points and the parameters stay also after more; else, and with a power above 0, an estimate.
     information_lost_ : float
-        Nats that changes of inducing points and of parameters took from what was known.
+        Nats that exchanges of inducing points took from what was known.
     n_samples_seen_ : int
         Rows taken in, without those of weight zero.
     converged_ : bool
-        Whether the last batch met its stopping rules.
+        Whether all batches met their stopping rules.
     state_ : cavity.StreamingGPState
         The posterior, of normalised targets.
     n_features_in_ : int

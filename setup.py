@@ -1,10 +1,12 @@
 """Compile cython_core/NAME.pyx to cavity._core.NAME, and nothing else.
 
+Cython translates each source to C once; what every module needs of it (memoryviews above all) is in SHARED, once.
 Kernels listed in SIMD are compiled once more for each x86-64 level in LEVELS, as cavity._core.LEVEL.NAME;
-`cavity._core.best` picks one when the library is imported. All variants are built from the same source without
+`cavity._core.best` picks one when the library is imported. All variants are built from the same C without
 floating-point contraction, so they return the same bits.
 
-CAVITY_DEBUG=1 builds with bounds, initialisation and None checks (pass --force when switching in place).
+CAVITY_DEBUG=1 builds with bounds, initialisation and None checks, in a folder of its own (pass --force when switching
+in place: the modules next to the sources are the same files).
 """
 
 import os
@@ -17,8 +19,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 CORE = Path("cython_core")
-BUILD = Path("build")
 DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
+BUILD = Path("build", "debug" if DEBUG else "release")
+SHARED = "cavity._core._cyutility"
 SIMD = (
     "clutter",
     "clutter_lanes",
@@ -46,14 +49,17 @@ DIRECTIVES = dict(
     nonecheck=DEBUG,
     cdivision=True,
     embedsignature=True,
+    emit_code_comments=DEBUG,
     freethreading_compatible=True,
 )
 UNIX_FLAGS = ["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 MSVC_FLAGS = ["/O2", "/fp:precise"]
+LINK_FLAGS = ["-Wl,-s"] if sys.platform == "linux" else []  # no symbol tables
 
 
 def extensions():
-    """One extension per kernel file, and one more per instruction-set level for the SIMD kernels."""
+    """The shared module, one extension per kernel file, and one more per instruction-set level for the SIMD kernels."""
+    yield Extension(SHARED, [])  # Cython writes its source
     headers = sorted(str(p) for pattern in ("*.pxd", "include/*.h") for p in CORE.glob(pattern))
     for source in sorted(CORE.glob("*.pyx")):
         for level in ("", *LEVELS) if source.stem in SIMD else ("",):
@@ -67,18 +73,32 @@ def level_of(extension):
 
 
 def link_pxd_root():
-    """Return an include root that holds cavity/_core/[LEVEL/]*.pxd: where Cython looks, but we do not."""
+    """Return an include root that holds cavity/_core/*.pxd: where Cython looks, but we do not."""
     root = BUILD / "cython_include"
+    package = root / "cavity" / "_core"
+    package.mkdir(parents=True, exist_ok=True)
     sources = list(CORE.glob("*.pxd"))
-    for package in (root / "cavity" / "_core" / level for level in ("", *LEVELS)):
-        package.mkdir(parents=True, exist_ok=True)
-        for stale in {p.name for p in package.glob("*.pxd")} - {p.name for p in sources}:
-            (package / stale).unlink()
-        for pxd in sources:
-            copy = package / pxd.name
-            if not copy.exists() or copy.stat().st_mtime < pxd.stat().st_mtime:
-                shutil.copy2(pxd, copy)  # copy2 keeps the time stamp: dependency tracking stays right
+    for stale in {p.name for p in package.glob("*.pxd")} - {p.name for p in sources}:
+        (package / stale).unlink()
+    for pxd in sources:
+        copy = package / pxd.name
+        if not copy.exists() or copy.stat().st_mtime < pxd.stat().st_mtime:
+            shutil.copy2(pxd, copy)  # copy2 keeps the time stamp: dependency tracking stays right
     return str(root)
+
+
+def for_level(extension, baseline):
+    """Return the path of the C source of `extension`, a copy of that of `baseline`.
+
+    A module enters itself into sys.modules under the name it was translated for. That must be its own, or a variant
+    that is imported first would stand for the baseline. Setuptools needs the second path too: it names objects by it.
+    """
+    source = Path(baseline.sources[0])
+    copy = source.parent / level_of(extension) / source.name
+    if not copy.exists() or copy.stat().st_mtime < source.stat().st_mtime:
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(source.read_text().replace(f'"{baseline.name}"', f'"{extension.name}"'))
+    return str(copy)
 
 
 class BuildCore(build_ext):
@@ -91,12 +111,13 @@ class BuildCore(build_ext):
     def build_extensions(self):
         levels = self._usable_levels()
         self.extensions = [e for e in self.extensions if level_of(e) in levels]
-        self._cythonize(levels)
+        self._cythonize()
         import numpy
 
+        msvc = self.compiler.compiler_type == "msvc"
         for extension in self.extensions:
-            flags = MSVC_FLAGS if self.compiler.compiler_type == "msvc" else UNIX_FLAGS
-            extension.extra_compile_args = flags + levels[level_of(extension)]
+            extension.extra_compile_args = (MSVC_FLAGS if msvc else UNIX_FLAGS) + levels[level_of(extension)]
+            extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())
             extension.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"))
         super().build_extensions()
@@ -120,20 +141,32 @@ class BuildCore(build_ext):
             return False
         return True
 
-    def _cythonize(self, levels):
+    def _cythonize(self):
+        """Replace each extension's source by C, and what it depends on by what Cython found that to be."""
         from Cython.Build import cythonize
 
-        include = link_pxd_root()
-        for level in levels:
-            chosen = [e for e in self.extensions if level_of(e) == level]
-            done = cythonize(
-                chosen,
-                include_path=[include],
-                build_dir=str(BUILD / ("cython-debug" if DEBUG else "cython") / (level or "baseline")),
-                compiler_directives=DIRECTIVES,
-            )
-            for extension, result in zip(chosen, done, strict=True):  # keep setuptools' own objects
-                extension.sources, extension.depends = result.sources, result.depends
+        baseline = {e.name: e for e in self.extensions if not level_of(e)}
+        for extension in baseline.values():  # .pxd files are declared for the sdist; Cython knows who cimports which
+            extension.depends = [path for path in extension.depends if path.endswith(".h")]
+        done = cythonize(
+            list(baseline.values()),
+            nthreads=self.parallel,
+            include_path=[link_pxd_root()],
+            build_dir=str(BUILD / "cython"),
+            shared_utility_qualified_name=SHARED,
+            compiler_directives=DIRECTIVES,
+        )
+        for extension, result in zip(baseline.values(), done, strict=True):  # keep setuptools' own objects
+            extension.sources, extension.depends = result.sources, result.depends
+        for extension in self.extensions:
+            if level := level_of(extension):
+                twin = baseline[extension.name.replace(f".{level}.", ".")]
+                extension.sources, extension.depends = [for_level(extension, twin)], twin.depends
 
 
-setup(ext_modules=list(extensions()), cmdclass={"build_ext": BuildCore})
+if __name__ == "__main__":  # Cython's processes may import this file
+    setup(
+        ext_modules=list(extensions()),
+        cmdclass={"build_ext": BuildCore},
+        options={"build": {"build_base": str(BUILD)}},
+    )

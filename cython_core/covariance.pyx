@@ -47,7 +47,8 @@ from cavity._core.panels cimport (
     CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel, cv_points,
     cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
 )
-from cavity._core.simd cimport cv_combine, cv_stream_end
+from cavity._core.simd cimport cv_combine
+from cavity._core.stream cimport cv_stream_end
 
 cdef enum Kind:             # as enum cv_leaf
     CONSTANT

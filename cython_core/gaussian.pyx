@@ -16,7 +16,8 @@ from libc.stdint cimport int64_t
 from cavity._core.gaussian cimport (
     CHUNK, Row, combine_one, divide_row, log_value, multiply_row,
 )
-from cavity._core.simd cimport cv_copy, cv_stream, cv_stream_end, cv_sum
+from cavity._core.simd cimport cv_sum
+from cavity._core.stream cimport cv_copy, cv_stream, cv_stream_end
 from cavity._core.types cimport OK
 
 cnp.import_array()

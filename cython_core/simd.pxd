@@ -11,6 +11,3 @@ cdef extern from "cavity_math.h" nogil:
     double cv_combine(const double *lanes) noexcept
     double cv_sum(const double *x, Py_ssize_t n) noexcept
     double cv_sum_squares(const double *x, Py_ssize_t n) noexcept
-    void cv_copy(double *to, const double *source, Py_ssize_t n) noexcept
-    void cv_stream(double *to, const double *source, Py_ssize_t n) noexcept
-    void cv_stream_end() noexcept

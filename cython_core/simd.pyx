@@ -1,6 +1,7 @@
 """The portable arithmetic as array functions: what the tests measure, in every variant."""
 
 from cavity._core.lanes cimport cv8_load, cv8_root_exp, cv8_root_exp_any, cv8_sin_pi, cv8_sqrt, cv8_store
+from cavity._core.stream cimport cv_stream, cv_stream_end
 
 
 def exp(const double[::1] x,             # in  (N,)

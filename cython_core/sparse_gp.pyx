@@ -32,7 +32,8 @@ from cavity._core.lanes cimport (
     cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, cv8_sub, cv8_transpose, template,
 )
 from cavity._core.mixtures cimport aligned
-from cavity._core.simd cimport cv_combine, cv_copy, cv_sum_squares
+from cavity._core.simd cimport cv_combine, cv_sum_squares
+from cavity._core.stream cimport cv_copy
 
 cdef extern from *:
     """

@@ -1,5 +1,8 @@
 """The portable arithmetic: accuracy against mpmath, special values, equal bits from every variant."""
 
+import subprocess
+import sys
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -193,3 +196,18 @@ def test_stream_copies(variant, offset):
 def test_best_is_the_last_variant_that_was_built():
     assert _core.best("simd") is _core.load("simd", _core.variants("simd")[-1])
     assert _core.variants("simd")[0] == _core.BASELINE
+
+
+def test_variants_are_modules_of_their_own():
+    """All are compiled from one C source; the one imported first must not stand for the others."""
+    code = (
+        "import sys; from cavity import _core; every = _core.variants('simd')[::-1]; "
+        "modules = [_core.load('simd', variant) for variant in every]; "
+        "names = [m.__name__ for m in modules]; print(*names); print(*(m.__file__ for m in modules)); "
+        "print(all(sys.modules[n] is m for n, m in zip(names, modules)), len({id(m.exp) for m in modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, files, (own, functions) = (line.split() for line in run.stdout.splitlines())
+    n = len(_core.variants("simd"))
+    assert len(set(names)) == len(set(files)) == int(functions) == n
+    assert own == "True"

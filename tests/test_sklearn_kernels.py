@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.gaussian_process.kernels import (
@@ -105,11 +106,13 @@ TREES = st.recursive(
 )
 
 
+@examples(25)
 @given(TREES, st.integers(0, 99))
 def test_any_tree(kernel, seed):
     agrees(kernel, 2, seed)
 
 
+@examples(25)
 @given(TREES)
 def test_theta_is_that_of_the_kernel(kernel):
     theta = _kernels.theta_of(kernel)

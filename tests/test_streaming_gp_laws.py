@@ -3,7 +3,8 @@
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import streaming_gp as reference
 from streaming_gps import assert_same_bits, assert_state, pieces, problem
@@ -16,7 +17,7 @@ from cavity.covariances import RBF
 seeds = st.integers(0, 10**6)
 jitters = st.sampled_from([1e-3, 1e-4, 1e-6])
 alphas = st.sampled_from([0.0, 0.4, 1.0])
-few = settings(max_examples=25)
+few = examples(8)
 NEW = np.linspace(-4, 4, 9)[:, None]
 
 
@@ -200,7 +201,7 @@ def assert_moments(basis, information, q, value, atol):
     assert information.log_bound == pytest.approx(reference.plain(value), abs=atol)
 
 
-@settings(max_examples=15)
+@examples(6)
 @given(seeds, jitters, alphas)
 def test_other_inducing_points_and_covariance_are_the_textbook_s(seed, jitter, alpha):
     p = problem(seed, n=8, m=4, jitter=jitter)
@@ -256,7 +257,7 @@ def test_three_hundred_moves_forget_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
-@settings(max_examples=5)
+@examples(3)
 @given(seeds)
 def test_three_hundred_batches_are_one(seed):
     p = problem(seed, n=300, m=10, jitter=1e-4)

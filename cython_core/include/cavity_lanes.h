@@ -16,6 +16,7 @@
 #define CAVITY_LANES_H
 
 #include "cavity_math.h"
+#include "cavity_stream.h"    /* and with it the intrinsics */
 
 #if defined(__GNUC__)
 #if defined(__AVX512F__)

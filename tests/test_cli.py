@@ -168,9 +168,11 @@ def test_bad_tables(run, tmp_path, kind):
 def test_bad_arrays_and_bytes(run, tmp_path):
     path = tmp_path / "x.npy"
     path.write_bytes(b"not an array")
-    assert "not a readable .npy file" in run("fit", "clutter", path)[2]
+    assert f"{path} is not a .npy file that can be read" in run("fit", "clutter", path)[2]
     np.save(path, np.array(["a"]))
-    assert "expected numbers of shape (N,) or (N, d), got <U1" in run("fit", "clutter", path)[2]
+    assert f"the data ({path}) must hold real numbers, got dtype <U1" in run("fit", "clutter", path)[2]
+    np.save(path, np.ones((2, 3, 4)))
+    assert f"the data ({path}) must have 1 or 2 dimension(s), got shape (2, 3, 4)" in run("fit", "clutter", path)[2]
     np.save(path, np.array([1.0, np.nan]))
     assert "row 2: column 1 is nan" in run("fit", "clutter", path)[2]
     np.save(path, np.ones((3, 2)))

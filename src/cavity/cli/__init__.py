@@ -4,11 +4,13 @@ One file per model; reading, saving and plotting are shared.
 """
 
 import argparse
+import errno
 import os
 import sys
 import warnings
 
 from .. import __version__
+from ..errors import naming
 from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
 
 MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
@@ -34,14 +36,28 @@ def main(arguments=None):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
-            sys.stdout.flush()
+            with naming("standard output"):
+                sys.stdout.flush()
             return status
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
+    except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
+        print(f"cavity: error: {sentence(error, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)
         return 130
+
+
+def sentence(error, options):
+    """Return an error in one line, which names the file of the data unless it is about something else that it names."""
+    words = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        words = words or "there is not enough memory"
+    if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
+        words = "squares of the numbers leave the range of float64; rescale the columns"
+    named = getattr(error, "filename", None) is not None or options.data in words
+    if named or words.startswith("--") or isinstance(error, ImportError):
+        return words
+    return f"{words} (data: {options.data})"

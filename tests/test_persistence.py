@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -71,6 +74,73 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
         POSTERIORS["adf"]().save(path)
     assert path.read_bytes() == b"precious"
     assert os.listdir(tmp_path) == ["posterior.npz"]
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full_disk(file, **arrays):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    with pytest.raises(OSError, match=r"No space left on device: '.*posterior.npz'"):
+        POSTERIORS["adf"]().save(tmp_path / "posterior.npz")
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs rights that can be missing")
+def test_a_folder_that_cannot_be_written_names_the_file(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError, match=r"'.*/posterior.npz'"):
+        POSTERIORS["adf"]().save(tmp_path / "posterior.npz")
+
+
+def test_the_umask_is_obeyed_and_not_touched(tmp_path, monkeypatch):
+    """It belongs to the whole process: another thread would create a file that everybody can write."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)
+            POSTERIORS["adf"]().save(tmp_path / "posterior.npz")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "posterior.npz").stat().st_mode) == 0o640
+
+
+def test_long_names(tmp_path):
+    path = tmp_path / ("n" * 240 + ".npz")
+    POSTERIORS["adf"]().save(path)
+    assert os.listdir(tmp_path) == [path.name]
+
+
+KILLED = """
+import os, signal, sys
+from cavity.persistence import whole_file
+with whole_file(sys.argv[1]) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+@pytest.mark.parametrize("name", ["posterior.npz", "n" * 240])
+def test_what_a_killed_process_left_is_removed(tmp_path, name):
+    path = tmp_path / name
+    for _ in range(2):  # the second removes what the first left
+        assert subprocess.run([sys.executable, "-c", KILLED, path], check=False).returncode == -signal.SIGKILL
+    (abandoned,) = tmp_path.iterdir()
+    assert abandoned.name.endswith(".part")
+    *begin, process, token, _ = abandoned.name.split(".")
+    keep = {
+        ".".join([*begin, str(os.getppid()), token, "part"]),  # of a process that runs
+        ".".join([*begin, str(os.getpid()), token, "part"]),  # of another thread
+        ".".join([*begin[:-1], "elsewhere", process, token, "part"]),  # of another host
+        ".".join([*begin, "9" * 30, token, "part"]),  # of no process
+        f".other{abandoned.name}",
+        f"{abandoned.name}.old",
+    }
+    for each in keep:
+        (tmp_path / each).write_bytes(b"half")
+    POSTERIORS["adf"]().save(path)
+    assert set(os.listdir(tmp_path)) == {*keep, name}
 
 
 def test_a_missing_folder_is_named(tmp_path):

@@ -6,8 +6,11 @@ One file per model; reading, saving and plotting are shared.
 import argparse
 import errno
 import os
+import signal
 import sys
+import threading
 import warnings
+from contextlib import contextmanager
 
 from .. import __version__
 from ..errors import naming
@@ -29,11 +32,18 @@ def parser():
     return top
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: everything is left as it is on Ctrl-C."""
+
+
 def main(arguments=None):
-    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input."""
+    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input.
+
+    130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
+    """
     options = parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
+        with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
             with naming("standard output"):
@@ -45,9 +55,30 @@ def main(arguments=None):
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
         print(f"cavity: error: {sentence(error, options)}", file=sys.stderr)
         return 2
+    except Terminated:
+        print("cavity: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def hearing_sigterm():
+    """Raise Terminated when SIGTERM comes, once: those that follow must not disturb what is done about the first."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield  # somebody else decides
+        return
+
+    def end(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def sentence(error, options):

@@ -1,7 +1,10 @@
 """Saving and loading: every bit comes back, no pickle, whole files or none."""
 
+import contextlib
+import copy
 import json
 import os
+import pickle
 import signal
 import stat
 import subprocess
@@ -11,7 +14,8 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity import persistence
+from cavity import covariances, distributions, likelihoods, persistence
+from cavity._frozen import _arrays_in
 
 RNG = np.random.default_rng(1)
 POSTERIORS = {
@@ -176,3 +180,60 @@ def test_newer_formats_are_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(ValueError, match="format 2; this version reads up to format 1"):
         cavity.load(path)
+
+
+# ---------------------------------------------------------------------------------------------- copies and pickles
+
+X, Y = RNG.normal(size=(30, 2)), RNG.normal(size=30)
+RBF, PRECISION = covariances.RBF(1.0, [1.0, 1.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
+FROZEN = POSTERIORS | {
+    "univariate": lambda: cavity.UnivariateGaussian().fit(Y),
+    "mixture": lambda: cavity.GaussianMixture(2).fit(X),
+    "selection": lambda: cavity.select_components(cavity.GaussianMixture(1), X, (1, 2)),
+    "unit mixture": lambda: cavity.UnitMixture(2).fit(Y),
+    "glm": lambda: cavity.GLM(likelihoods.Probit(), prior_mean=[0.0, 0.1]).fit(X, Y > 0),
+    "diagonal": lambda: cavity.GLM(likelihoods.Logit(), approximation="diagonal").fit(X, Y > 0),
+    "process": lambda: cavity.GaussianProcess(RBF, likelihoods.Probit()).fit(X, Y > 0, learn=False),
+    "exact": lambda: cavity.GaussianProcess(RBF, likelihoods.Gaussian(0.1), [0.0, 1.0, 2.0]).fit(X, Y, learn=False),
+    "stream": lambda: cavity.StreamingGP(RBF, likelihoods.Gaussian(0.1)).fit(X, Y, learn=False),
+    "linear regression": lambda: cavity.LinearRegression().fit(X, Y),
+    "logistic regression": lambda: cavity.LogisticRegression().fit(X, Y > 0),
+    "factorized": lambda: cavity.FactorizedGaussian(np.zeros(2), PRECISION).fit(),
+    "marginals": lambda: cavity.FactorizedGaussian(np.zeros(2), PRECISION).marginals,
+    "gaussian": lambda: cavity.Gaussian([1.0, 2.0], [1.0, 2.0]),
+    "multivariate": lambda: distributions.MultivariateGaussian(np.zeros(2), PRECISION),
+    "wishart": lambda: distributions.Wishart(3.0, PRECISION),
+    "dirichlet": lambda: distributions.Dirichlet([1.0, 2.0]),
+    "categorical": lambda: distributions.Categorical([0.5, 0.5]),
+    "gamma": lambda: distributions.Gamma([1.0, 2.0], [1.0, 2.0]),
+}
+
+
+def public_arrays(record):
+    """Return what a record shows that is an array, or a dictionary of them, by name."""
+    found = {}
+    for name in {*dir(type(record)), *getattr(record, "__dict__", {})}:
+        if not name.startswith("_"):
+            with contextlib.suppress(AttributeError, ValueError):  # it has no such thing
+                found[name] = getattr(record, name)
+    return {".".join(map(str, place)): array for place, array in _arrays_in(found)}
+
+
+@pytest.mark.parametrize("kind", FROZEN)
+def test_copies_and_pickles_are_as_frozen(kind):
+    """numpy makes writeable arrays of both."""
+    record = FROZEN[kind]()
+    first = public_arrays(record)
+    inside = dict(_arrays_in([record]))
+    assert first
+    for make in (copy.copy, copy.deepcopy, lambda record: pickle.loads(pickle.dumps(record))):
+        again = make(record)
+        assert type(again) is type(record)
+        assert repr(again) == repr(record)
+        second = public_arrays(again)
+        assert first.keys() == second.keys()
+        for name, array in first.items():
+            assert second[name].flags.writeable == array.flags.writeable, name
+            np.testing.assert_array_equal(second[name], array)
+        for place, array in _arrays_in([again]):
+            assert array.flags.writeable == inside[place].flags.writeable, place

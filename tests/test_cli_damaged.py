@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -175,3 +177,31 @@ def test_more_components_than_memory_holds(capsys, words):
     with pytest.raises(SystemExit):
         main(["fit", "mixture", "faithful", "--components", "1-1000000000"])
     assert "expected a range of at most 1000 numbers" in capsys.readouterr().err
+
+
+def test_what_is_wrong_is_named(tmp_path, capsys):
+    """The data, where they make no sense together; not if it is an option, or another file."""
+    np.savetxt(tmp_path / "x.csv", [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]], delimiter=",")
+    (tmp_path / "p.npz").write_bytes(b"garbage")
+    data, posterior, out = (str(tmp_path / name) for name in ("x.csv", "p.npz", "out.npy"))
+    assert main(["fit", "mixture", data, "--components", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "not positive definite: columns depend on each other" in told
+    assert told.endswith(f" (data: {data})\n")
+    assert main(["predict", posterior, data, "--output", out]) == 2
+    told = capsys.readouterr().err
+    assert posterior in told
+    assert data not in told
+    assert main(["fit", "mixture", data, "--starts", "2"]) == 2
+    assert data not in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
+def test_a_full_device_for_what_is_printed(tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "cavity: error: [Errno 28] No space left on device: 'standard output'\n",
+    )

@@ -82,13 +82,14 @@ def hearing_sigterm():
 
 
 def sentence(error, options):
-    """Return an error in one line, which names the file of the data unless it is about something else that it names."""
+    """Return an error in one line, which names the file of the data unless it is about an option or another file."""
     words = " ".join(str(error).split())
     if isinstance(error, MemoryError):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
         words = "squares of the numbers leave the range of float64; rescale the columns"
-    named = getattr(error, "filename", None) is not None or options.data in words
-    if named or words.startswith("--") or isinstance(error, ImportError):
+    files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
+    named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
+    if named or words.startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
         return words
     return f"{words} (data: {options.data})"

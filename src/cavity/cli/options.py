@@ -4,6 +4,7 @@ import shutil
 import sys
 from contextlib import contextmanager
 
+from ..errors import naming
 from . import tables
 
 
@@ -100,7 +101,8 @@ def deliver(options, posterior, lines, draw):
 
         plot.save(draw(), options.plot)
         lines.append(f"  plot             {options.plot}")
-    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
+    with naming("standard output"):
+        print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 
 

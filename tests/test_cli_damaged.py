@@ -197,11 +197,11 @@ def test_what_is_wrong_is_named(tmp_path, capsys):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
-def test_a_full_device_for_what_is_printed(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_device_for_what_is_printed(unbuffered):
+    command = [sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "cavity", "fit", "clutter", "newcomb"]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "cavity: error: [Errno 28] No space left on device: 'standard output'\n",
-    )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert done.stderr == "cavity: error: [Errno 28] No space left on device: 'standard output'\n"
+    assert done.returncode == 2

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from .. import __version__
 from ..errors import naming
 from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
+from . import options as shared
 
 MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
 
@@ -46,14 +47,16 @@ def main(arguments=None):
         with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
-            with naming("standard output"):
+            with naming(shared.PRINTED):
                 sys.stdout.flush()
             return status
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_no_more()
         return 0
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
         print(f"cavity: error: {sentence(error, options)}", file=sys.stderr)
+        if getattr(error, "filename", None) == shared.PRINTED:
+            print_no_more()
         return 2
     except Terminated:
         print("cavity: terminated", file=sys.stderr)
@@ -61,6 +64,11 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)
         return 130
+
+
+def print_no_more():
+    """Throw away what standard output did not take, which Python would try to write once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

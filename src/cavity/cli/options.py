@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from ..errors import naming
 from . import tables
 
+PRINTED = "standard output"  # where results go, for messages
+
 
 def iteration(command, *, max_iter, tol):
     """Add the options of every iterative fit; return their group."""
@@ -101,7 +103,7 @@ def deliver(options, posterior, lines, draw):
 
         plot.save(draw(), options.plot)
         lines.append(f"  plot             {options.plot}")
-    with naming("standard output"):
+    with naming(PRINTED):
         print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 

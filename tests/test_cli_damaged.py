@@ -21,6 +21,8 @@ COMMANDS = {
     "mixture": ("fit", "mixture", "DATA", "--columns", "1,2", "--components", "2", "--max-iter", "9"),
     "streaming-gp": ("fit", "streaming-gp", "DATA", "--target", "2", "--learn", "never", "--batch", "10"),
     "unit-mixture": ("fit", "unit-mixture", "DATA", "--column", "2", "--components", "2", "--max-iter", "9"),
+    "all columns": ("fit", "mixture", "DATA", "--covariance", "diag", "--components", "1", "--max-iter", "9"),
+    "one column": ("fit", "unit-mixture", "DATA", "--components", "1", "--max-iter", "9"),
     "predict": ("predict", "POSTERIOR", "DATA", "--columns", "1,2", "--output", "OUT"),
 }
 
@@ -35,6 +37,7 @@ def healthy(tmp_path_factory):
     rows = np.column_stack([rng.normal(size=(ROWS, 2)), np.arange(ROWS) % 2])
     np.save(folder / "rows.npy", rows)
     np.save(folder / "columns.npy", np.asfortranarray(rows.astype("f4")))
+    np.save(folder / "vector.npy", rows[:, 0].astype(">f8"))
     lines = [f"{a:.4f},{b:.4f},{c:g}" for a, b, c in rows.tolist()]
     (folder / "table.csv").write_text("\n".join(["1,2,3", *lines, ""]))
     parquet.write_table(table({name: rows[:, j] for j, name in enumerate("123")}), folder / "table.parquet")
@@ -83,7 +86,7 @@ def attack(healthy, name, command, folder, capsys, seed):
     assert not list(folder.glob(".*")), what
 
 
-TABLES = ("rows.npy", "columns.npy", "table.csv", "table.parquet")
+TABLES = ("rows.npy", "columns.npy", "vector.npy", "table.csv", "table.parquet")
 
 
 @pytest.mark.filterwarnings("default")  # of the fits of what is left of the numbers

@@ -219,6 +219,8 @@ class GaussianMixture:
             For bad data (row and file are named), settings that do not fit them, or options, before the first sweep.
         NotPositiveDefiniteError
             If the covariance prior is not positive definite, as that of constant or dependent columns by default.
+        MemoryError
+            If K is too large for this machine.
 
         Warns
         -----

@@ -61,6 +61,8 @@ class UnitMixture:
     ------
     ValueError, TypeError
         For a setting outside its domain, naming it.
+    MemoryError
+        If K is too large for this machine.
 
     References
     ----------

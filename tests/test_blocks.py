@@ -413,6 +413,17 @@ REFUSED = {
     "numbers cut": (lambda f: truncated(f, 8120), ValueError, "data.npy is cut short: .*8000 bytes.* has 7992"),
     "bracket lost": (lambda folder: damaged(folder, b"}", b" "), ValueError, "data.npy is not a .npy file"),
     "minus rows": (lambda folder: damaged(folder, b"(1000", b"(-100"), ValueError, "says shape"),
+    "long header": (lambda f: damaged(f, b"v\0", b"\xff\xff"), ValueError, "it says that its header has 65535 bytes"),
+    "no number": (lambda f: damaged(f, b"(1000,)", b"(10.0,)"), ValueError, "header says shape \\(10.0,\\)"),
+    "no tuple": (lambda f: damaged(f, b"(1000,)", b"[1000,]"), ValueError, "header says shape \\[1000\\]"),
+    "other field": (lambda f: damaged(f, b"shape", b"shade"), ValueError, "does not say shape, order and dtype"),
+    "no order": (lambda f: damaged(f, b"False", b"0    "), ValueError, "header says fortran_order 0"),
+    "no dtype": (lambda f: damaged(f, b"'<f8'", b"'<f3'"), ValueError, "header says dtype '<f3'"),
+    "no name": (lambda f: damaged(f, b"'<f8'", b"'f:8'"), ValueError, "header says dtype 'f:8'"),
+    "a number": (lambda f: damaged(f, b"'<f8'", b"12345"), ValueError, "header says dtype 12345"),
+    "open string": (lambda f: damaged(f, b"'<f8'", b"'<f8 "), ValueError, "its header cannot be read"),
+    "bad bytes": (lambda f: damaged(f, b"NUMPY\1\0v\0{", b"NUMPY\3\0v\0\0\0"), ValueError, "codec can.t decode byte"),
+    "fields": (lambda f: save(f, np.zeros(3, "f8,i4")), ValueError, r"header says dtype \[.*not one of real numbers"),
     "version": (lambda folder: damaged(folder, b"NUMPY\1", b"NUMPY\4"), ValueError, "data.npy is not a .npy file"),
     "object file": (lambda f: save(f, np.array([1, None])), TypeError, r"y \(.*data.npy\) must .* got dtype object"),
     "complex file": (lambda f: save(f, np.zeros(3, complex)), TypeError, "data.npy.* real numbers, got dtype complex"),
@@ -439,6 +450,11 @@ def test_files_of_different_widths(tmp_path):
     for other in "cd":
         with pytest.raises(ValueError, match=rf"X must have rows of one width, got shape \(5, 3\) in .*{other}.npy"):
             open_source([files["a"], files[other]], "X", ndim=(1, 2))
+
+
+def test_long_integers_of_python_2(tmp_path):
+    path = damaged(tmp_path, b"(1000,), } ", b"(1000L,), }")
+    np.testing.assert_array_equal(open_source(path, "y").read(0), draw())
 
 
 def test_versions_of_the_format(tmp_path):
@@ -479,6 +495,50 @@ def test_files_that_change_between_passes(tmp_path, change, error, message):
         change(path)
         with pytest.raises(error, match=message):
             source.summary(threads)
+
+
+def replaced(path, values):
+    """Put another file with the same time of modification in the place of a file."""
+    status = path.stat()
+    np.save(path.with_name("new.npy"), values)
+    os.utime(path.with_name("new.npy"), ns=(status.st_atime_ns, status.st_mtime_ns))
+    os.replace(path.with_name("new.npy"), path)
+
+
+def rewritten(path, values):
+    """Write other numbers into a file, and set its time of modification back."""
+    status = path.stat()
+    with open(path, "r+b") as file:
+        file.seek(-values.nbytes, os.SEEK_END)
+        file.write(values.tobytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs inodes and times of status changes")
+@pytest.mark.parametrize(
+    "change", [lambda path: replaced(path, draw() + 1), lambda path: rewritten(path, draw() + 1)], ids=["new", "old"]
+)
+def test_files_of_the_same_size_and_time(tmp_path, change):
+    path = save(tmp_path, draw())
+    source = open_source(path, "y", block_rows=BLOCK)
+    source.read(0)
+    time.sleep(0.02)  # clocks of file systems tick every few milliseconds
+    change(path)
+    with pytest.raises(ValueError, match="data.npy has changed while it was in use"):
+        source.read(1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs times of status changes")
+def test_other_rights_and_names_are_no_change(tmp_path):
+    path = save(tmp_path, draw())
+    source = open_source(path, "y", block_rows=BLOCK)
+    before = path.stat().st_ctime_ns
+    time.sleep(0.02)
+    os.chmod(path, 0o600)
+    os.link(path, tmp_path / "link.npy")
+    assert path.stat().st_ctime_ns > before
+    np.testing.assert_array_equal(source.rows(), draw())
+    np.testing.assert_array_equal(source.rows(3, 250), draw()[3:250])
 
 
 def test_a_file_cut_between_the_check_and_the_read(tmp_path, monkeypatch):

@@ -1,7 +1,10 @@
 """The command line, run as a user runs it: results, files, and one sentence with status 2 for bad input."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -168,9 +171,11 @@ def test_bad_tables(run, tmp_path, kind):
 def test_bad_arrays_and_bytes(run, tmp_path):
     path = tmp_path / "x.npy"
     path.write_bytes(b"not an array")
-    assert "not a readable .npy file" in run("fit", "clutter", path)[2]
+    assert f"{path} is not a .npy file that can be read" in run("fit", "clutter", path)[2]
     np.save(path, np.array(["a"]))
-    assert "expected numbers of shape (N,) or (N, d), got <U1" in run("fit", "clutter", path)[2]
+    assert f"the data ({path}) must hold real numbers, got dtype <U1" in run("fit", "clutter", path)[2]
+    np.save(path, np.ones((2, 3, 4)))
+    assert f"the data ({path}) must have 1 or 2 dimension(s), got shape (2, 3, 4)" in run("fit", "clutter", path)[2]
     np.save(path, np.array([1.0, np.nan]))
     assert "row 2: column 1 is nan" in run("fit", "clutter", path)[2]
     np.save(path, np.ones((3, 2)))
@@ -249,3 +254,60 @@ def test_the_mean_is_printed_to_the_digits_of_its_sd(run, tmp_path):
     out = run("fit", "clutter", tmp_path / "x.npy")[1]
     assert "mean             1000000000.003" in out
     assert "1000000000.05" in out
+
+
+WAITING = """
+import sys, time
+import numpy as np
+from cavity.cli import main
+from cavity.cli.streaming_gp import Stream
+
+def wait(*_, **__):
+    print("ready", flush=True)
+    time.sleep(60)
+
+if sys.argv[1] == "predict":
+    np.column_stack = wait
+else:
+    Stream.save_sometimes = wait
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def terminated(folder, *arguments):
+    """Run a command that waits in the midst of its work, end it by SIGTERM, return what it said."""
+    command = [sys.executable, "-c", WAITING, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.stderr.read()
+        assert process.wait(30) == 143, said
+    return said
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
+def test_sigterm_leaves_no_half_written_file(tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    np.save(tmp_path / "x.npy", X)
+    cavity.GaussianMixture(1).fit(X).save(tmp_path / "p.npz")
+    assert terminated(tmp_path, "predict", "p.npz", "x.npy", "--output", "out.npy") == "cavity: terminated\n"
+    assert sorted(os.listdir(tmp_path)) == ["p.npz", "x.npy"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM")
+def test_sigterm_saves_a_stream(tmp_path):
+    options = ["--learn", "never", "--batch", "50", "--output", "state.npz"]
+    said = terminated(tmp_path, "fit", "streaming-gp", "banana", *options)
+    words = "cavity: what was absorbed before is in state.npz: --resume state.npz --skip 50 goes on"
+    assert said.splitlines() == [words, "cavity: terminated"]
+    assert cavity.load(tmp_path / "state.npz").n_samples == 50
+    assert os.listdir(tmp_path) == ["state.npz"]
+
+
+def test_sigterm_is_heard_by_the_command_only(run, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("fit", "clutter", "newcomb")[0] == 0
+    assert signal.getsignal(signal.SIGTERM) == before
+    thread = threading.Thread(target=run, args=("fit", "clutter", "newcomb"))  # where none can be set
+    thread.start()
+    thread.join()

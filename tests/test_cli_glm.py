@@ -349,7 +349,7 @@ def test_bad_tables(run, tmp_path, kind):
 def test_bad_arrays(run, tmp_path):
     path = tmp_path / "x.npy"
     path.write_bytes(b"not an array")
-    assert "not a readable .npy file" in run(path, "--target", 1)[2]
+    assert f"{path} is not a .npy file that can be read" in run(path, "--target", 1)[2]
     np.save(path, np.array([[1.0, 0.0], [np.nan, 1.0]]))
     assert "missing values in column '1' in row 2" in run(path, "--target", 2)[2]
     assert "choose the column to predict with --target; there is 1, 2" in run(path)[2]

@@ -5,6 +5,8 @@ Messages name the argument, what was expected and what came. Nothing is checked 
 
 import numbers
 import os
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -286,6 +288,11 @@ def generator(rng, name="rng"):
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
     raise TypeError(f"{name} must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}")
+
+
+def added(values):
+    """Return the sum of numbers, from left to right; the built-in sum compensates for rounding from Python 3.12 on."""
+    return reduce(add, values, 0.0)
 
 
 def read_only(array):

@@ -344,9 +344,15 @@ class Source:
             return (low, high, mean, seen) if missing else (low, high, mean)
         return float(low[0]), float(high[0]), float(mean[0])
 
-    def rows(self):
-        """Return all rows, as an array of its own."""
-        return self.sample(self.n_rows)
+    def rows(self, start=0, stop=None):
+        """Return the rows [start, stop), all of them by default, as an array of its own."""
+        stop = self.n_rows if stop is None else stop
+        out = _arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
+        out = out.reshape(stop - start, *self.shape[1:])
+        for low, high in starts(stop - start, self.block_rows):
+            for part, first, last, zero in self._overlaps(start + low, start + high):
+                part.fill(out[first - start : last - start], first - zero, self._scratch)
+        return out
 
     def sample(self, size=None):
         """Return at most `size` rows (SAMPLE) at equal distances, the first among them, as an array of its own."""

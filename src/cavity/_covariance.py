@@ -286,7 +286,7 @@ class Covariance:
             In the order of `parameter_names`.
         """
         parts = [leaf._log_prior() for leaf in self._leaves()]
-        return float(sum(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
+        return float(_arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names):
         """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from . import _arrays
+from ._frozen import Frozen
 from .errors import within_range
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -16,7 +17,7 @@ def joint(logs, ndim):
     return np.where(np.any(impossible, axis=axes), -np.inf, total)
 
 
-class Distribution:
+class Distribution(Frozen):
     """A member of an exponential family; frozen.
 
     A subclass has `natural` and `statistics` (flat arrays in the same order, the exponent's expectation is their

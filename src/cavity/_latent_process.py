@@ -6,12 +6,13 @@ import numpy as np
 
 from . import _arrays
 from ._covariance import Covariance
+from ._frozen import Frozen
 from ._rows import row_vector
 from .likelihoods import Gaussian, Likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LatentProcess:
+class LatentProcess(Frozen):
     """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
 
     covariance: Covariance

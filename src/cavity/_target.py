@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ._arrays import read_only
+from ._arrays import added, read_only
 from .errors import NotPositiveDefiniteError
 
 NAME = "precision"
@@ -86,7 +86,7 @@ def prepare(precision, blocks):
         diagonal, w = np.ones(len(scale)), matrix.copy()
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
-        log_root += float(sum(np.sum(np.log(np.diag(factor))) for _, factor in factors))
+        log_root += float(added(np.sum(np.log(np.diag(factor))) for _, factor in factors))
     kl_minimum = float(np.sum(_minus_log(*_explained(_cholesky(w, order)))))
     for array in (matrix, diagonal, scale, order):
         if array is not None:

@@ -1,7 +1,9 @@
 """The errors and warnings of the library, and the words for what kernels report as a status code."""
 
+import os
 import sys
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -52,3 +54,14 @@ def within_range(values, what):
 def missing_extra(module, extra):
     """Return the ImportError for an optional dependency that is not installed."""
     return ImportError(f"this needs {module}, which is not installed; run: pip install 'cavity[{extra}]'")
+
+
+@contextmanager
+def naming(path):
+    """Give errors of the file system that do not say which file they are about the name of this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _arrays, _cavi, _core
 from ._executors import single_blas
+from ._frozen import Frozen
 from ._loop import CONVERGED, STUCK, warn_unconverged
 from ._target import Target, contraction_rate, prepare, true_marginals
 from .results import VariationalPosterior, table
@@ -23,7 +24,7 @@ FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FactorizedGaussian:
+class FactorizedGaussian(Frozen):
     """A Gaussian p(z) = N(mean, precision^-1) to be approximated by q(z) = prod_B q_B(z_B) over blocks of coordinates.
 
     Minimising KL(q || p) over all such q gives Gaussian factors [B]_: ``q_B = N(m_B, Lambda_BB^-1)`` with the precision
@@ -307,7 +308,7 @@ class _Sweeps:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Marginals:
+class Marginals(Frozen):
     """The product of the true marginals of p, which minimises KL(p || q) over factorised q.
 
     Attributes

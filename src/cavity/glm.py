@@ -17,6 +17,7 @@ from ._blocks import rows
 from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
+from ._frozen import Frozen
 from ._loop import CONVERGED, warn_unconverged
 from ._predictions import LatentPosterior, log_density
 from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
@@ -35,7 +36,7 @@ LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLM:
+class GLM(Frozen):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,

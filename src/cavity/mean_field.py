@@ -295,7 +295,7 @@ class _Sweeps:
         self.n_samples = model.n_samples
 
     def elbo(self, q):
-        return float(self._model.expected_log_joint(q)) + sum(factor.entropy() for factor in q.values())
+        return float(self._model.expected_log_joint(q)) + _arrays.added(factor.entropy() for factor in q.values())
 
     def sweep(self, q):
         new = dict(q)

@@ -35,6 +35,7 @@ PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "diag": ("(D,)", "(K, D)"),
     "spherical": ("()", "(K,)"),
 }
+ARRAYS = 16  # of K x D numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,8 @@ class GaussianMixture:
             For bad data (row and file are named), settings that do not fit them, or options, before the first sweep.
         NotPositiveDefiniteError
             If the covariance prior is not positive definite, as that of constant or dependent columns by default.
+        MemoryError
+            If K is too large for this machine.
 
         Warns
         -----
@@ -424,6 +427,8 @@ class GaussianMixture:
 
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
+        k, shape = self.n_components, (self.n_components, data.source.n_features)
+        _arrays.matrices(ARRAYS, shape, f"n_components = {k}: {ARRAYS} arrays of the components, each")
         model = _mixture_prior.settled(self, data, threads)
         return model, _mixture_prior.state_of(model, data)
 

@@ -275,7 +275,7 @@ def bound(old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, y, K_ff_diagona
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
     solution = Solution.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     w = solution.w
-    peak = sum(part.values(w[None])[0] for part in solution.parts) - 0.5 * float(w @ w)
+    peak = _arrays.added(part.values(w[None])[0] for part in solution.parts) - 0.5 * float(w @ w)
     return float(within_range(peak - half_log_determinant(solution.factor), "bound: the terms"))
 
 

@@ -2,18 +2,24 @@
 
 import json
 import os
-import tempfile
+import platform
+import re
+import secrets
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from . import __version__
+from .errors import naming
 
 FORMAT = 1
 HEADER = "header"
+LONGEST_PREFIX = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "factorized": ("factorized", "FactorizedGaussianPosterior"),
@@ -33,25 +39,79 @@ KINDS = {
 def whole_file(path):
     """Open a binary file that appears under `path` whole or not at all: a temporary file beside it, fsync, rename.
 
-    On any failure the temporary file is removed and an existing file at `path` is as it was.
+    On any failure the temporary file is removed and an existing file at `path` is as it was. What a process of this
+    host left behind that was killed while it wrote a file of this name is removed.
     """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder, not a file")
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    prefix = _temporary_prefix(path.name)
+    _remove_abandoned(path.parent, prefix)
+    temporary = path.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.part")
+    handle = _create(temporary, path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(path), os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_directory(path.parent)
+
+
+def _create(temporary, path):
+    """Return the descriptor of a new file, whose rights the system takes from the umask; errors are about `path`."""
+    try:
+        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _temporary_prefix(name):
+    """Return what the names of temporary files for a file begin with on this host; then comes the process."""
+    prefix = f".{name}.{_host()}."
+    if len(os.fsencode(prefix)) > LONGEST_PREFIX:
+        return f".{blake2b(os.fsencode(prefix), digest_size=16).hexdigest()}."
+    return prefix
+
+
+@cache
+def _host():
+    """Return a word for where numbers of processes have one meaning: this machine, or a container on it."""
+    name = re.sub(r"[^\w-]", "-", platform.node())
+    try:
+        return f"{name}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # a system without such containers
+        return name
+
+
+def _remove_abandoned(folder, prefix):
+    """Remove temporary files with that prefix of processes that have ended."""
+    if os.name != "posix":  # to ask for a process there is to end it
+        return
+    ours = re.compile(rf"{re.escape(prefix)}([0-9]+)\.[0-9a-f]{{8}}\.part")
+    with suppress(OSError):  # what cannot be seen or removed is no reason not to save
+        with os.scandir(folder) as entries:
+            found = [match for entry in entries if (match := ours.fullmatch(entry.name))]
+        for match in found:
+            if _has_ended(int(match[1])):
+                os.unlink(folder / match[0])
+
+
+def _has_ended(process):
+    """Whether there is no process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # somebody else's, or no such number
+        return False
+    return False
 
 
 def write(path, kind, arrays, settings):
@@ -90,12 +150,6 @@ def load(path):
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
     module, name = KINDS[kind]
     return getattr(import_module(f".{module}", __package__), name).from_arrays(arrays, settings)
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _sync_directory(path):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from . import persistence
+from ._frozen import Frozen
 
 
 def freeze(record):
@@ -16,7 +17,7 @@ def freeze(record):
                 array.flags.writeable = False
 
 
-class Posterior:
+class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
     A subclass sets `kind` and gives `to_arrays()` -> (dict of arrays, JSON-able settings) and the inverse class method

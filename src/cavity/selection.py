@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import _arrays
+from ._frozen import Frozen
 from ._mixture_moves import OCCUPIED
 from .errors import NotPositiveDefiniteError
 from .mixture import GaussianMixture
@@ -126,7 +127,7 @@ def _check_candidates(n_components):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Selection:
+class Selection(Frozen):
     """Fits of several numbers of components, see `select_components`.
 
     Attributes

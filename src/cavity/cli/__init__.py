@@ -4,12 +4,18 @@ One file per model; reading, saving and plotting are shared.
 """
 
 import argparse
+import errno
 import os
+import signal
 import sys
+import threading
 import warnings
+from contextlib import contextmanager
 
 from .. import __version__
+from ..errors import naming
 from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
+from . import options as shared
 
 MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
 
@@ -27,21 +33,71 @@ def parser():
     return top
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: everything is left as it is on Ctrl-C."""
+
+
 def main(arguments=None):
-    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input."""
+    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input.
+
+    130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
+    """
     options = parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
+        with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
-            sys.stdout.flush()
+            with naming(shared.PRINTED):
+                sys.stdout.flush()
             return status
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_no_more()
         return 0
-    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
+    except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
+        print(f"cavity: error: {sentence(error, options)}", file=sys.stderr)
+        if getattr(error, "filename", None) == shared.PRINTED:
+            print_no_more()
         return 2
+    except Terminated:
+        print("cavity: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)
         return 130
+
+
+def print_no_more():
+    """Throw away what standard output did not take, which Python would try to write once more at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def hearing_sigterm():
+    """Raise Terminated when SIGTERM comes, once: those that follow must not disturb what is done about the first."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield  # somebody else decides
+        return
+
+    def end(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def sentence(error, options):
+    """Return an error in one line, which names the file of the data unless it is about an option or another file."""
+    words = " ".join(str(error).split())
+    if isinstance(error, MemoryError):
+        words = words or "there is not enough memory"
+    if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
+        words = "squares of the numbers leave the range of float64; rescale the columns"
+    files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
+    named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
+    if named or words.startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
+        return words
+    return f"{words} (data: {options.data})"

@@ -29,22 +29,34 @@ class Batches:
         path = Path(source)
         if path.suffix == ".parquet" and path.exists():
             self._parts = self._parquet(path)
-        elif path.suffix == ".npy" or not path.exists():
+        elif not path.exists():
             self._parts = self._slices(tables.read_columns(source))
+        elif path.suffix == ".npy":
+            self._parts = self._npy(source)
         else:
             self._parts = self._csv(path)
 
     def __iter__(self):
         return self._parts
 
-    def _slices(self, table):
-        total = len(table.places)
+    def _spans(self, total):
+        """Yield the (start, stop) of the batches of so many rows."""
         low = self.skip
         while low < total:
             high = min(low + next(self._sizes), total)
             self.fraction = high / total
-            yield table.part(slice(low, high))
+            yield low, high
             low = high
+
+    def _slices(self, table):
+        for low, high in self._spans(len(table.places)):
+            yield table.part(slice(low, high))
+
+    def _npy(self, source):
+        rows, names = tables.open_npy(source)
+        for low, high in self._spans(rows.n_rows):
+            cells = dict(zip(names, rows.rows(low, high).reshape(high - low, -1).T, strict=True))
+            yield tables.Columns(source, cells, [f"row {i + 1}" for i in range(low, high)])
 
     def _csv(self, path):
         size = os.path.getsize(path)

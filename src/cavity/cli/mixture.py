@@ -16,6 +16,7 @@ from ..selection import CANDIDATES, select_components
 from . import options as shared
 from . import tables
 
+MOST = 1000  # numbers of components in a range
 SHOWN = 12  # most columns with their correlations printed, and most components
 
 
@@ -72,12 +73,14 @@ def numbers(text):
     """Return the numbers of components in "3" or "2-8"."""
     low, dash, high = text.partition("-")
     try:
-        found = tuple(range(int(low), int(high) + 1)) if dash else (int(low),)
+        found = range(int(low), int(high if dash else low) + 1)
     except ValueError:
-        found = ()
+        found = range(0)
     if not found or found[0] < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
-    return found
+    if found[-1] - found[0] >= MOST:
+        raise argparse.ArgumentTypeError(f"expected a range of at most {MOST} numbers, got {text!r}")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@ import shutil
 import sys
 from contextlib import contextmanager
 
+from ..errors import naming
 from . import tables
+
+PRINTED = "standard output"  # where results go, for messages
 
 
 def iteration(command, *, max_iter, tol):
@@ -100,7 +103,8 @@ def deliver(options, posterior, lines, draw):
 
         plot.save(draw(), options.plot)
         lines.append(f"  plot             {options.plot}")
-    print("\n".join(lines))  # at the end: a closed pipe must not cost the files
+    with naming(PRINTED):
+        print("\n".join(lines))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 
 

@@ -6,6 +6,7 @@ from ..errors import missing_extra
 from . import tables
 
 READ = 1 << 14  # rows that are read together
+DAMAGE = (OSError, ValueError, LookupError, OverflowError)  # what else pyarrow raises at damaged files and values
 
 
 def parts(path, sizes=None, skip=0):
@@ -21,17 +22,22 @@ def parts(path, sizes=None, skip=0):
     try:
         with parquet.ParquetFile(path) as file:
             total = file.metadata.num_rows
-            if total == 0:
-                raise ValueError(f"{path}: the file holds no rows")
-            yield from _batches(path, file, total, sizes or repeat(total), skip)
-    except ArrowException as error:
+            if total:
+                yield from _batches(path, file, total, sizes or repeat(total), skip)
+    except (ArrowException, *DAMAGE) as error:
         raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+    if not total:
+        raise ValueError(f"{path}: the file holds no rows")
 
 
 def _batches(path, file, total, sizes, skip):
     """Batches of the wanted lengths; those that pyarrow reads end where the row groups of the file end."""
     from pyarrow import Table
 
+    names = file.schema_arrow.names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"two columns are called {twice!r}")
     low, waiting, count, rows = 0, [], 0, next(sizes)
     for batch in file.iter_batches(READ):
         drop = min(max(skip - low, 0), len(batch))
@@ -42,6 +48,8 @@ def _batches(path, file, total, sizes, skip):
             yield _columns(path, known.slice(0, rows), low - count), low / total
             rest = known.slice(rows)
             waiting, count, rows = rest.to_batches(), len(rest), next(sizes)
+    if low != total:
+        raise ValueError(f"it says that it has {total} rows, and has {low}")
 
 
 def _columns(path, part, first):
@@ -58,5 +66,5 @@ def _cells(column):
     if types.is_dictionary(kind):
         return _cells(column.cast(kind.value_type))
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind):
-        return column.cast("float64").to_numpy().astype(float)
+        return column.cast("float64", safe=False).to_numpy().astype(float)  # integers above 2^53 are rounded
     return ["" if value is None else str(value) for value in column.to_pylist()]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import _blocks, data
+from .. import _arrays, _blocks, data
+from ..errors import naming
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
 SHOWN = 5  # most rows named in a message
@@ -118,7 +119,7 @@ class Columns:
         if column not in self._parsed:
             cells = self.cells[column]
             if isinstance(cells, np.ndarray):
-                values = np.array(cells, dtype=np.float64)
+                values = np.asarray(cells, dtype=np.float64)
                 missing = np.isnan(values)
             else:
                 numbers = (_number(cell) for cell in cells)
@@ -155,7 +156,7 @@ def read(source, columns=None):
         return Table(source, values[:, None], [about["column"]], about)
     path = Path(source)
     if path.suffix == ".npy":
-        return _read_npy(path, columns)
+        return _read_npy(source, columns)
     return _read_csv(path, columns)
 
 
@@ -187,8 +188,7 @@ def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
         Columns that were left out, and why.
     """
     if Path(source).suffix == ".npy" and Path(source).exists():
-        rows = _blocks.open_source(source, source, ndim=(1, 2))
-        names = [str(j + 1) for j in range(rows.n_features)]
+        rows, names = open_npy(source)
         index = _select(source, names, _listed(columns)) if columns is not None else range(len(names))
         if len(set(index)) < len(index):
             raise ValueError(f"{option}: a column is there twice in {columns!r}")
@@ -228,9 +228,11 @@ def read_columns(source):
         return Columns(source, cells, _places("row", len(next(iter(cells.values())))), about)
     path = Path(source)
     if path.suffix == ".npy":
-        array = _open_npy(path)
-        cells = {str(j + 1): array[:, j] for j in range(array.shape[1])}
-        return Columns(source, cells, _places("row", len(array)))
+        rows, names = open_npy(source)
+        values = _arrays.matrix((len(names), rows.n_rows), f"{source}: a table")  # a column is a row of it
+        for block, (low, high) in enumerate(_blocks.starts(rows.n_rows, rows.block_rows)):
+            values[:, low:high] = rows.read(block).reshape(high - low, -1).T
+        return Columns(source, dict(zip(names, _arrays.read_only(values), strict=True)), _places("row", rows.n_rows))
     if path.suffix == ".parquet":
         from . import parquet
 
@@ -270,27 +272,24 @@ def _is_shipped(source):
     raise ValueError(f"{source}: no such file, and no such data set (there is {', '.join(data.names())})")
 
 
-def _open_npy(path):
-    """Return the array of a .npy file, mapped, as (N, d)."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path}: not a readable .npy file ({error})") from error
-    if array.dtype.kind not in "biuf" or array.ndim not in (1, 2) or array.size == 0:
-        raise ValueError(f"{path}: expected numbers of shape (N,) or (N, d), got {array.dtype} of shape {array.shape}")
-    return array[:, None] if array.ndim == 1 else array
+def open_npy(source):
+    """Return the rows of a .npy file, which stay there, and the names of its columns.
+
+    The file is not mapped: a map of one that is cut short meanwhile ends the process.
+    """
+    rows = _blocks.open_source(source, "the data", ndim=(1, 2))
+    return rows, [str(j + 1) for j in range(rows.n_features)]
 
 
-def _read_npy(path, columns):
-    array = _open_npy(path)
-    names = [str(i + 1) for i in range(array.shape[1])]
-    index = _select(path, names, columns)
-    values = np.array(array[:, index], dtype=np.float64)
+def _read_npy(source, columns):
+    rows, names = open_npy(source)
+    index = _select(source, names, columns)
+    values = rows.columns(index).rows()
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
         row, column = bad[0]
-        raise ValueError(f"{path}, row {row + 1}: column {names[index[column]]} is {values[row, column]}")
-    return Table(path.name, values, [names[i] for i in index])
+        raise ValueError(f"{source}, row {row + 1}: column {names[index[column]]} is {values[row, column]}")
+    return Table(Path(source).name, values, [names[i] for i in index])
 
 
 def _csv_lines(path):
@@ -322,9 +321,10 @@ def csv_reader(path, file):
 def _filled_lines(path, reader):
     """Yield (line number, cells) of the rows that are not blank."""
     try:
-        for row in reader:
-            if any(cell.strip() for cell in row):
-                yield reader.line_num, row
+        with naming(path):
+            for row in reader:
+                if any(cell.strip() for cell in row):
+                    yield reader.line_num, row
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}, line {reader.line_num + 1}: not readable as CSV ({error})") from error
 

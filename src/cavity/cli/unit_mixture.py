@@ -61,10 +61,9 @@ def run(options):
 
 def read(options):
     """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
-    if Path(options.data).suffix == ".npy" and not options.column and Path(options.data).exists():
-        array = np.load(options.data, mmap_mode="r", allow_pickle=False)
-        if array.ndim == 1:
-            return options.data, Path(options.data).name, "value", ""
+    path = Path(options.data)
+    if path.suffix == ".npy" and not options.column and path.exists() and tables.open_npy(options.data)[0].ndim == 1:
+        return options.data, path.name, "value", ""
     table = tables.read(options.data, options.column)
     if table.values.shape[1] > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(table.columns)}")

@@ -72,7 +72,7 @@ class Streaming(BaseEstimator):
             for kernel in kernels:
                 _kernels.warn_at_bounds(kernel)
         self.n_samples_seen_ = n_samples
-        self.information_lost_ = float(sum(state.information_lost for state in states))
+        self.information_lost_ = float(_arrays.added(state.information_lost for state in states))
         self.converged_ = all(state.converged for state in states)
 
     def _new_rows(self, X):

@@ -232,7 +232,7 @@ class _LinearClassifier(ClassifierMixin, BaseEstimator):
         self.prior_variance_ = np.array([posterior.model.prior_variance[0] for posterior in posteriors])
         self.n_iter_ = max(posterior.n_iter for posterior in posteriors)
         self.converged_ = all(posterior.converged for posterior in posteriors)
-        self.log_evidence_ = float(sum(posterior.log_evidence for posterior in posteriors))
+        self.log_evidence_ = float(_arrays.added(posterior.log_evidence for posterior in posteriors))
 
     # --------------------------------------------------------------------------------------- predicting
 

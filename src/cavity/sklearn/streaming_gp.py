@@ -219,7 +219,7 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
         if learn.any():
             kernels = [parts.with_values(state.model.covariance) for state in found]
         self._keep(found, batch.n + (self.n_samples_seen_ if states else 0), kernels, learn.any())
-        self.log_bound_ = float(sum(state.log_bound for state in found))
+        self.log_bound_ = float(_arrays.added(state.log_bound for state in found))
 
     # ------------------------------------------------------------------------------------------ predicting
 

@@ -1,0 +1,54 @@
+"""Records whose arrays are read-only, and stay so in copies and pickles, of which numpy makes writeable ones."""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+
+
+class Frozen:
+    """Base of records that hold read-only arrays, themselves or in records, tuples and dictionaries in them."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol):
+        """Return how pickle, copy and deepcopy make another one: from the state, and from what in it is read-only."""
+        if type(self).__reduce__ is not object.__reduce__:  # it is built anew from its parts
+            return super().__reduce_ex__(protocol)
+        state = self.__getstate__()
+        frozen = {place for place, array in _arrays_in(state) if not array.flags.writeable}
+        return _restored, (type(self), state, frozen)
+
+
+def _restored(cls, state, frozen):
+    """Return a record of a class in that state, its arrays at the places in `frozen` read-only."""
+    for place, array in _arrays_in(state):
+        if place in frozen:
+            array.flags.writeable = False
+    record = cls.__new__(cls)
+    if hasattr(record, "__setstate__"):  # dataclasses with slots
+        record.__setstate__(state)
+        return record
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    for name, value in ((attributes or {}) | (slots or {})).items():
+        object.__setattr__(record, name, value)
+    return record
+
+
+def _arrays_in(value, place=()):
+    """Yield (place, array) for the arrays in a value; a place is a tuple of names and numbers that lead there."""
+    if isinstance(value, np.ndarray):
+        yield place, value
+    for name, part in _parts(value):
+        yield from _arrays_in(part, (*place, name))
+
+
+def _parts(value):
+    """Return (name, value) of what is in a collection or in a record of this library; what users write is theirs."""
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if is_dataclass(value) and type(value).__module__.partition(".")[0] == __package__:
+        known = {field.name: getattr(value, field.name, None) for field in fields(value)}
+        return (known | getattr(value, "__dict__", {})).items()  # properties are kept there
+    return ()

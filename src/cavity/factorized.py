@@ -13,8 +13,9 @@ import numpy as np
 from . import _arrays, _cavi, _core
 from ._executors import single_blas
 from ._loop import CONVERGED, STUCK, warn_unconverged
+from ._records import Array, Record, Setting
 from ._target import Target, contraction_rate, prepare, true_marginals
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 _kernel = _core.best("factorized")
 
@@ -347,6 +348,12 @@ class Marginals:
         return tuple(matrix for _, matrix in self._covariances)
 
 
+BLOCKS = Setting(  # that they are a partition is for the model to say
+    "lists of coordinates",
+    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FactorizedGaussianPosterior(VariationalPosterior):
     """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
@@ -378,6 +385,11 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     mean: np.ndarray
 
     kind = "factorized"
+    record = Record(
+        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
+        | {"trace_kl?": Array("t", "any"), "trace_excess?": Array("t", "any")},
+        OUTCOME | {"blocks?": BLOCKS},
+    )
 
     def __repr__(self):
         return table(

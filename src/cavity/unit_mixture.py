@@ -16,10 +16,11 @@ from scipy.special import logsumexp
 from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
+from ._records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names
 from ._streams import OneShot, minibatches
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
 from .errors import within_range
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
@@ -421,6 +422,24 @@ def _apart(means, noise_variance):
     return result
 
 
+ARRAYS = {
+    "mean": Array("K"),
+    "variance": Array("K", "positive"),
+    "weights": Array("K", "shares"),
+    "counts": Array("K", "nonnegative"),
+    "prior_variance": Array("() | K", "positive"),
+    **TRACE,
+}
+MODEL = {
+    "n_components": integer(1, "K"),
+    "prior_variance": NUMBERS,
+    "prior_mean": NUMBERS,
+    "noise_variance": POSITIVE,
+    "weights": Nullable(NUMBERS),
+    "learn": names(),
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class UnitMixturePosterior(VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
@@ -468,6 +487,12 @@ class UnitMixturePosterior(VariationalPosterior):
     n_samples: int
 
     kind = "unit_mixture"
+    record = Record(
+        ARRAYS,
+        OUTCOME
+        | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())}
+        | {"model": Made(lambda given: UnitMixture(**given), MODEL)},
+    )
 
     def responsibilities(self, y):
         """Return the probability of each component for each point.
@@ -628,10 +653,8 @@ class UnitMixturePosterior(VariationalPosterior):
     def _from_arrays(cls, arrays, settings):
         prior = arrays["prior_variance"]
         return cls(
-            model=UnitMixture(**settings["model"]),
             **{name: arrays[name] for name in ("mean", "variance", "weights", "counts")},
-            noise_variance=settings["noise_variance"],
+            **{name: settings[name] for name in ("model", "noise_variance", "n_samples")},
             prior_variance=prior if prior.ndim else float(prior),
-            n_samples=settings["n_samples"],
             **cls.outcome_from_arrays(arrays, settings),
         )

@@ -157,7 +157,9 @@ def _fits(arrays, settings, sizes):
     """Whether rows, solver and model fit together, as a rule of the record."""
     fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
     likelihood, y = settings["likelihood"], arrays["rows_y"]
-    if not np.array_equal(likelihood.check(y), y) or y.ndim != likelihood._y_ndim:
+    with _records.refusing("array 'rows_y': "):
+        same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
+    if not same:
         return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
     if not np.array_equal(arrays["X"], arrays["rows_X"]):
         return "array 'rows_X' must be 'X'"

@@ -28,6 +28,7 @@ from . import _arrays
 
 KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
+TOGETHER = "arrays and settings do not fit each other: "
 LARGEST = sys.float_info.max
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)  # of constructors
 
@@ -80,7 +81,7 @@ class Array:
     kind: str = "f"
 
     def check(self, name, array, sizes):
-        """Return the array (integers as the machine has them) and the sizes with those that it tells.
+        """Return the array in the bytes of this machine, and the sizes with those that it tells.
 
         Parameters
         ----------
@@ -115,7 +116,8 @@ class Array:
         words, test = DOMAINS[self.domain]
         if array.dtype.kind in "fi" and not test(array):
             raise ValueError(f"array {name!r} must be {words}")
-        return array.astype(np.intp, copy=False) if array.dtype.kind == "i" else array, found
+        dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
+        return array.astype(dtype, copy=False), found
 
 
 def _matched(shape, form, sizes):
@@ -239,7 +241,7 @@ def _setting(name, value, form, claims):
                 raise ValueError(f"setting {name!r} must be a list of {len(form)}, got {_short(value)}")
             return [_setting(f"{name}[{i}]", *pair, claims) for i, pair in enumerate(zip(value, form, strict=True))]
     if not isinstance(value, dict):
-        raise ValueError(f"setting {name!r} must be an object, got {_short(value)}")
+        raise ValueError(f"setting {name or 'settings'!r} must be an object, got {_short(value)}")
     prefix = f"{name}." if name else ""
     return {
         key: _setting(f"{prefix}{key}", value[key], each, claims)
@@ -288,7 +290,7 @@ class Record:
 
 
 @contextmanager
-def refusing(what=""):
+def refusing(what=TOGETHER):
     """Turn whatever a constructor raises about its arguments into a ValueError that begins with `what`."""
     try:
         with np.errstate(all="ignore"):

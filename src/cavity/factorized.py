@@ -13,7 +13,7 @@ import numpy as np
 from . import _arrays, _cavi, _core
 from ._executors import single_blas
 from ._loop import CONVERGED, STUCK, warn_unconverged
-from ._records import Array, Record, Setting
+from ._records import Array, Record, Setting, refusing
 from ._target import Target, contraction_rate, prepare, true_marginals
 from .results import OUTCOME, TRACE, VariationalPosterior, table
 
@@ -496,5 +496,6 @@ class FactorizedGaussianPosterior(VariationalPosterior):
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-        model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
+        with refusing("arrays 'p_mean' and 'p_precision': "):
+            model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
         return cls(model=model, mean=arrays["mean"], **cls.outcome_from_arrays(arrays, settings))

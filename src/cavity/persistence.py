@@ -38,7 +38,7 @@ NPY_HEADER = re.compile(
     rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*,?)?)\), \} *\n"
 )
 ENCRYPTED = 0x1  # bit of a flag in the archive
-PIECE = 1 << 22  # bytes read at a time
+PIECE = 1 << 20  # bytes read at a time
 MOST_EMPTY = 1 << 20  # length of an axis of an array without entries, of which a small file could say anything
 DAMAGES = (  # what reading and decoding raise where the bytes are not as they were written
     *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
@@ -166,7 +166,7 @@ def _array(archive, part, longest):
     array = room.view(dtype).reshape(shape, order="F" if columns else "C")
     if dtype.kind == "U":
         array.tolist()  # ValueError for what is no character
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    return array
 
 
 def _header(arrays):

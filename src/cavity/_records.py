@@ -243,10 +243,8 @@ def _setting(name, value, form, claims):
     if not isinstance(value, dict):
         raise ValueError(f"setting {name or 'settings'!r} must be an object, got {_short(value)}")
     prefix = f"{name}." if name else ""
-    return {
-        key: _setting(f"{prefix}{key}", value[key], each, claims)
-        for key, each in _entries(value, form, f"setting '{prefix}").items()
-    }
+    forms = _entries(value, form, f"setting '{prefix}")
+    return {key: _setting(f"{prefix}{key}", each, forms[key], claims) for key, each in value.items()}
 
 
 def _short(value):
@@ -255,7 +253,7 @@ def _short(value):
 
 
 def _entries(found, table, what):
-    """Return the entries of a table that were found, in its order; all must be known, and none missing."""
+    """Return the entries of a table for all that was found, in its order; all must be known, and none missing."""
     plain = {name.removesuffix("?"): (entry, name.endswith("?")) for name, entry in table.items()}
     unknown = next((name for name in found if name not in plain), None)
     if unknown is not None:
@@ -340,7 +338,7 @@ def check(record, arrays, settings):
     arrays : dict of ndarray
         In the order of the table.
     settings : dict
-        In the order of the table, with what is made of them.
+        In their order, with what is made of them.
 
     Raises
     ------

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import struct
+import sys
 import tempfile
 import zipfile
 from contextlib import contextmanager
@@ -98,11 +99,10 @@ def load(path):
     """
     try:
         with open(path, "rb") as file:
-            arrays = _read(file)
-        kind, settings, version = _header(arrays)
+            kind, version, settings, arrays = _read(file)
     except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
-    if version > FORMAT or kind not in KINDS:
+    if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
     module, name = KINDS[kind]
     try:
@@ -112,76 +112,90 @@ def load(path):
 
 
 def _read(file):
-    """Return the arrays of an open .npz as `np.savez` writes it; nothing larger than the file is made."""
-    size, arrays = os.fstat(file.fileno()).st_size, {}
+    """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
+
+    Nothing larger than the file is made.
+    """
+    size = os.fstat(file.fileno()).st_size
     try:
         with zipfile.ZipFile(file) as archive:
-            parts = archive.infolist()
-            if sum(part.file_size for part in parts) > size:
-                raise ValueError("its parts are larger than it is")
-            for part in parts:
-                name = part.filename.removesuffix(".npy")
-                if name in arrays:
-                    raise ValueError(f"array {name!r} is there twice")
-                try:
-                    arrays[name] = _array(archive, part, max(size, MOST_EMPTY))
-                except DAMAGES as error:
-                    raise ValueError(f"array {name!r}: {error}") from error
+            parts = _parts(archive, size)
+            if HEADER not in parts:
+                raise ValueError("it has no header")
+            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size))
+            if settings is None or kind not in KINDS:
+                return kind, version, None, None
+            return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
     except OSError as error:
         if error.errno not in (None, errno.EINVAL):  # of a place that no file has
             raise
         raise ValueError(f"{error}") from error
-    return arrays
 
 
-def _array(archive, part, longest):
-    """Return one array of an archive, whose header must be as numpy writes it and say what there is."""
-    plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
-    if not plain or part.flag_bits & ENCRYPTED:
-        raise ValueError("it is compressed or encrypted, which files written by cavity are not")
-    with archive.open(part) as stream:
-        start = stream.read(len(MAGIC) + 2)
-        header = stream.read(int.from_bytes(start[len(MAGIC) :], "little"))
-        found = NPY_HEADER.fullmatch(header) if start.startswith(MAGIC) else None
-        if found is None:
-            raise ValueError("its header is not that of an array of numbers")
-        code, columns, axes = found[1].decode(), found[2] == b"True", found[3].decode()
-        shape = tuple(int(size) for size in axes.split(",") if size.strip())
-        n_bytes = part.file_size - len(start) - len(header)
-        width = int(code[2:]) * (4 if code[1] == "U" else 1)
-        if prod(shape) * width != n_bytes or max(shape, default=0) > longest:
-            raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
-        room = np.empty(n_bytes, dtype=np.uint8)
-        for low in range(0, n_bytes, PIECE):
-            part_of_it = room[low : low + PIECE]
-            piece = stream.read(len(part_of_it))
-            if len(piece) < len(part_of_it):
-                raise EOFError("it ends too early")
-            part_of_it[:] = np.frombuffer(piece, dtype=np.uint8)
-        if len(stream.read(1)):  # at the end the checksum is compared
-            raise ValueError("it is longer than it should be")
-    dtype = np.dtype(code)
-    if dtype.kind == "b" and np.any(room > 1):
-        raise ValueError("a boolean must be 0 or 1")
-    array = room.view(dtype).reshape(shape, order="F" if columns else "C")
-    if dtype.kind == "U":
-        array.tolist()  # ValueError for what is no character
-    return array
+def _parts(archive, size):
+    """Return what an archive of that many bytes holds, by names of arrays."""
+    parts = {}
+    for part in archive.infolist():
+        name = part.filename.removesuffix(".npy")
+        if name in parts:
+            raise ValueError(f"array {name!r} is there twice")
+        parts[name] = part
+    if sum(part.file_size for part in parts.values()) > size:
+        raise ValueError("its arrays are larger than it is")
+    return parts
 
 
-def _header(arrays):
-    """Return kind, settings and format from the header, which is taken out of the arrays."""
-    if HEADER not in arrays:
-        raise ValueError("it has no header")
-    raw = arrays.pop(HEADER)
-    header = json.loads(raw.tobytes().decode())
-    if not isinstance(header, dict) or raw.dtype != np.uint8:
+def _header(raw):
+    """Return kind, format and settings from the header; no settings of a newer format, which may have changed all."""
+    header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
+    if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     version = header.get("format")
-    if isinstance(version, int) and version > FORMAT:  # which may have changed all but this
-        return header.get("kind"), None, version
+    if isinstance(version, int) and version > FORMAT:
+        return header.get("kind"), version, None
     header = _records.check_settings(HEADERS, header)
-    return header["kind"], header["settings"], header["format"]
+    return header["kind"], version, header["settings"]
+
+
+def _array(archive, name, part, size):
+    """Return an array of an archive of so many bytes, whose header must be as numpy writes it and say what there is."""
+    try:
+        plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
+        if not plain or part.flag_bits & ENCRYPTED:
+            raise ValueError("it is compressed or encrypted, which files written by cavity are not")
+        with archive.open(part) as stream:
+            start = stream.read(len(MAGIC) + 2)
+            header = stream.read(int.from_bytes(start[len(MAGIC) :], "little"))
+            found = NPY_HEADER.fullmatch(header) if start.startswith(MAGIC) else None
+            if found is None:
+                raise ValueError("its header is not that of an array of numbers")
+            code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
+            n_bytes = part.file_size - len(start) - len(header)
+            width = int(code[2:]) * (4 if code[1] == "U" else 1)
+            if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MOST_EMPTY):
+                raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
+            room = _bytes(stream, n_bytes)
+        if code[1] == "b" and np.any(room > 1):
+            raise ValueError("a boolean must be 0 or 1")
+        if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
+            raise ValueError("a character must be one")
+        return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
+    except DAMAGES as error:
+        raise ValueError(f"array {name!r}: {error}") from error
+
+
+def _bytes(stream, n_bytes):
+    """Return all bytes that a stream has left, of which there must be so many."""
+    room = np.empty(n_bytes, dtype=np.uint8)
+    for low in range(0, n_bytes, PIECE):
+        part = room[low : low + PIECE]
+        piece = stream.read(len(part))
+        if len(piece) < len(part):
+            raise EOFError("it ends too early")
+        part[:] = np.frombuffer(piece, dtype=np.uint8)
+    if stream.read(1):  # at the end the checksum is compared
+        raise ValueError("it is longer than it should be")
+    return room
 
 
 def _umask():

@@ -19,7 +19,13 @@ from . import __version__, _records
 
 FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
 HEADER = "header"
-HEADERS = {"kind": _records.TEXT, "format": _records.integer(1), "cavity": _records.TEXT, "settings": _records.TABLE}
+HEADERS = {
+    "kind": _records.TEXT,
+    "format": _records.integer(1),
+    "cavity": _records.TEXT,
+    "arrays?": _records.names(),  # a damaged directory can leave some out; format 1 did not say
+    "settings": _records.TABLE,
+}
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "factorized": ("factorized", "FactorizedGaussianPosterior"),
@@ -74,7 +80,8 @@ def whole_file(path):
 
 def write(path, kind, arrays, settings):
     """Write arrays and settings to `path`, whole or not at all."""
-    header = json.dumps({"kind": kind, "format": FORMAT, "cavity": __version__, "settings": settings})
+    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "arrays": [*arrays], "settings": settings}
+    header = json.dumps(about)
     with whole_file(path) as file:
         np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
@@ -122,7 +129,7 @@ def _read(file):
             parts = _parts(archive, size)
             if HEADER not in parts:
                 raise ValueError("it has no header")
-            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size))
+            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
             if settings is None or kind not in KINDS:
                 return kind, version, None, None
             return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
@@ -145,7 +152,7 @@ def _parts(archive, size):
     return parts
 
 
-def _header(raw):
+def _header(raw, parts):
     """Return kind, format and settings from the header; no settings of a newer format, which may have changed all."""
     header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
     if not isinstance(header, dict):
@@ -154,6 +161,9 @@ def _header(raw):
     if isinstance(version, int) and version > FORMAT:
         return header.get("kind"), version, None
     header = _records.check_settings(HEADERS, header)
+    missing = {*header.get("arrays", parts)} ^ {*parts}
+    if missing:
+        raise ValueError(f"its header and its directory do not have the same arrays: {', '.join(sorted(missing))}")
     return header["kind"], version, header["settings"]
 
 

@@ -51,13 +51,13 @@ def _arrays_of(settings):
         "beta": Array("K 1" if full else "K 1 | K D", "positive"),
         "nu": Array(nu, "positive"),
         "scatter": Array(scatter, "symmetric" if full else "positive"),
-        "counts": Array("K", "nonnegative"),
+        "counts": Array("K"),
     }
     if full:
         state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
     table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
     table |= {"origin": Array("D"), "scale": Array("D", "positive")}
-    return table | TRACE | {"trace_moves?": Array("v", "nonnegative", "fi")}
+    return table | TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
 
 
 def _proper(arrays, settings, sizes):

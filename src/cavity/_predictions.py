@@ -72,8 +72,8 @@ FITTED = {  # settings of every posterior of latent values
     "classes?": Nullable(names()),
 }
 TRACE = {
-    "trace_change?": Array("t", "any"),
-    "trace_improper?": Array("t", "nonnegative", "if"),
+    "trace_change?": Array("c", "any"),
+    "trace_improper?": Array("i", "nonnegative", "if"),
     "trace_double_loop?": Array("()", "nonnegative", "i"),
 }
 

@@ -12,8 +12,8 @@ written as
 
 Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
 
-A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `nullable`, or
-`made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
+A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
+`Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
 that end in "?" may be missing; those not in the table are refused.
 """
 
@@ -110,8 +110,9 @@ class Array:
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
         found = next((each for each in forms if each is not None), None)
         if found is None:
-            known = {axis: size for axis, size in sizes.items() if axis.rstrip("?*") in self.axes}
-            told = f" where {known}" if known else ""
+            named = self.axes.replace("-1", "").split()
+            known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
+            told = f", where {known}" if known else ""
             raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
         words, test = DOMAINS[self.domain]
         if array.dtype.kind in "fi" and not test(array):

@@ -75,7 +75,7 @@ SETTINGS = {
         "_uniform": FLAG,
         "has_offset": FLAG,
     },
-    "waiting": {"patience": NONNEGATIVE, "debt": NONNEGATIVE, "count": integer()},
+    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
     "columns?": Nullable(names("D")),
     "classes?": Nullable(names()),
     "covariance": COVARIANCE,

@@ -387,7 +387,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     kind = "factorized"
     record = Record(
         {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
-        | {"trace_kl?": Array("t", "any"), "trace_excess?": Array("t", "any")},
+        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
         OUTCOME | {"blocks?": BLOCKS},
     )
 

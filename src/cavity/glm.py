@@ -463,12 +463,12 @@ def _arrays_of(settings):
     full, ep = settings["approximation"] == "full", settings["method"] == "ep"
     root = {"covariance_root": Array("D | D D")}
     root |= {"covariance_basis?": Array("D M"), "covariance_factor?": Array("M M")}
-    sites = {"_tau": Array("N", "any"), "_rho": Array("N", "any")}
+    sites = {"_tau?": Array("N", "any"), "_rho?": Array("N", "any")}  # stochastic EP keeps none
     return {
         "mean": Array("D"),
         "variance": Array("D", "nonnegative"),
         **(root if full else {}),
-        **({"_loo": Array("N", "any")} if ep else {}),
+        **({"_loo?": Array("N", "any")} if ep else {}),
         **(sites if full and ep else {}),
         "prior_mean": Array("() | D"),
         "prior_variance": Array("() | D | D D"),
@@ -480,7 +480,7 @@ def _arrays_of(settings):
 
 def _fits(arrays, settings, sizes):
     """Whether sites and columns are as many as there should be, as a rule of the record."""
-    if settings["method"] == "ep" and settings["n_samples"] != sizes["N"]:
+    if settings["n_samples"] != sizes.get("N", settings["n_samples"]):
         return f"setting 'n_samples' must be {sizes['N']} like the sites, got {settings['n_samples']}"
     added = int(settings.get("intercept", False))
     if sizes.get("C", sizes["D"] - added) != sizes["D"] - added:
@@ -539,7 +539,7 @@ class GLMPosterior(LatentPosterior):
     record = Record(
         _arrays_of,
         FITTED | {"method": one_of("ep", "adf"), "approximation": one_of("full", "diagonal"), "intercept?": FLAG},
-        (together("covariance_basis", "covariance_factor"), together("centre", "spread"), _fits),
+        (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     )
 
     def __post_init__(self):

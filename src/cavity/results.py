@@ -5,18 +5,18 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from . import _records, persistence
-from ._records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, integer
+from ._records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 
 OUTCOME = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
     "converged": FLAG,
     "status": TEXT,
     "n_iter": integer(),
-    "contraction": Nullable(NONNEGATIVE),
+    "contraction": Nullable(NUMBER),
     "predicted_gap": Nullable(NUMBER),
 }
-TRACE = {f"trace_{name}?": Array("t", "any") for name in ("elbo", "change", "contraction")}
-TRACE |= {"trace_step?": Array("s")}
+TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+TRACE |= {"trace_step?": Array("step")}
 
 
 def freeze(record):

@@ -426,7 +426,7 @@ ARRAYS = {
     "mean": Array("K"),
     "variance": Array("K", "positive"),
     "weights": Array("K", "shares"),
-    "counts": Array("K", "nonnegative"),
+    "counts": Array("K"),
     "prior_variance": Array("() | K", "positive"),
     **TRACE,
 }

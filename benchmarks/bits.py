@@ -1,8 +1,8 @@
 """The bits of a fixed set of fits: `python benchmarks/bits.py > before.txt`, change the code, run it again, compare.
 
-Each line is the name of a fit and a hash of every number and setting that its posterior would save. Fits that go through
-linear algebra have the same bits on one machine and one build of BLAS only, so the hashes are compared between two
-checkouts, never with a table. For changes that must not alter any result: moves, splits, new tests.
+Each line is the name of a fit and a hash of every number and setting that its posterior would save. Fits that go
+through linear algebra have the same bits on one machine and one build of BLAS only, so the hashes are compared between
+two checkouts, never with a table. For changes that must not alter any result: moves, splits, new tests.
 """
 
 import hashlib
@@ -53,7 +53,9 @@ def problems():
     yield "clutter power", lambda: cavity.Clutter().fit(wide, power=0.5, schedule="parallel")
     yield "clutter adf update", lambda: cavity.Clutter().fit(real[:200], method="adf").update(real[200:])
 
-    def process(likelihood, y, n=80, kernel=covariances.RBF(1.0, 1.0), **options):
+    rbf = covariances.RBF(1.0, 1.0)
+
+    def process(likelihood, y, n=80, kernel=rbf, **options):
         return lambda: cavity.GaussianProcess(kernel, likelihood, mean="constant").fit(X[:n, 1:3], y[:n], **options)
 
     composed = covariances.Matern32(1.0, [1.0, 2.0]) + covariances.Linear(0.5)

@@ -24,7 +24,7 @@ from reference.covariances import (
     WHITE,
 )
 
-from cavity import _core
+from cavity import _core, _covariance_program
 
 VARIANTS = _core.variants("covariance")
 MAIN = _core.best("covariance")
@@ -484,3 +484,11 @@ def test_what_is_no_program_is_refused(rows):
     code, x = np.array(rows, dtype=np.int32).reshape(-1, 4), np.ones((2, 3))
     with pytest.raises(ValueError, match="not a program"):
         fill(code, np.ones(3), x, x, False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"), [((5, 1), 128), ((1000, 1), 1000), ((1000, 100), 1000), ((1000, 1000), 128), ((300, 0), 300)]
+)
+def test_blocks_of_rows_have_at_least_so_many_numbers_or_are_all_rows(shape, size):
+    found = _covariance_program.spans(*shape)  # which has to end for a matrix without columns, too
+    assert found == [(low, min(low + size, shape[0])) for low in range(0, shape[0], size)]

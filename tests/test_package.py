@@ -106,7 +106,9 @@ LAYERS = [  # each may import from those below it only
     {"_family", "_latent_solver", "_sweeps", "_triangular"},
     {"_blocks", "_executors", "_loop", "_rows", "_streams"},
     {"_npy"},
-    {"_arrays", "_weights", "persistence"},
+    {"persistence"},
+    {"_records"},
+    {"_arrays", "_weights"},
     {"_frozen", "errors"},
     {"_core"},
 ]

@@ -178,7 +178,7 @@ def test_newer_formats_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "FORMAT", persistence.FORMAT + 1)
     POSTERIORS["adf"]().save(path)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="format 2; this version reads up to format 1"):
+    with pytest.raises(ValueError, match="format 3; this version reads up to format 2"):
         cavity.load(path)
 
 

@@ -20,7 +20,7 @@ REACHES = (LARGEST, 1e100, 0.0)  # of scaled columns that `against` tries: produ
 def spans(n_rows, n_columns):
     """Return the (start, stop) pairs of the blocks of rows of a matrix; they depend on its shape alone."""
     size = MIN_ROWS
-    while size * n_columns < NUMBERS:
+    while size < n_rows and size * n_columns < NUMBERS:
         size *= 2
     return _blocks.starts(n_rows, size)
 

@@ -5,14 +5,15 @@ from functools import cached_property
 
 import numpy as np
 
-from . import _arrays, _latent_solver, covariances, likelihoods
+from . import _arrays, _latent_solver, _records, likelihoods
 from ._executors import Threads, single_blas
 from ._gp_evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from ._gp_learn import NOT_LEARNT
 from ._latent_solver import Solver
 from ._loop import CONVERGED, warn_unconverged
-from ._predictions import log_density
-from ._process_posterior import ProcessPosterior, short
+from ._predictions import FITTED, TRACE, log_density
+from ._process_posterior import COVARIANCE, OPTIONS, ProcessPosterior, fits_columns, short
+from ._records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
 from .gaussian import Gaussian as Sites
 from .results import freeze, table
 
@@ -115,6 +116,62 @@ def posterior_of(model, rows, evidence, point, *, columns=None, back=None, value
     return out if rows.keep.all() else out._completed()
 
 
+PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
+NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
+ARRAYS = {  # of U rows that are in use, and J sites of negative precision
+    "X": Array("N D"),
+    "mean": Array("N"),
+    "variance": Array("N", "nonnegative"),
+    "_loo": Array("N", "any"),
+    "_tau": Array("N"),
+    "_rho": Array("N"),
+    "_alpha": Array("U"),
+    "rows_X": Array("N D"),
+    "rows_y": Array("N | N 2", "known"),
+    "rows_base": Array("N"),
+    "rows_weights?": Array("N", "nonnegative"),
+    "rows_noise?": Array("N", "positive"),
+    "rows_spare": Array("N", kind="b"),
+    "rows_idle": Array("N", kind="b"),
+    "solver_root": Array("U", "nonnegative"),
+    "solver_triangle": Array("U U", "triangle"),
+    "solver_diagonal?": Array("U", "nonnegative"),
+    "solver_negative?": Array("J", "nonnegative", "i"),
+    "solver_weight?": Array("J", "positive"),
+    "solver_reach?": Array("J U"),
+    "solver_corner?": Array("J J", "triangle"),
+    "prior_mean": Array("() | P"),
+    **TRACE,
+    "trace_learning?": Array("l", "any"),
+}
+SETTINGS = FITTED | {
+    "n_samples": integer(1, "N"),
+    "columns?": Nullable(names("D")),
+    "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
+    "solver": {"inverted": FLAG, "log_determinant": NUMBER},
+    "covariance": COVARIANCE,
+}
+
+
+def _fits(arrays, settings, sizes):
+    """Whether rows, solver and model fit together, as a rule of the record."""
+    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
+    likelihood, y = settings["likelihood"], arrays["rows_y"]
+    with _records.refusing("array 'rows_y': "):
+        same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
+    if not same:
+        return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
+    if not np.array_equal(arrays["X"], arrays["rows_X"]):
+        return "array 'rows_X' must be 'X'"
+    used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
+    if used != sizes["U"]:
+        return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
+    negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
+    if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
+        return f"array 'solver_negative' must hold different numbers of rows below {used}"
+    return None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianProcessPosterior(ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
@@ -180,6 +237,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _options: dict
 
     kind = "gaussian_process"
+    record = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -432,8 +490,7 @@ class GaussianProcessPosterior(ProcessPosterior):
                 if isinstance(value, np.ndarray):
                     arrays[prefix + f.name] = value
         arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
-        settings = {key: getattr(self, key) for key in plain}
+        settings = {key: getattr(self, key) for key in PLAIN}
         settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
         settings["columns"] = None if self.columns is None else list(self.columns)
         settings["covariance"] = self.model.covariance.to_settings()
@@ -444,24 +501,14 @@ class GaussianProcessPosterior(ProcessPosterior):
     def _from_arrays(cls, arrays, settings):
         from .gp import GaussianProcess
 
-        settings = dict(settings)
-        likelihood = cls._likelihood_from_settings(settings.pop("likelihood"))
-        covariance = covariances.from_settings(settings.pop("covariance"))
-        model = GaussianProcess(covariance, likelihood, arrays.pop("prior_mean")[()])
-
-        def taken(prefix):
-            names = [key for key in arrays if key.startswith(prefix)]
-            return {key.removeprefix(prefix): arrays.pop(key) for key in names}
-
-        columns = settings.pop("columns")
-        trace, rows, solver = taken("trace_"), taken("rows_"), taken("solver_")
+        columns = settings.get("columns")
         missing = {f.name: None for f in fields(Rows)}
         return cls(
-            model=model,
-            trace=trace,
+            model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
+            **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
+            **{name: settings[name] for name in PLAIN},
+            trace=_records.part(arrays, "trace_"),
             columns=None if columns is None else tuple(columns),
-            _rows=Rows(**{**missing, **rows}),
-            _solver=Solver(**solver, **settings.pop("solver")),
-            **arrays,
-            **settings,
+            _rows=Rows(**missing | _records.part(arrays, "rows_")),
+            _solver=Solver(**_records.part(arrays, "solver_"), **settings["solver"]),
         )

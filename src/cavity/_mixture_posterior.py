@@ -5,15 +5,67 @@ from dataclasses import asdict, dataclass, fields, replace
 import numpy as np
 from scipy.special import softmax
 
-from . import _arrays, _mixture_predictive
+from . import _arrays, _mixture_predictive, _records
 from ._executors import Threads
 from ._mixture_data import check_rows, open_rows
 from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import Expectation, Frame, State, block_rows, check_reached
-from .results import VariationalPosterior, freeze, table
+from ._records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
+from .results import OUTCOME, TRACE, VariationalPosterior, freeze, table
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": np.nan, "converged": False, "n_iter": 0, "contraction": np.nan, "predicted_gap": np.inf}
+
+
+MODEL = {
+    "n_components": integer(1, "K"),
+    "covariance": TEXT,
+    "weights": TEXT,
+    "weight_concentration_prior": Nullable(NUMBERS),
+    "mean_prior": Nullable(NUMBERS),
+    "mean_precision_prior": NUMBERS,
+    "degrees_of_freedom_prior": Nullable(NUMBERS),
+    "covariance_prior": Nullable(NUMBERS),
+}
+PRECISIONS = {  # axes of degrees of freedom and scatter
+    "full": ("K", "K D D"),
+    "tied": ("1", "1 D D"),
+    "diag": ("K D", "K D"),
+    "spherical": ("K 1", "K 1"),
+}
+
+
+def _model(given):
+    from .mixture import GaussianMixture
+
+    return GaussianMixture(**given)
+
+
+def _arrays_of(settings):
+    model = settings["model"]
+    full = is_full(model.covariance)
+    nu, scatter = PRECISIONS[model.covariance]
+    state = {
+        "mean": Array("K D"),
+        "concentration": Array("K" if model.weights == "dirichlet" else "K-1 2", "positive"),
+        "beta": Array("K 1" if full else "K 1 | K D", "positive"),
+        "nu": Array(nu, "positive"),
+        "scatter": Array(scatter, "symmetric" if full else "positive"),
+        "counts": Array("K"),
+    }
+    if full:
+        state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
+    table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
+    table |= {"origin": Array("D"), "scale": Array("D", "positive")}
+    return table | TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
+
+
+def _proper(arrays, settings, sizes):
+    """Whether there are degrees of freedom enough for matrices, as a rule of the record."""
+    for label in ("q", "prior"):
+        if is_full(settings["model"].covariance) and not np.all(arrays[f"{label}_nu"] > sizes["D"] - 1):
+            return f"array '{label}_nu' must be above D - 1 = {sizes['D'] - 1}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -54,6 +106,11 @@ class GaussianMixturePosterior(VariationalPosterior):
     _frame: Frame
 
     kind = "gaussian_mixture"
+    record = Record(
+        _arrays_of,
+        OUTCOME | {"n_samples": NONNEGATIVE, "model": Made(_model, MODEL), "columns?": Nullable(names("D"))},
+        (_proper,),
+    )
 
     def __post_init__(self):
         self._freeze()
@@ -351,13 +408,11 @@ class GaussianMixturePosterior(VariationalPosterior):
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-        from .mixture import GaussianMixture
-
-        model = GaussianMixture(**settings["model"])
+        model = settings["model"]
         family = WishartFactors if is_full(model.covariance) else GammaFactors
 
         def state(label):
-            parts = {name.removeprefix(f"{label}_"): value for name, value in arrays.items()}
+            parts = _records.part(arrays, f"{label}_")
             weights, factors = (
                 kind(**{f.name: parts[f.name] for f in fields(kind)}) for kind in (WeightFactors, family)
             )

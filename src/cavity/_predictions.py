@@ -1,10 +1,24 @@
 """What posteriors of latent values share: predictions of observations from the moments of f."""
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 
 import numpy as np
 
 from . import likelihoods
+from ._records import (
+    ANY_NUMBER,
+    FLAG,
+    LOG_DENSITY,
+    NUMBERS,
+    TABLE,
+    TEXT,
+    Array,
+    Made,
+    Nullable,
+    check_settings,
+    integer,
+    names,
+)
 from ._rows import observations
 from ._sites import tilted
 from .likelihoods import ONE
@@ -34,6 +48,34 @@ def probabilities(likelihood, predict):
     labels = (0, 1) if classes == 2 else range(classes)
     checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
     return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
+def _likelihood(settings):
+    """Return the likelihood that `LatentPosterior._likelihood_to_settings` took apart."""
+    name, parameters = settings
+    kind = getattr(likelihoods, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
+        raise ValueError(f"there is no likelihood {name!r}")
+    return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
+
+
+LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
+FITTED = {  # settings of every posterior of latent values
+    "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
+    "converged": FLAG,
+    "n_iter": integer(),
+    "status": TEXT,
+    "residual": ANY_NUMBER,
+    "n_samples": integer(1),
+    "likelihood": LIKELIHOOD,
+    "columns?": Nullable(names("C")),
+    "classes?": Nullable(names()),
+}
+TRACE = {
+    "trace_change?": Array("c", "any"),
+    "trace_improper?": Array("i", "nonnegative", "if"),
+    "trace_double_loop?": Array("()", "nonnegative", "i"),
+}
 
 
 class LatentPosterior(Posterior):
@@ -109,9 +151,3 @@ class LatentPosterior(Posterior):
         if getattr(likelihoods, name, None) is not type(likelihood):
             raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
         return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
-
-    @staticmethod
-    def _likelihood_from_settings(settings):
-        """Return the likelihood that `_likelihood_to_settings` took apart."""
-        name, parameters = settings
-        return getattr(likelihoods, name)(**parameters)

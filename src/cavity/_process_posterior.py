@@ -4,10 +4,25 @@ import re
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, covariances
 from ._latent import half_of
 from ._predictions import LatentPosterior
+from ._records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from ._rows import design_matrix, row_vector
+
+COVARIANCE = Made(covariances.from_settings, TABLE)
+OPTIONS = {  # of EP
+    "damping": SHARE,
+    "max_iter": integer(1),
+    "tol": NONNEGATIVE,
+}
+
+
+def fits_columns(covariance, mean, n_features):
+    """Raise ValueError unless a covariance and a mean, a number or coefficients, are for so many columns."""
+    covariance.check_columns(n_features)
+    if mean.ndim and len(mean) != 1 + n_features:
+        raise ValueError(f"array 'prior_mean' must have 1 + {n_features} coefficients, got {len(mean)}")
 
 
 def short(settings):

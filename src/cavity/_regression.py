@@ -6,10 +6,11 @@ import numpy as np
 
 from . import _arrays
 from ._blocks import rows, starts
+from ._records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from ._rows import design_matrix
 from .distributions import Gamma
 from .divergence import kl
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 PREDICT_ROWS = 4096
 
@@ -82,9 +83,37 @@ def check_prior(model, keep):
         keep(name, _arrays.number(getattr(model, name), name, low=0))
 
 
+PRIOR = {
+    "prior_variance": Nullable(NUMBERS),
+    "ard": FLAG,
+    "prior_shape": POSITIVE,
+    "prior_rate": POSITIVE,
+}
+
+
+def record_of(model, settings, rules=()):
+    """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
+    own = {"model": model, "n_samples": integer(1), "columns?": Nullable(names("D"))}
+    return Record(_arrays_of, OUTCOME | own | settings, (_one_prior_each, *rules))
+
+
+def _arrays_of(settings):
+    learnt = {"alpha_shape": Array("D" if settings["model"].ard else "()", "positive")}
+    learnt["alpha_rate"] = learnt["alpha_shape"]
+    known = settings["model"].prior_variance is not None
+    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **TRACE}
+
+
+def _one_prior_each(arrays, settings, sizes):
+    prior = settings["model"].prior_variance
+    if np.ndim(prior) and len(prior) != sizes["D"]:
+        return f"setting 'model.prior_variance' must be a number or {sizes['D']} of them, got {len(prior)}"
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class WeightsPosterior(VariationalPosterior):
-    """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model` and its `_model_type`."""
+    """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: np.ndarray
     alpha: Gamma | None
@@ -155,7 +184,7 @@ class WeightsPosterior(VariationalPosterior):
     def _from_arrays(cls, arrays, settings, **others):
         alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
         return cls(
-            model=cls._model_type(**settings["model"]),
+            model=settings["model"],
             mean=arrays["mean"],
             alpha=alpha,
             n_samples=settings["n_samples"],

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import _arrays, covariances
+from . import _arrays
 from ._executors import Threads, single_blas
 from ._gp_learn import NOT_LEARNT
 from ._inducing import Waiting, avoidable, within_budget
 from ._loop import CONVERGED, warn_unconverged
-from ._process_posterior import names_of, short
+from ._predictions import LIKELIHOOD
+from ._process_posterior import COVARIANCE, OPTIONS, fits_columns, names_of, short
+from ._records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
 from ._streaming_carrier import moved
@@ -44,6 +46,58 @@ PARTS = (  # what an update replaces
     "has_offset",
 )
 NOT_PLAIN = ("model", "_basis", "_information", "_waiting", "_history", "_watch", "inducing_ids", "trace")
+
+
+INFORMATION = ("A", "r", "factor", "c")
+ARRAYS = {  # m and w may be 0
+    "Z": Array("m D"),
+    "nugget": Array("m", "nonnegative"),
+    "triangle": Array("m m", "triangle"),
+    "inducing_ids": Array("m", "nonnegative", "i"),
+    "A": Array("m m"),
+    "r": Array("m"),
+    "factor": Array("m m", "triangle"),
+    "c": Array("m"),
+    "waiting_X": Array("w D"),
+    "waiting_weight": Array("w", "nonnegative"),
+    "prior_mean": Array("() | P"),
+    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY},
+}
+SETTINGS = {
+    "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
+    "n_features": integer(1, "D"),
+    "options": OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+    "parts": {
+        "_next_id": integer(),
+        "n_samples": integer(),
+        "_log_bound": NUMBER,
+        "last_increment": NUMBER,
+        "information_lost": NUMBER,
+        "last_information_lost": NUMBER,
+        "status": TEXT,
+        "n_iter": integer(),
+        "_uniform": FLAG,
+        "has_offset": FLAG,
+    },
+    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
+    "columns?": Nullable(names("D")),
+    "classes?": Nullable(names()),
+    "covariance": COVARIANCE,
+    "likelihood": LIKELIHOOD,
+    "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
+    "given": FLAG,
+}
+
+
+def _fits(arrays, settings, sizes):
+    """Whether model, inducing points and what is known of them fit together, as a rule of the record."""
+    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
+    for name, rows in (("Z", arrays["Z"]), ("inducing_ids", arrays["inducing_ids"][:, None])):
+        if len(np.unique(rows, axis=0)) < len(rows):
+            return f"array {name!r} must not say anything twice"
+    if np.any(arrays["inducing_ids"] >= settings["parts"]["_next_id"]):
+        return "setting 'parts._next_id' must be above all of 'inducing_ids'"
+    return None
 
 
 class StreamingGPState(SparsePosterior):
@@ -105,6 +159,7 @@ class StreamingGPState(SparsePosterior):
 
     __slots__ = (*PARTS, "_options", "_single", "columns", "n_features")
     kind = "streaming_gp"
+    record = Record(ARRAYS, SETTINGS, (_fits,))
 
     @classmethod
     def started(cls, model, X, options):
@@ -530,7 +585,7 @@ class StreamingGPState(SparsePosterior):
         likelihood, model, information = self._likelihood_to_settings(), self.model, self._information
         arrays = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
         arrays |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
-        arrays |= {name: getattr(information, name) for name in ("A", "r", "factor", "c")}
+        arrays |= {name: getattr(information, name) for name in INFORMATION}
         arrays |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
         settings = {"information": settings, "n_features": self.n_features, "options": self._options}
@@ -557,12 +612,10 @@ class StreamingGPState(SparsePosterior):
     def _from_arrays(cls, arrays, settings):
         from .streaming_gp import StreamingGP
 
-        covariance = covariances.from_settings(settings["covariance"])
-        likelihood = cls._likelihood_from_settings(settings["likelihood"])
-        Z = arrays["Z"]
+        covariance, Z, columns = settings["covariance"], arrays["Z"], settings.get("columns")
         model = StreamingGP(
             covariance,
-            likelihood,
+            settings["likelihood"],
             arrays["prior_mean"][()],
             inducing=Z if settings["given"] else None,
             **settings["model"],
@@ -572,11 +625,11 @@ class StreamingGPState(SparsePosterior):
         out.model, out.n_features = model, settings["n_features"]
         out.trace = {name: _arrays.read_only(arrays[f"trace_{name}"]) for name in EMPTY}
         out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
-        out.columns = None if settings["columns"] is None else tuple(settings["columns"])
+        out.columns = None if columns is None else tuple(columns)
         out._options, out._single = settings["options"], None
         program, jitter = covariance._program(Z.shape[1]), model.jitter
         out._basis = Basis(covariance, Z, jitter, arrays["nugget"], np.asfortranarray(arrays["triangle"]), program)
-        own = {name: np.asfortranarray(arrays[name]) for name in ("A", "r", "factor", "c")}
+        own = {name: np.asfortranarray(arrays[name]) for name in INFORMATION}
         out._information = Information(**own, **settings["information"])
         out._waiting = Waiting(**settings["waiting"], X=arrays["waiting_X"], weight=arrays["waiting_weight"])
         out._watch = Watch.of(out._information)

@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from . import _arrays, _clutter_fit
+from . import _arrays, _clutter_fit, _records
 from ._loop import CONVERGED, warn_unconverged
 from ._power import PowerSweeper
+from ._records import NUMBERS, POSITIVE, Array, Made, Record, integer, one_of, together
 from .gaussian import Gaussian, SphericalGaussian
 from .results import Posterior, table
 
@@ -278,6 +279,68 @@ def _posterior(model, scalar, units, state, status, n_iter, trace, method, befor
     )
 
 
+OUTCOME = {
+    "mean": Array("B? D | ()"),
+    "variance": Array("B?", "positive"),
+    "log_evidence": Array("B?"),
+    "converged": Array("B?", kind="b"),
+    "n_iter": Array("B?", "nonnegative", kind="i"),
+    "status": Array("B?", kind="U"),
+}
+BEFORE = {f"before_{name}": OUTCOME[name] for name in ("mean", "variance", "log_evidence")}
+ARRAYS = {  # a batch has the axis B
+    "state_site_tau": Array("B? N D"),
+    "state_site_rho": Array("B? N"),
+    "state_tau": Array("B? D"),
+    "state_rho": Array("B?", "positive"),
+    "state_site_value": Array("B? N"),
+    "state_log_evidence": Array("B?"),
+    "state_loo?": Array("B? N", "any"),
+    "units_origin": Array("B? D"),
+    "units_scale": Array("()", "positive"),
+    "units_model": Array("5"),
+    "units_centre": Array("B? D"),
+    "units_prior_tau": Array("B? D"),
+    "units_prior_rho": Array("() | B?", "positive"),
+    "trace_change?": Array("c B?", "any"),
+    "trace_improper?": Array("i B?", "nonnegative", kind="i"),
+    "trace_double_loop?": Array("B?", "nonnegative", kind="i"),
+    **OUTCOME,
+    **{f"{name}?": array for name, array in BEFORE.items()},
+}
+SETTINGS = {
+    "model": Made(
+        lambda given: Clutter(**given),
+        {
+            "clutter_weight": POSITIVE,
+            "clutter_variance": POSITIVE,
+            "noise_variance": POSITIVE,
+            "prior_mean": NUMBERS,
+            "prior_variance": POSITIVE,
+            "clutter_mean": NUMBERS,
+        },
+    ),
+    "method": one_of("ep", "adf"),
+    "n_samples": integer(1),
+}
+
+
+def _fits(arrays, settings, sizes):
+    """Whether what is known of a posterior fits together, as a rule of its record."""
+    tau, mean, model = arrays["state_site_tau"], arrays["mean"], settings["model"]
+    d, n = tau.shape[-1], tau.shape[-2]
+    for name in ("clutter_mean", "prior_mean"):
+        _arrays.vector(getattr(model, name), name, d)
+    if mean.ndim == 0 and tau.shape[1:] != (1,):
+        return f"array 'mean' must not be a number where array 'state_site_tau' has shape {tau.shape}"
+    if arrays.get("before_mean", mean).shape != mean.shape:
+        return f"array 'before_mean' must have shape {mean.shape} like 'mean', got {arrays['before_mean'].shape}"
+    many = settings["n_samples"]
+    if many < n or (many > n and "before_mean" not in arrays):
+        return f"setting 'n_samples' must be {n}, the number of sites, or more after updates, got {many}"
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClutterPosterior(Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
@@ -325,6 +388,7 @@ class ClutterPosterior(Posterior):
     _units: _clutter_fit.Units
 
     kind = "clutter"
+    record = Record(ARRAYS, SETTINGS, (together(*BEFORE), _fits))
 
     def __post_init__(self):
         self._freeze()
@@ -480,7 +544,7 @@ class ClutterPosterior(Posterior):
         arrays = {f"state_{name}": np.asarray(value) for name, value in _clutter_fit.present(state).items()}
         arrays |= {f"units_{name}": np.asarray(getattr(units, name)) for name in _clutter_fit.Units.__slots__}
         arrays |= {f"trace_{name}": value for name, value in self.trace.items()}
-        for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status"):
+        for name in OUTCOME:
             arrays[name] = np.asarray(getattr(self, name))
         for name, value in zip(("mean", "variance", "log_evidence"), self.before or (), strict=False):
             arrays[f"before_{name}"] = np.asarray(value)
@@ -489,27 +553,16 @@ class ClutterPosterior(Posterior):
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-
-        def plain(array):
-            return array if array.ndim else array.item()
-
-        def part(prefix):
-            return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-
-        before = part("before_")
-        units = {name: plain(value) for name, value in part("units_").items()}
+        plain = {name: array if array.ndim else array.item() for name, array in arrays.items()}
         return cls(
-            **{
-                name: plain(arrays[name])
-                for name in ("mean", "variance", "log_evidence", "converged", "n_iter", "status")
-            },
-            model=Clutter(**settings["model"]),
+            **{name: plain[name] for name in OUTCOME},
+            model=settings["model"],
             n_samples=settings["n_samples"],
             method=settings["method"],
-            trace=part("trace_"),
-            before=tuple(plain(value) for value in before.values()) or None,
-            _state=_clutter_fit.State(**{name: plain(value) for name, value in part("state_").items()}),
-            _units=_clutter_fit.Units(**units),
+            trace=_records.part(arrays, "trace_"),
+            before=tuple(_records.part(plain, "before_").values()) or None,
+            _state=_clutter_fit.State(**_records.part(plain, "state_")),
+            _units=_clutter_fit.Units(**_records.part(plain, "units_")),
         )
 
     def __repr__(self):

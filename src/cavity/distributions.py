@@ -5,10 +5,13 @@ same order, so that ``natural @ statistics`` is the expectation of the exponent)
 `log_density` and `sample`. `Gaussian` and `SphericalGaussian` are those of the package; their log scale is left aside.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ._gamma import Gamma
 from ._multivariate import MultivariateGaussian
+from ._records import Array, refusing
 from ._simplex import Categorical, Dirichlet
 from ._wishart import NormalWishart, Wishart
 from .gaussian import Gaussian, SphericalGaussian
@@ -39,8 +42,43 @@ FIELDS = {  # of those that do not come back in every bit from what they are bui
     MultivariateGaussian: ("mean", "tau", "covariance", "precision", "_factor", "_given"),
 }
 
+TABLES = {  # in files, where {0} is a number for each factor
+    Categorical: {"probabilities": Array("S{0}* K{0}", "shares"), "_logits": Array("S{0}* K{0}", "log shares")},
+    Dirichlet: {"concentration": Array("S{0}* K{0}", "positive")},
+    Gamma: {"shape": Array("S{0}*", "positive"), "rate": Array("S{0}*", "positive")},
+    Gaussian: {"tau": Array("S{0}*"), "rho": Array("S{0}*", "known"), "log_scale": Array("S{0}*", "known")},
+    MultivariateGaussian: {
+        "mean": Array("D{0}"),
+        "tau": Array("D{0}"),
+        "covariance": Array("D{0} D{0}", "symmetric"),
+        "precision": Array("D{0} D{0}", "symmetric"),
+        "_factor": Array("D{0} D{0}", "triangle"),
+        "_given": Array("()", kind="U"),
+    },
+    NormalWishart: {
+        "mean": Array("D{0}"),
+        "mean_precision": Array("()", "positive"),
+        "degrees_of_freedom": Array("()", "positive"),
+        "inverse_scale": Array("D{0} D{0}", "symmetric"),
+    },
+    SphericalGaussian: {
+        "tau": Array("S{0}* D{0}"),
+        "rho": Array("S{0}*", "known"),
+        "log_scale": Array("S{0}*", "known"),
+    },
+    Wishart: {"degrees_of_freedom": Array("()", "positive"), "inverse_scale": Array("D{0} D{0}", "symmetric")},
+}
 NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
 SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
+
+
+FAMILIES = {kind.__name__: kind for kind in ARGUMENTS | FIELDS}
+
+
+def table(name, family, place):
+    """Return the `Array`s, by name, that `to_arrays` gives for the place-th of several distributions, of a family."""
+    given = TABLES[FAMILIES[family]].items()
+    return {f"{name}.{each}": replace(array, axes=array.axes.format(place)) for each, array in given}
 
 
 def to_arrays(name, distribution):
@@ -51,9 +89,10 @@ def to_arrays(name, distribution):
 
 def from_arrays(name, family, arrays):
     """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
-    kind = next(kind for kind in ARGUMENTS | FIELDS if kind.__name__ == family)
+    kind = FAMILIES[family]
     values = {each: arrays[f"{name}.{each}"][()] for each in (ARGUMENTS | FIELDS)[kind]}
-    return kind(**values) if kind in ARGUMENTS else kind._of(**values)
+    with refusing(f"arrays '{name}': "):
+        return kind(**values) if kind in ARGUMENTS else kind._of(**values)
 
 
 def coordinates(factors):

@@ -14,8 +14,9 @@ from . import _arrays, _cavi, _core
 from ._executors import single_blas
 from ._frozen import Frozen
 from ._loop import CONVERGED, STUCK, warn_unconverged
+from ._records import Array, Record, Setting, refusing
 from ._target import Target, contraction_rate, prepare, true_marginals
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 _kernel = _core.best("factorized")
 
@@ -348,6 +349,12 @@ class Marginals(Frozen):
         return tuple(matrix for _, matrix in self._covariances)
 
 
+BLOCKS = Setting(  # that they are a partition is for the model to say
+    "lists of coordinates",
+    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FactorizedGaussianPosterior(VariationalPosterior):
     """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
@@ -379,6 +386,11 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     mean: np.ndarray
 
     kind = "factorized"
+    record = Record(
+        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
+        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+        OUTCOME | {"blocks?": BLOCKS},
+    )
 
     def __repr__(self):
         return table(
@@ -485,5 +497,6 @@ class FactorizedGaussianPosterior(VariationalPosterior):
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-        model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
+        with refusing("arrays 'p_mean' and 'p_precision': "):
+            model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
         return cls(model=model, mean=arrays["mean"], **cls.outcome_from_arrays(arrays, settings))

@@ -12,14 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from . import _arrays
+from . import _arrays, _records
 from ._blocks import rows
 from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
 from ._frozen import Frozen
 from ._loop import CONVERGED, warn_unconverged
-from ._predictions import LatentPosterior, log_density
+from ._predictions import FITTED, TRACE, LatentPosterior, log_density
+from ._records import FLAG, Array, Record, one_of, together
 from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
 from ._sites import Sites
 from ._stochastic import Stochastic
@@ -454,6 +455,38 @@ def _assimilate(model, data, prior, threads, before=None):
     )
 
 
+PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
+
+
+def _arrays_of(settings):
+    full, ep = settings["approximation"] == "full", settings["method"] == "ep"
+    root = {"covariance_root": Array("D | D D")}
+    root |= {"covariance_basis?": Array("D M"), "covariance_factor?": Array("M M")}
+    sites = {"_tau?": Array("N", "any"), "_rho?": Array("N", "any")}  # stochastic EP keeps none
+    return {
+        "mean": Array("D"),
+        "variance": Array("D", "nonnegative"),
+        **(root if full else {}),
+        **({"_loo?": Array("N", "any")} if ep else {}),
+        **(sites if full and ep else {}),
+        "prior_mean": Array("() | D"),
+        "prior_variance": Array("() | D | D D"),
+        "centre?": Array("C"),
+        "spread?": Array("C", "positive"),
+        **TRACE,
+    }
+
+
+def _fits(arrays, settings, sizes):
+    """Whether sites and columns are as many as there should be, as a rule of the record."""
+    if settings["n_samples"] != sizes.get("N", settings["n_samples"]):
+        return f"setting 'n_samples' must be {sizes['N']} like the sites, got {settings['n_samples']}"
+    added = int(settings.get("intercept", False))
+    if sizes.get("C", sizes["D"] - added) != sizes["D"] - added:
+        return f"there must be {sizes['D'] - added} columns, as there are {sizes['D']} weights, got {sizes['C']}"
+    return None
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class GLMPosterior(LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
@@ -502,6 +535,11 @@ class GLMPosterior(LatentPosterior):
     _rho: np.ndarray | None
 
     kind = "glm"
+    record = Record(
+        _arrays_of,
+        FITTED | {"method": one_of("ep", "adf"), "approximation": one_of("full", "diagonal"), "intercept?": FLAG},
+        (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
+    )
 
     def __post_init__(self):
         self._freeze()
@@ -679,25 +717,22 @@ class GLMPosterior(LatentPosterior):
         arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
         arrays["prior_mean"] = np.asarray(self.model.prior_mean)
         arrays["prior_variance"] = np.asarray(self.model.prior_variance)
-        plain = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
-        settings = {key: getattr(self, key) for key in plain}
+        settings = {key: getattr(self, key) for key in PLAIN}
         settings["approximation"] = self.model.approximation
         settings["likelihood"] = likelihood
         return arrays, settings
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-        settings = dict(settings)
-        model = GLM(
-            cls._likelihood_from_settings(settings.pop("likelihood")),
-            arrays.pop("prior_mean")[()],
-            arrays.pop("prior_variance")[()],
-            settings.pop("approximation"),
+        prior = arrays["prior_mean"][()], arrays["prior_variance"][()]
+        model = GLM(settings["likelihood"], *prior, settings["approximation"])
+        parts = _records.part(arrays, "covariance_")
+        return cls(
+            model=model,
+            mean=arrays["mean"],
+            variance=arrays["variance"],
+            **{name: settings[name] for name in PLAIN},
+            trace=_records.part(arrays, "trace_"),
+            _covariance=Covariance(**parts) if parts else None,
+            **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho")},
         )
-        trace = {key.removeprefix("trace_"): arrays.pop(key) for key in list(arrays) if key.startswith("trace_")}
-        parts = {
-            key.removeprefix("covariance_"): arrays.pop(key) for key in list(arrays) if key.startswith("covariance_")
-        }
-        arrays["_covariance"] = Covariance(**parts) if parts else None
-        missing = {f.name: None for f in fields(cls) if f.name.startswith("_")}
-        return cls(model=model, trace=trace, **{**missing, **arrays}, **settings)

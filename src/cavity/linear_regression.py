@@ -14,7 +14,8 @@ from . import _arrays, _cavi
 from ._blocks import rows, starts
 from ._executors import single_blas
 from ._loop import warn_unconverged
-from ._regression import WeightPrior, WeightsPosterior, check_prior
+from ._records import POSITIVE, Made, Nullable
+from ._regression import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from ._rows import design_matrix, row_vector
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
@@ -221,6 +222,19 @@ class _Sweeps:
         return towards(state, natural)
 
 
+MODEL = Made(
+    lambda given: LinearRegression(**given),
+    PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE},
+)
+
+
+def _one_noise(arrays, settings, sizes):
+    """Whether the noise is either known or learnt, as a rule of the record."""
+    if (settings["model"].noise_variance is None) != ("noise_precision" in settings):
+        return "setting 'noise_precision' must be there where 'model.noise_variance' is null, and only there"
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class LinearRegressionPosterior(WeightsPosterior):
     """The approximate posterior of a `LinearRegression` fit.
@@ -259,7 +273,9 @@ class LinearRegressionPosterior(WeightsPosterior):
     noise_precision: Gamma | None
 
     kind = "linear_regression"
-    _model_type = LinearRegression
+    record = record_of(
+        MODEL, {"noise_precision?": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE])}, (_one_noise,)
+    )
 
     def predict(self, X):
         """Predict new observations.
@@ -287,5 +303,5 @@ class LinearRegressionPosterior(WeightsPosterior):
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
-        noise = Gamma(*settings["noise_precision"]) if "noise_precision" in settings else None
+        noise = settings.get("noise_precision")
         return super(LinearRegressionPosterior, cls)._from_arrays(arrays, settings, noise_precision=noise)

@@ -15,7 +15,8 @@ from . import _cavi
 from ._blocks import merge, rows, starts
 from ._executors import single_blas
 from ._loop import warn_unconverged
-from ._regression import WeightPrior, WeightsPosterior, check_prior
+from ._records import Made
+from ._regression import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from ._rows import design_matrix, observations
 from .distributions import Gamma, MultivariateGaussian, coordinates, towards
 from .errors import within_range
@@ -254,7 +255,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model: LogisticRegression
 
     kind = "logistic_regression"
-    _model_type = LogisticRegression
+    record = record_of(Made(lambda given: LogisticRegression(**given), PRIOR), {})
 
     def predict_proba(self, X):
         """Class probabilities, integrated over q(w).

@@ -13,7 +13,8 @@ import numpy as np
 
 from . import _arrays, _cavi, distributions
 from ._loop import warn_unconverged
-from .results import VariationalPosterior, table
+from ._records import Record, Setting
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 __all__ = ["MeanFieldPosterior", "Model", "fit", "fit_stochastic"]
 
@@ -327,6 +328,19 @@ class _Sweeps:
         return None if found is None else dict(zip(q, found, strict=True))
 
 
+FACTORS = Setting(
+    f"an object of names out of {', '.join(distributions.FAMILIES)}",
+    lambda given: isinstance(given, dict) and all(family in [*distributions.FAMILIES] for family in given.values()),
+)
+
+
+def _arrays_of(settings):
+    found = dict(TRACE)
+    for place, (name, family) in enumerate(settings["factors"].items()):
+        found |= distributions.table(f"factor_{name}", family, place)
+    return found
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class MeanFieldPosterior(VariationalPosterior):
     """The factors of a mean-field fit; ``posterior[name]`` is the factor of that name.
@@ -355,6 +369,7 @@ class MeanFieldPosterior(VariationalPosterior):
     factors: dict
 
     kind = "mean_field"
+    record = Record(_arrays_of, OUTCOME | {"factors": FACTORS})
 
     def __getitem__(self, name):
         return self.factors[name]

@@ -35,7 +35,7 @@ PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "diag": ("(D,)", "(K, D)"),
     "spherical": ("()", "(K,)"),
 }
-ARRAYS = 16  # of K x D numbers, that a fit holds at least
+HELD = 16  # of K x D numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +428,7 @@ class GaussianMixture:
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
         k, shape = self.n_components, (self.n_components, data.source.n_features)
-        _arrays.matrices(ARRAYS, shape, f"n_components = {k}: {ARRAYS} arrays of the components, each")
+        _arrays.matrices(HELD, shape, f"n_components = {k}: {HELD} arrays of the components, each")
         model = _mixture_prior.settled(self, data, threads)
         return model, _mixture_prior.state_of(model, data)
 

@@ -1,25 +1,36 @@
 """Files: named arrays plus a small JSON header in one .npz, without pickle, written atomically."""
 
+import errno
 import json
 import os
 import platform
 import re
 import secrets
+import struct
+import sys
 import zipfile
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from importlib import import_module
+from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from . import __version__
+from . import __version__, _records
 from .errors import naming
 
-FORMAT = 1
+FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
 HEADER = "header"
 LONGEST_PREFIX = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
+HEADERS = {
+    "kind": _records.TEXT,
+    "format": _records.integer(1),
+    "cavity": _records.TEXT,
+    "arrays?": _records.names(),  # a damaged directory can leave some out; format 1 did not say
+    "settings": _records.TABLE,
+}
 KINDS = {
     "clutter": ("clutter", "ClutterPosterior"),
     "factorized": ("factorized", "FactorizedGaussianPosterior"),
@@ -33,6 +44,18 @@ KINDS = {
     "mean_field": ("mean_field", "MeanFieldPosterior"),
     "unit_mixture": ("unit_mixture", "UnitMixturePosterior"),
 }
+MAGIC = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
+NPY_HEADER = re.compile(
+    rb"\{'descr': '([<>|](?:[fiub][1248]|U[1-9]\d{0,9}))', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*,?)?)\), \} *\n"
+)
+ENCRYPTED = 0x1  # bit of a flag in the archive
+PIECE = 1 << 20  # bytes read at a time
+MOST_EMPTY = 1 << 20  # length of an axis of an array without entries, of which a small file could say anything
+DAMAGES = (  # what reading and decoding raise where the bytes are not as they were written
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(struct.error, zipfile.BadZipFile),
+)
 
 
 @contextmanager
@@ -116,7 +139,8 @@ def _has_ended(process):
 
 def write(path, kind, arrays, settings):
     """Write arrays and settings to `path`, whole or not at all."""
-    header = json.dumps({"kind": kind, "format": FORMAT, "cavity": __version__, "settings": settings})
+    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "arrays": [*arrays], "settings": settings}
+    header = json.dumps(about)
     with whole_file(path) as file:
         np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
@@ -137,19 +161,110 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is not one of ours, damaged, or from a newer format; the message names it.
+        If the file is not one of ours, damaged, or from a newer format; the message names it, and the part of it.
     """
     try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(bytes(arrays.pop(HEADER)).decode())
-        kind, settings, version = header["kind"], header["settings"], header["format"]
-    except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        with open(path, "rb") as file:
+            kind, version, settings, arrays = _read(file)
+    except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
-    if version > FORMAT or kind not in KINDS:
+    if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
     module, name = KINDS[kind]
-    return getattr(import_module(f".{module}", __package__), name).from_arrays(arrays, settings)
+    try:
+        return getattr(import_module(f".{module}", __package__), name).from_arrays(arrays, settings)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, or was not written by cavity: {error}") from error
+
+
+def _read(file):
+    """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
+
+    Nothing larger than the file is made.
+    """
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:
+            parts = _parts(archive, size)
+            if HEADER not in parts:
+                raise ValueError("it has no header")
+            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
+            if settings is None or kind not in KINDS:
+                return kind, version, None, None
+            return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # of a place that no file has
+            raise
+        raise ValueError(f"{error}") from error
+
+
+def _parts(archive, size):
+    """Return what an archive of that many bytes holds, by names of arrays."""
+    parts = {}
+    for part in archive.infolist():
+        name = part.filename.removesuffix(".npy")
+        if name in parts:
+            raise ValueError(f"array {name!r} is there twice")
+        parts[name] = part
+    if sum(part.file_size for part in parts.values()) > size:
+        raise ValueError("its arrays are larger than it is")
+    return parts
+
+
+def _header(raw, parts):
+    """Return kind, format and settings from the header; no settings of a newer format, which may have changed all."""
+    header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    version = header.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        return header.get("kind"), version, None
+    header = _records.check_settings(HEADERS, header)
+    missing = {*header.get("arrays", parts)} ^ {*parts}
+    if missing:
+        raise ValueError(f"its header and its directory do not have the same arrays: {', '.join(sorted(missing))}")
+    return header["kind"], version, header["settings"]
+
+
+def _array(archive, name, part, size):
+    """Return an array of an archive of so many bytes, whose header must be as numpy writes it and say what there is."""
+    try:
+        plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
+        if not plain or part.flag_bits & ENCRYPTED:
+            raise ValueError("it is compressed or encrypted, which files written by cavity are not")
+        with archive.open(part) as stream:
+            start = stream.read(len(MAGIC) + 2)
+            header = stream.read(int.from_bytes(start[len(MAGIC) :], "little"))
+            found = NPY_HEADER.fullmatch(header) if start.startswith(MAGIC) else None
+            if found is None:
+                raise ValueError("its header is not that of an array of numbers")
+            code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
+            n_bytes = part.file_size - len(start) - len(header)
+            width = int(code[2:]) * (4 if code[1] == "U" else 1)
+            if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MOST_EMPTY):
+                raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
+            room = _bytes(stream, n_bytes)
+        if code[1] == "b" and np.any(room > 1):
+            raise ValueError("a boolean must be 0 or 1")
+        if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
+            raise ValueError("a character must be one")
+        return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
+    except DAMAGES as error:
+        raise ValueError(f"array {name!r}: {error}") from error
+
+
+def _bytes(stream, n_bytes):
+    """Return all bytes that a stream has left, of which there must be so many."""
+    room = np.empty(n_bytes, dtype=np.uint8)
+    for low in range(0, n_bytes, PIECE):
+        part = room[low : low + PIECE]
+        piece = stream.read(len(part))
+        if len(piece) < len(part):
+            raise EOFError("it ends too early")
+        part[:] = np.frombuffer(piece, dtype=np.uint8)
+    if stream.read(1):  # at the end the checksum is compared
+        raise ValueError("it is longer than it should be")
+    return room
 
 
 def _sync_directory(path):

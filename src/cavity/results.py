@@ -4,8 +4,20 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from . import persistence
+from . import _records, persistence
 from ._frozen import Frozen
+from ._records import FLAG, NUMBER, TEXT, Array, Nullable, integer
+
+OUTCOME = {  # settings of variational posteriors; what is not finite is null
+    "elbo": Nullable(NUMBER),
+    "converged": FLAG,
+    "status": TEXT,
+    "n_iter": integer(),
+    "contraction": Nullable(NUMBER),
+    "predicted_gap": Nullable(NUMBER),
+}
+TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+TRACE |= {"trace_step?": Array("step")}
 
 
 def freeze(record):
@@ -20,12 +32,13 @@ def freeze(record):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind` and gives `to_arrays()` -> (dict of arrays, JSON-able settings) and the inverse class method
-    `_from_arrays(arrays, settings)`.
+    A subclass sets `kind` and `record`, the tables of what is saved, and gives `to_arrays()` -> (dict of arrays,
+    JSON-able settings) and the inverse class method `_from_arrays(arrays, settings)`, which gets them checked.
     """
 
     __slots__ = ()
     kind = None
+    record = None
 
     def save(self, path):
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -53,8 +66,15 @@ class Posterior(Frozen):
         -------
         Posterior
             Of this class, equal to the original.
+
+        Raises
+        ------
+        ValueError
+            If arrays or settings are missing, not known, or not what they must be, naming the first of them.
         """
-        return cls._from_arrays(arrays, settings)
+        arrays, settings = _records.check(cls.record, arrays, settings)
+        with _records.refusing():
+            return cls._from_arrays(arrays, settings)
 
     def _freeze(self):
         """Clear the writeable flag of every array field (for __post_init__)."""
@@ -116,7 +136,7 @@ class VariationalPosterior(Posterior):
             By the names of the fields.
         """
         unknown = {"elbo": np.nan, "contraction": np.nan, "predicted_gap": np.inf}
-        trace = {name.removeprefix("trace_"): value for name, value in arrays.items() if name.startswith("trace_")}
+        trace = _records.part(arrays, "trace_")
         names = [field.name for field in fields(VariationalPosterior) if field.name != "trace"]
         return {name: unknown[name] if settings[name] is None else settings[name] for name in names} | {"trace": trace}
 

@@ -16,10 +16,11 @@ from scipy.special import logsumexp
 from . import _arrays, _blocks, _cavi, _unit_sweep
 from ._executors import Threads
 from ._loop import warn_unconverged
+from ._records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names
 from ._streams import OneShot, minibatches
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
 from .errors import within_range
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
@@ -27,7 +28,7 @@ SMALLEST = 1e-300  # reciprocals of variances below it overflow
 MOST_SQUARED = 1e300  # squared distance in units of a variance
 TRIAL = 20  # passes over the sample that decide where to start
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
-ARRAYS = 16  # of K numbers, that a fit holds at least
+HELD = 16  # of K numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class UnitMixture:
 
         keep("n_components", _arrays.integer(self.n_components, "n_components", low=1))
         k = self.n_components
-        _arrays.matrices(ARRAYS, (k, 1), f"n_components = {k}: {ARRAYS} arrays of the components, each")
+        _arrays.matrices(HELD, (k, 1), f"n_components = {k}: {HELD} arrays of the components, each")
         for name in ("prior_mean", "prior_variance"):
             given = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
@@ -425,6 +426,24 @@ def _apart(means, noise_variance):
     return result
 
 
+ARRAYS = {
+    "mean": Array("K"),
+    "variance": Array("K", "positive"),
+    "weights": Array("K", "shares"),
+    "counts": Array("K"),
+    "prior_variance": Array("() | K", "positive"),
+    **TRACE,
+}
+MODEL = {
+    "n_components": integer(1, "K"),
+    "prior_variance": NUMBERS,
+    "prior_mean": NUMBERS,
+    "noise_variance": POSITIVE,
+    "weights": Nullable(NUMBERS),
+    "learn": names(),
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class UnitMixturePosterior(VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
@@ -472,6 +491,12 @@ class UnitMixturePosterior(VariationalPosterior):
     n_samples: int
 
     kind = "unit_mixture"
+    record = Record(
+        ARRAYS,
+        OUTCOME
+        | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())}
+        | {"model": Made(lambda given: UnitMixture(**given), MODEL)},
+    )
 
     def responsibilities(self, y):
         """Return the probability of each component for each point.
@@ -632,10 +657,8 @@ class UnitMixturePosterior(VariationalPosterior):
     def _from_arrays(cls, arrays, settings):
         prior = arrays["prior_variance"]
         return cls(
-            model=UnitMixture(**settings["model"]),
             **{name: arrays[name] for name in ("mean", "variance", "weights", "counts")},
-            noise_variance=settings["noise_variance"],
+            **{name: settings[name] for name in ("model", "noise_variance", "n_samples")},
             prior_variance=prior if prior.ndim else float(prior),
-            n_samples=settings["n_samples"],
             **cls.outcome_from_arrays(arrays, settings),
         )

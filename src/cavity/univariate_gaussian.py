@@ -13,11 +13,12 @@ from scipy.special import gammaln
 
 from . import _arrays, _cavi
 from ._loop import warn_unconverged
+from ._records import NUMBER, POSITIVE, Made, Record, integer
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
 from .errors import within_range
 from .gaussian import Gaussian
-from .results import VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -217,6 +218,20 @@ class UnivariateGaussianPosterior(VariationalPosterior):
     n_samples: int
 
     kind = "univariate_gaussian"
+    record = Record(
+        TRACE,
+        OUTCOME
+        | {
+            "model": Made(
+                lambda given: UnivariateGaussian(**given),
+                {"prior_mean": NUMBER, "prior_count": POSITIVE, "prior_shape": POSITIVE, "prior_rate": POSITIVE},
+            ),
+            "mean": Made(lambda given: Gaussian(*given), [NUMBER, POSITIVE]),
+            "precision": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE]),
+            "log_evidence": NUMBER,
+            "n_samples": integer(1),
+        },
+    )
 
     def __repr__(self):
         rows = [
@@ -235,10 +250,6 @@ class UnivariateGaussianPosterior(VariationalPosterior):
     @classmethod
     def _from_arrays(cls, arrays, settings):
         return cls(
-            model=UnivariateGaussian(**settings["model"]),
-            mean=Gaussian(*settings["mean"]),
-            precision=Gamma(*settings["precision"]),
-            log_evidence=settings["log_evidence"],
-            n_samples=settings["n_samples"],
+            **{name: settings[name] for name in ("model", "mean", "precision", "log_evidence", "n_samples")},
             **cls.outcome_from_arrays(arrays, settings),
         )

@@ -107,7 +107,7 @@ LAYERS = [  # each may import from those below it only
     {"_blocks", "_executors", "_loop", "_rows", "_streams"},
     {"_npy"},
     {"_arrays", "_weights", "persistence"},
-    {"errors"},
+    {"_frames", "errors"},
     {"_core"},
 ]
 

@@ -19,7 +19,7 @@ def rows_of(X, covariance, like=None):
     """Return rows checked, float64 in C order, of as many columns as the covariance (or the fit) wants."""
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
-    if np.ndim(X) == 1:
+    if len(np.shape(X)) == 1:
         one = like is not None and like != 1 and len(X) == like
         hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")

@@ -1,9 +1,11 @@
 """`cavity fit glm` as users run it: the library's numbers, files, and one sentence with status 2 for bad input."""
 
+import csv
 import re
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import cavity
 from cavity import data
@@ -15,9 +17,9 @@ from cavity.cli.glm import standardized
 def run(capsys):
     """Run the command in this process; returns status, printed text, error text."""
 
-    def call(*arguments):
+    def call(*arguments, command=("fit", "glm")):
         try:
-            status = main(["fit", "glm", *(str(a) for a in arguments)])
+            status = main([*command, *(str(a) for a in arguments)])
         except SystemExit as stop:
             status = stop.code
         captured = capsys.readouterr()
@@ -399,3 +401,82 @@ def test_clutter_takes_columns_of_a_shipped_table(capsys):
     for more, message in (([], "choose one or more columns with --column"), (["--column", "type"], "'type' is 'No'")):
         assert main(["fit", "clutter", "pima", *more]) == 2
         assert message in capsys.readouterr().err
+
+
+PREDICTED = {
+    "two classes": ["--target", "kind"],
+    "as they are": ["--target", "kind", "--no-standardize", "--no-intercept"],
+    "counts": ["--target", "count", "--likelihood", "poisson", "--no-standardize"],
+    "real": ["--target", "real", "--likelihood", "gaussian", "--no-intercept"],
+    "independent weights": ["--target", "kind", "--approximation", "diagonal", "--likelihood", "logit"],
+}
+
+
+@pytest.mark.parametrize("case", PREDICTED)
+def test_predict_takes_the_file_that_fit_wrote(run, tmp_path, case):
+    """The columns of a new file, in any order and among others, are treated as those of the fit were."""
+    columns = problem()
+    columns["kind"] = ['"yes, ""sure"""' if label else "no" for label in columns.pop("label")]
+    saved, out = tmp_path / "fit.npz", tmp_path / "told.csv"
+    path = write(tmp_path / "x.csv", columns)
+    assert run(path, "--features", "a,b", *PREDICTED[case], "--output", saved)[0] == 0
+    posterior = cavity.load(saved)
+    assert posterior.columns == ("a", "b")
+    new = {name: np.random.default_rng(1).normal(2.0, 3.0, 9) for name in ("extra", "b", "a")}
+    new["a"] = new["a"] + 1.0
+    status, printed, _ = predict(run, saved, write(tmp_path / "new.csv", new | {"note": ["x"] * 9}), "--output", out)
+    assert status == 0
+    assert "9 rows" in printed
+    X = np.column_stack([new["a"], new["b"]])
+    if "--no-standardize" not in PREDICTED[case]:
+        known = np.column_stack([columns["a"], columns["b"]])
+        X = (X - known.mean(axis=0)) / known.std(axis=0)
+    if "--no-intercept" not in PREDICTED[case]:
+        X = np.column_stack([np.ones(9), X])
+    spread = np.diag(posterior.variance) if case == "independent weights" else posterior.covariance
+    mean, variance = X @ posterior.mean, np.einsum("ij,jk,ik->i", X, spread, X)
+    with open(out, newline="") as file:
+        header, *lines = csv.reader(file)
+    told = np.array(lines, dtype=float)
+    np.testing.assert_allclose(told[:, :2], np.column_stack([mean, variance]), rtol=1e-9, atol=1e-12)
+    if case in ("two classes", "as they are"):
+        assert header == ["mean", "variance", "p:no", 'p:yes, "sure"']
+        yes = ndtr(mean / np.sqrt(1.0 + variance))
+        np.testing.assert_allclose(told[:, 2:], np.column_stack([1.0 - yes, yes]), rtol=1e-9, atol=1e-12)
+    elif case == "counts":
+        np.testing.assert_allclose(told[:, 2], np.exp(mean + 0.5 * variance), rtol=1e-9)
+    assert len(header) == told.shape[1]
+    # the same by position from an array, and from Python
+    np.save(tmp_path / "new.npy", np.column_stack([new["a"], new["b"]]))
+    assert predict(run, saved, tmp_path / "new.npy", "--output", tmp_path / "told.npy")[0] == 0
+    np.testing.assert_allclose(np.load(tmp_path / "told.npy"), told, rtol=1e-12)
+    np.testing.assert_allclose(np.column_stack(posterior.predict(np.load(tmp_path / "new.npy"))), told[:, :2])
+    # wrong columns are not taken in silence
+    path = write(tmp_path / "other.csv", {"b": new["b"], "c": new["a"]})
+    status, _, error = predict(run, saved, path, "--output", out)
+    assert status == 2
+    assert "no column 'a', which the fit had; there is b, c; choose with --columns" in error
+    for chosen in ("a,b", "b,a", "3,2"):  # by name, whatever the order
+        path = tmp_path / "new.csv"
+        assert predict(run, saved, path, "--columns", chosen, "--output", tmp_path / "again.csv")[0] == 0
+        assert (tmp_path / "again.csv").read_bytes() == out.read_bytes()
+
+
+def predict(run, *arguments):
+    """Run `cavity predict`; `run` is for `cavity fit glm`."""
+    return run(*arguments, command=("predict",))
+
+
+def test_predict_knows_no_offsets_and_wants_columns(run, tmp_path):
+    path, saved = write(tmp_path / "x.csv", problem()), tmp_path / "fit.npz"
+    options = "--target", "count", "--likelihood", "poisson", "--features", "a"
+    assert run(path, *options, "--offset", "log_exposure", "--output", saved)[0] == 0
+    assert "fitted with offsets" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
+    write(path, {"one": np.ones(9), "y": np.arange(9.0)})
+    assert run(path, "--target", "y", "--likelihood", "poisson", "--output", saved)[0] == 0
+    assert "an intercept only" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
+    model = cavity.GLM(cavity.likelihoods.Step())  # which has no mean, and no classes of its own
+    model.fit(np.array([[1.0, 0.5], [0.5, 1.0]]), [1, -1]).save(saved)
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    assert predict(run, saved, tmp_path / "x.npy", "--output", tmp_path / "o.npy")[0] == 0
+    assert np.load(tmp_path / "o.npy").shape[0] == 3

@@ -216,7 +216,9 @@ def test_every_likelihood(run, tmp_path, target, name):
     np.testing.assert_array_equal(told[:, :2], np.column_stack(posterior.predict(X)))
     if target in ("two", "level"):
         kinds, y = np.unique(columns[target], return_inverse=True)
-        assert header == ",".join(["mean", "variance", *(f"p{k}" for k in range(len(kinds)))])
+        shown = [kind if isinstance(kind, str) else f"{kind:g}" for kind in kinds]
+        assert header == ",".join(["mean", "variance", *(f"p:{kind}" for kind in shown)])
+        assert posterior.classes == tuple(shown)
         np.testing.assert_allclose(told[:, 2:].sum(axis=1), 1, rtol=1e-9)
         expected = told[:, 2:] @ np.arange(len(kinds))
         assert f"class 0          {kinds[0]}, {np.sum(y == 0)} rows" in printed

@@ -63,11 +63,11 @@ def in_order(X, columns, name="X"):
     return _picked(X, [names.index(each) for each in columns])
 
 
-def check_alike(columns, others, name="other"):
-    """Return the names that two fits share, where one has any; ValueError if they differ, in names or in order."""
-    if columns is not None and others is not None and columns != others:
-        raise ValueError(f"{name} must be of the columns {_some(columns)}, in this order, got {_some(others)}")
-    return others if columns is None else columns
+def check_alike(names, others, what="columns"):
+    """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
+    if names is not None and others is not None and names != others:
+        raise ValueError(f"other must be of the {what} {_some(names)}, in this order, got {_some(others)}")
+    return others if names is None else names
 
 
 def numbers(value, name):

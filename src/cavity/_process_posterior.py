@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from . import _arrays
+from ._frames import in_order
 from ._latent import half_of
 from ._predictions import LatentPosterior
 from ._rows import design_matrix, row_vector
@@ -31,12 +32,6 @@ def rows_of(X, covariance, like=None):
     return X
 
 
-def names_of(X):
-    """The names of the columns of a data frame, else None."""
-    columns = getattr(X, "columns", None)
-    return None if columns is None else tuple(map(str, columns))
-
-
 class ProcessPosterior(LatentPosterior):
     """Base of posteriors of a latent process; it reads model, columns and n_features, and calls predict_covariance."""
 
@@ -47,7 +42,7 @@ class ProcessPosterior(LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (m, D)
+        X : array_like (m, D) or data frame
             Rows at which to draw their values.
         n : int
             Number of draws.
@@ -67,12 +62,6 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset):
         """New rows checked, and their prior means."""
-        self._check_names(X)
-        X = rows_of(X, self.model.covariance, self.n_features)
+        X = rows_of(in_order(X, self.columns), self.model.covariance, self.n_features)
         base = self.model._means(X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))
-
-    def _check_names(self, X):
-        names = names_of(X)
-        if names is not None and self.columns is not None and names != self.columns:
-            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")

@@ -6,10 +6,11 @@ import numpy as np
 
 from . import _arrays
 from ._blocks import rows, starts
+from ._frames import in_order
 from ._rows import design_matrix
 from .distributions import Gamma
 from .divergence import kl
-from .results import VariationalPosterior, table
+from .results import VariationalPosterior, table, to_list, to_tuple
 
 PREDICT_ROWS = 4096
 
@@ -89,6 +90,7 @@ class WeightsPosterior(VariationalPosterior):
     mean: np.ndarray
     alpha: Gamma | None
     n_samples: int
+    columns: tuple | None = None
     _root: np.ndarray
 
     @property
@@ -126,7 +128,7 @@ class WeightsPosterior(VariationalPosterior):
 
     def _linear(self, X):
         """Return mean and variance of x'w for the rows of X."""
-        X = design_matrix(X, "full")
+        X = design_matrix(in_order(X, self.columns), "full")
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
         mean, variance = np.empty(len(X)), np.empty(len(X))
@@ -149,7 +151,8 @@ class WeightsPosterior(VariationalPosterior):
         arrays |= {"mean": self.mean, "root": self._root}
         if self.alpha is not None:
             arrays |= {"alpha_shape": np.asarray(self.alpha.shape), "alpha_rate": np.asarray(self.alpha.rate)}
-        return arrays, settings | {"n_samples": self.n_samples, "model": asdict(self.model)}
+        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
+        return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
     def _from_arrays(cls, arrays, settings, **others):
@@ -159,6 +162,7 @@ class WeightsPosterior(VariationalPosterior):
             mean=arrays["mean"],
             alpha=alpha,
             n_samples=settings["n_samples"],
+            columns=to_tuple(settings.get("columns")),
             _root=arrays["root"],
             **others,
             **cls.outcome_from_arrays(arrays, settings),

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _arrays, _cavi, _mixture_data, _mixture_memoised, _mixture_moves, _mixture_prior, _mixture_trials
 from ._executors import Threads
+from ._frames import in_order, names_of
 from ._loop import warn_unconverged
 from ._mixture_factors import is_full
 from ._mixture_posterior import GaussianMixturePosterior
@@ -172,10 +173,11 @@ class GaussianMixture:
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
             are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
-            "spherical" covariances nan stands for a value that was not seen.
+            "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
+            columns of a data frame.
         sample_weight : array_like (N,) or path, optional
             How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
         initial_means : array_like (K, D), optional
@@ -276,7 +278,8 @@ class GaussianMixture:
                     done = _mixture_moves.improved(sweeps, done, options, callback)
                 best = done if best is None or done.elbo > best.elbo else best
         warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
-        return model._posterior(best.state, best.image.counts, data, prior, VariationalPosterior.outcome(best))
+        outcome = VariationalPosterior.outcome(best)
+        return model._posterior(best.state, best.image.counts, data, prior, outcome, names_of(X))
 
     def fit_stochastic(
         self,
@@ -378,10 +381,11 @@ class GaussianMixture:
             if stream is not None:
                 stream.warn_surplus(stacklevel=2)
                 done = _cavi.outcome_of_steps(np.nan, steps, 1)
-                return model._posterior(state, state.counts, replace(data, n_samples=float(n)), prior, done)
+                data = replace(data, n_samples=float(n))
+                return model._posterior(state, state.counts, data, prior, done, stream.columns)
             image, elbo = sweeps.sweep(state)
         done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
-        return model._posterior(state, image.counts, data, prior, done)
+        return model._posterior(state, image.counts, data, prior, done, names_of(X))
 
     def settle(self, X, *, sample_weight=None, n_threads=1):
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
@@ -452,6 +456,8 @@ class GaussianMixture:
         """Fit more data with a posterior of this model as the prior, see `GaussianMixturePosterior.update`."""
         options = _cavi.check_options(accelerate, max_iter, tol)
         known = {"frame": posterior._frame, "n_features": posterior.mean.shape[1]}
+        columns = names_of(X) if posterior.columns is None else posterior.columns
+        X = in_order(X, posterior.columns)
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = self._open(X, sample_weight, threads, **known)
             prior = posterior._state
@@ -463,11 +469,11 @@ class GaussianMixture:
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome = VariationalPosterior.outcome(done)
         total = posterior.n_samples + data.n_samples
-        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome)
+        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome, columns)
 
-    def _posterior(self, state, counts, data, prior, outcome):
+    def _posterior(self, state, counts, data, prior, outcome, columns):
         state = replace(state, counts=counts)
-        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
+        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome, columns)
 
 
 def _nested(values):

@@ -8,7 +8,7 @@ References
    Learning Research 14, 2013.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -19,7 +19,7 @@ from ._loop import warn_unconverged
 from ._streams import OneShot, minibatches
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
 from .errors import within_range
-from .results import VariationalPosterior, table
+from .results import VariationalPosterior, table, to_list, to_tuple
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
@@ -456,6 +456,8 @@ class UnitMixturePosterior(VariationalPosterior):
         The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        The name of the column, one, where the data are those of a table and the command line fitted them.
     """
 
     model: UnitMixture
@@ -466,6 +468,7 @@ class UnitMixturePosterior(VariationalPosterior):
     noise_variance: float
     prior_variance: float | np.ndarray
     n_samples: int
+    columns: tuple | None = None
 
     kind = "unit_mixture"
 
@@ -592,7 +595,7 @@ class UnitMixturePosterior(VariationalPosterior):
             noise_variance=self.noise_variance,
             weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
-        return model.fit(y, **{"initial_means": self.mean, **options})
+        return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
 
     def _points(self, y):
         return _arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
@@ -622,6 +625,7 @@ class UnitMixturePosterior(VariationalPosterior):
         arrays |= {name: getattr(self, name) for name in ("mean", "variance", "weights", "counts")}
         arrays["prior_variance"] = np.asarray(self.prior_variance)
         settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
+        settings["columns"] = to_list(self.columns)
         return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
@@ -633,5 +637,6 @@ class UnitMixturePosterior(VariationalPosterior):
             noise_variance=settings["noise_variance"],
             prior_variance=prior if prior.ndim else float(prior),
             n_samples=settings["n_samples"],
+            columns=to_tuple(settings.get("columns")),
             **cls.outcome_from_arrays(arrays, settings),
         )

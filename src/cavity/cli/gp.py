@@ -67,7 +67,7 @@ def run(options):
         n_threads=options.threads,
     )
     seconds = time.perf_counter() - started
-    posterior = replace(posterior, columns=tuple(problem.names))
+    posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None)
     title = table.about.get("title", table.source)
 
     def draw():

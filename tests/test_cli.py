@@ -183,12 +183,13 @@ def test_bad_arrays_and_bytes(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
-        (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
-        (["--damping", 0], "damping must be in [0.01, 1], got 0.0"),
+        (["--clutter-weight", 1.5], "--clutter-weight must be between 0 and 1, got 1.5"),
+        (["--noise-variance", -1], "--noise-variance must be positive, got -1"),
+        (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),
+        (["--damping", "1e-3"], "--damping must be in [0.01, 1], got 0.001"),
         (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
         (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
-        (["--random-order", -1], "rng must be a seed"),
+        (["--random-order", -1], "--random-order must be at least 0, got -1"),
     ],
 )
 def test_bad_options(run, options, message):

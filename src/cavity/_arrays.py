@@ -175,12 +175,15 @@ def shaped(value, name, shape):
     return np.ascontiguousarray(array)
 
 
-def matrix(shape, what):
-    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs; `what` begins the message."""
-    return matrices(1, shape, what)[0]
+def matrix(shape, what, way_out=""):
+    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
+
+    `what` begins the message, `way_out` ends it.
+    """
+    return matrices(1, shape, what, way_out)[0]
 
 
-def matrices(count, shape, what):
+def matrices(count, shape, what, way_out=""):
     """Return several such matrices, or raise MemoryError with the bytes they need together."""
     needed = 8 * count * shape[0] * shape[1]
     try:
@@ -188,7 +191,7 @@ def matrices(count, shape, what):
             raise MemoryError
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
-        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are") from None
+        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}") from None
 
 
 def _memory():

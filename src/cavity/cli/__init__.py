@@ -10,6 +10,7 @@ import warnings
 
 from .. import __version__
 from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
+from . import options as shared
 
 MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
 
@@ -31,6 +32,7 @@ def main(arguments=None):
     """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input."""
     options = parser().parse_args(arguments)
     try:
+        shared.check_numbers(options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
@@ -39,8 +41,9 @@ def main(arguments=None):
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, ArithmeticError, OSError, ImportError) as error:
-        print(f"cavity: error: {' '.join(str(error).split())}", file=sys.stderr)
+    except (ValueError, TypeError, ArithmeticError, OSError, ImportError, MemoryError) as error:
+        words = " ".join(str(error).split()) or "the memory of the machine is too small"
+        print(f"cavity: error: {shared.as_typed(words, options)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)

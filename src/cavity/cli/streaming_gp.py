@@ -127,14 +127,6 @@ def run(options):
 
 def check(options):
     """Raise ValueError for options that make no sense, before any work."""
-    for name, value, good, wanted in (
-        ("--batch", options.batch, options.batch >= 1, "at least 1"),
-        ("--first", options.first, options.first is None or options.first >= 1, "at least 1"),
-        ("--skip", options.skip, options.skip >= 0, "at least 0"),
-        ("--forget", options.forget, options.forget is None or 0 < options.forget < 1, "between 0 and 1"),
-    ):
-        if not good:
-            raise ValueError(f"{name} must be {wanted}, got {value:g}")
     if options.plot is not None and options.offset is not None:
         raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
     if options.resume is not None:

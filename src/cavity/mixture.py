@@ -471,7 +471,7 @@ class GaussianMixture:
         total = posterior.n_samples + data.n_samples
         return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome, columns)
 
-    def _posterior(self, state, counts, data, prior, outcome, columns):
+    def _posterior(self, state, counts, data, prior, outcome, columns=None):
         state = replace(state, counts=counts)
         return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome, columns)
 

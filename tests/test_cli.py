@@ -9,6 +9,7 @@ import pytest
 import cavity
 from cavity import data
 from cavity.cli import main
+from cavity.cli import options as shared
 
 SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
 
@@ -250,3 +251,41 @@ def test_the_mean_is_printed_to_the_digits_of_its_sd(run, tmp_path):
     out = run("fit", "clutter", tmp_path / "x.npy")[1]
     assert "mean             1000000000.003" in out
     assert "1000000000.05" in out
+
+
+def numeric_options():
+    """The options of all commands that take numbers, as (command, name)."""
+    commands = cavity.cli.parser()._subparsers._group_actions[0].choices
+    models = commands["fit"]._subparsers._group_actions[0].choices
+    for command, parser in ({"predict": commands["predict"]} | models).items():
+        for action in parser._actions:
+            if action.type is not None:
+                yield command, action.dest
+
+
+def test_every_number_has_a_domain(run):
+    """Out of it, the option is named as it was typed, with the number that was typed, before any work."""
+    known = {name: wanted for names, _, wanted in shared.DOMAINS for name in names.split()}
+    seen = list(numeric_options())
+    assert len(seen) > 50
+    for command, name in seen:
+        if (command, name) in (("gp", "rows"), ("mixture", "components")):  # which say so themselves
+            continue
+        text = "nan" if known[name] == "finite" else "-7"
+        start = ("predict", "a.npz", "b.csv", "--output", "c.npy") if command == "predict" else ("fit", command, "none")
+        status, printed, errors = run(*start, f"{shared.typed(name)}={text}")
+        assert (status, printed) == (2, "")
+        assert errors == f"cavity: error: {shared.typed(name)} must be {known[name]}, got {text}\n"
+
+
+def test_messages_speak_of_options():
+    given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies"])
+    for told, shown in (
+        ("n_threads must be at least 1, got 0", "--threads must be at least 1, got 0"),
+        ("the data; n_init=3 is too much, max_iter too", "the data; --starts 3 is too much, --max-iter too"),
+        ("/a/max_iter/prior_mean.csv: column 'max_iter'", "/a/max_iter/prior_mean.csv: column 'max_iter'"),
+        ("x.csv: no column 'a'; there is b, prior_mean", "x.csv: no column 'a'; there is b, prior_mean"),
+        ("the column must be one, tol must be small", "the column must be one, tol must be small"),
+        ("tol must be small: seed must be large", "--tol must be small: --seed must be large"),
+    ):
+        assert shared.as_typed(told, given) == shown

@@ -120,6 +120,16 @@ def test_streams_of_data_frames():
     np.testing.assert_array_equal(single.predict(X)[0], state.update(FRAME[20:21], REAL[20:21]).predict(X)[0])
 
 
+def test_initial_means_are_of_the_same_columns():
+    means = FRAME[["smokes", "age", "dose"]].astype(float)[3:5]
+    model = cavity.GaussianMixture(2, covariance="diag")
+    for fit in (model.fit, model.fit_stochastic):
+        found = fit(FRAME, initial_means=means)
+        np.testing.assert_array_equal(found.mean, fit(X, initial_means=X[3:5]).mean)
+        with pytest.raises(ValueError, match="initial_means must have the columns of the fit: 'dose' missing"):
+            fit(FRAME, initial_means=means[["smokes", "age"]])
+
+
 def test_a_selection_keeps_names():
     best = cavity.select_components(cavity.GaussianMixture(1, covariance="diag"), FRAME, [1, 2]).best
     assert best.columns == ("age", "dose", "smokes")
@@ -171,6 +181,13 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
         fit.predict([[1.0, 1.0, 1.0, 1.0], [1.0, 1e200, 0.0, 0.0]])
     with pytest.raises(OverflowError, match="X: columns divided by spread"):
         replace(posterior, spread=np.full(3, 1e-150)).update([[1e200, 0.0, 0.0]], [1])
+
+
+def test_rows_out_of_range_are_named():
+    for fit in (cavity.LinearRegression().fit(X, REAL), cavity.LogisticRegression().fit(X, LABEL)):
+        method = fit.predict if fit.kind == "linear_regression" else fit.predict_proba
+        with pytest.raises(OverflowError, match="the latent value of row 1 of X leaves the range of float64"):
+            method([[1.0, 1.0, 1.0], [1e200, 0.0, 0.0]])
 
 
 def test_offsets_are_remembered(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 from . import _arrays
 from ._blocks import rows, starts
 from ._frames import in_order
-from ._rows import design_matrix
+from ._rows import check_moments, design_matrix
 from .distributions import Gamma
 from .divergence import kl
 from .results import VariationalPosterior, table, to_list, to_tuple
@@ -132,11 +132,13 @@ class WeightsPosterior(VariationalPosterior):
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
         mean, variance = np.empty(len(X)), np.empty(len(X))
-        for start, stop in starts(len(X), PREDICT_ROWS):
-            x = rows(X, slice(start, stop))
-            mean[start:stop] = x @ self.mean
-            spread = x @ self._root
-            variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start, stop in starts(len(X), PREDICT_ROWS):
+                x = rows(X, slice(start, stop))
+                mean[start:stop] = x @ self.mean
+                spread = x @ self._root
+                variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        check_moments(mean, variance)
         return mean, variance
 
     def __repr__(self):

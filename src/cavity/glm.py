@@ -21,7 +21,7 @@ from ._executors import Threads, single_blas
 from ._frames import in_order, names_of
 from ._loop import CONVERGED, warn_unconverged
 from ._predictions import LatentPosterior, log_density
-from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
+from ._rows import Data, Idle, Spare, check_moments, design_matrix, observations, row_vector, row_weights
 from ._sites import Sites
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
@@ -623,9 +623,7 @@ class GLMPosterior(LatentPosterior):
         n = X.shape[0]
         offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
         mean, variance = self._moments(X, offset)
-        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
-            row = int(np.argmax(~(np.isfinite(mean) & np.isfinite(variance))))
-            raise OverflowError(f"the latent value of row {row} of X leaves the range of float64")
+        check_moments(mean, variance)
         return mean, variance
 
     def _moments(self, X, offset):
@@ -721,11 +719,13 @@ class GLMPosterior(LatentPosterior):
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
         columns = names_of(X) if self.columns is None else self.columns
-        X = self._rows_of(X)
+        X = in_order(X, self.columns)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = within_range(self._prepared(X), "X: columns divided by spread")
+                X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
         data = self.model._check(X, y, offset, sample_weight)
+        if data.X.shape[1] != len(self.mean):
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {data.X.shape[1]}")
         kept = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         kept |= {"columns": columns, "has_offset": self.has_offset or _has(offset)}
         return replace(self._updated(data), **kept)

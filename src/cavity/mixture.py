@@ -258,7 +258,7 @@ class GaussianMixture:
         memoised = _arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = self._open(X, sample_weight, threads, many_blocks=memoised)
-            given = self._given_means(initial_means, data)
+            given = self._given_means(in_order(initial_means, names_of(X), "initial_means"), data)
             model, prior = self._prior(data, threads)
             sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
             best = None
@@ -368,7 +368,8 @@ class GaussianMixture:
             elif n_samples is not None:
                 raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
             data = self._open(X if stream is None else stream.first, None, threads)
-            given = self._given_means(initial_means, data)
+            columns = names_of(X) if stream is None else stream.columns
+            given = self._given_means(in_order(initial_means, columns, "initial_means"), data)
             model, prior = self._prior(data, threads)
             starts = _mixture_trials.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
             state, _ = next(starts)
@@ -382,10 +383,10 @@ class GaussianMixture:
                 stream.warn_surplus(stacklevel=2)
                 done = _cavi.outcome_of_steps(np.nan, steps, 1)
                 data = replace(data, n_samples=float(n))
-                return model._posterior(state, state.counts, data, prior, done, stream.columns)
+                return model._posterior(state, state.counts, data, prior, done, columns)
             image, elbo = sweeps.sweep(state)
         done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
-        return model._posterior(state, image.counts, data, prior, done, names_of(X))
+        return model._posterior(state, image.counts, data, prior, done, columns)
 
     def settle(self, X, *, sample_weight=None, n_threads=1):
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.

@@ -78,6 +78,8 @@ def numbers(value, name):
     TypeError
         Naming the column that holds no numbers, and what to do about it.
     """
+    if isinstance(value, np.ndarray | float | int | list):  # nearly always
+        return value
     names = names_of(value)
     if names is not None:
         return _matrix(value, names, name)

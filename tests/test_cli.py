@@ -12,6 +12,7 @@ import pytest
 import cavity
 from cavity import data
 from cavity.cli import main
+from cavity.cli import options as shared
 
 SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
 
@@ -188,12 +189,13 @@ def test_bad_arrays_and_bytes(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--clutter-weight", 1.5], "clutter_weight must be in (0, 1), got 1.5"),
-        (["--noise-variance", -1], "noise_variance must be in (0, inf), got -1.0"),
-        (["--damping", 0], "damping must be in [0.01, 1], got 0.0"),
+        (["--clutter-weight", 1.5], "--clutter-weight must be between 0 and 1, got 1.5"),
+        (["--noise-variance", -1], "--noise-variance must be positive, got -1"),
+        (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),
+        (["--damping", "1e-3"], "--damping must be in [0.01, 1], got 0.001"),
         (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
         (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
-        (["--random-order", -1], "rng must be a seed"),
+        (["--random-order", -1], "--random-order must be at least 0, got -1"),
     ],
 )
 def test_bad_options(run, options, message):
@@ -311,3 +313,41 @@ def test_sigterm_is_heard_by_the_command_only(run, monkeypatch):
     thread = threading.Thread(target=run, args=("fit", "clutter", "newcomb"))  # where none can be set
     thread.start()
     thread.join()
+
+
+def numeric_options():
+    """The options of all commands that take numbers, as (command, name)."""
+    commands = cavity.cli.parser()._subparsers._group_actions[0].choices
+    models = commands["fit"]._subparsers._group_actions[0].choices
+    for command, parser in ({"predict": commands["predict"]} | models).items():
+        for action in parser._actions:
+            if action.type is not None:
+                yield command, action.dest
+
+
+def test_every_number_has_a_domain(run):
+    """Out of it, the option is named as it was typed, with the number that was typed, before any work."""
+    known = {name: wanted for names, _, wanted in shared.DOMAINS for name in names.split()}
+    seen = list(numeric_options())
+    assert len(seen) > 50
+    for command, name in seen:
+        if (command, name) in (("gp", "rows"), ("mixture", "components")):  # which say so themselves
+            continue
+        text = "nan" if known[name] == "finite" else "-7"
+        start = ("predict", "a.npz", "b.csv", "--output", "c.npy") if command == "predict" else ("fit", command, "none")
+        status, printed, errors = run(*start, f"{shared.typed(name)}={text}")
+        assert (status, printed) == (2, "")
+        assert errors == f"cavity: error: {shared.typed(name)} must be {known[name]}, got {text}\n"
+
+
+def test_messages_speak_of_options():
+    given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies"])
+    for told, shown in (
+        ("n_threads must be at least 1, got 0", "--threads must be at least 1, got 0"),
+        ("the data; n_init=3 is too much, max_iter too", "the data; --starts 3 is too much, --max-iter too"),
+        ("/a/max_iter/prior_mean.csv: column 'max_iter'", "/a/max_iter/prior_mean.csv: column 'max_iter'"),
+        ("x.csv: no column 'a'; there is b, prior_mean", "x.csv: no column 'a'; there is b, prior_mean"),
+        ("the column must be one, tol must be small", "the column must be one, tol must be small"),
+        ("tol must be small: seed must be large", "--tol must be small: --seed must be large"),
+    ):
+        assert shared.as_typed(told, given) == shown

@@ -1,9 +1,11 @@
 """`cavity fit glm` as users run it: the library's numbers, files, and one sentence with status 2 for bad input."""
 
+import csv
 import re
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import cavity
 from cavity import data
@@ -15,9 +17,9 @@ from cavity.cli.glm import standardized
 def run(capsys):
     """Run the command in this process; returns status, printed text, error text."""
 
-    def call(*arguments):
+    def call(*arguments, command=("fit", "glm")):
         try:
-            status = main(["fit", "glm", *(str(a) for a in arguments)])
+            status = main([*command, *(str(a) for a in arguments)])
         except SystemExit as stop:
             status = stop.code
         captured = capsys.readouterr()
@@ -324,7 +326,7 @@ BAD_TABLES = {
     "negative count": ("a,y\n1,-1\n2,1\n", ["--likelihood", "negative-binomial"], "line 2: column 'y' is -1, but"),
     "text as count": ("a,y\n1,x\n2,y\n", ["--likelihood", "poisson"], "column 'y' is 'x', not a finite number"),
     "negative weight": ("a,w,y\n1,1,0\n2,-2,1\n", ["--weights", "w"], "line 3: column 'w' is -2, but --weights needs"),
-    "no weight": ("a,w,y\n1,0,0\n2,0,1\n", ["--weights", "w"], "sample_weight must be positive in some row"),
+    "no weight": ("a,w,y\n1,0,0\n2,0,1\n", ["--weights", "w"], "--weights must be positive in some row"),
     "text offset": ("a,o,y\n1,x,0\n2,z,1\n", ["--offset", "o"], "line 2: column 'o' is 'x', not a finite number"),
     "nothing left": ("a,y\n1,0\n1,1\n", ["--no-intercept"], "no columns to predict 'y' from, and no intercept"),
 }
@@ -362,11 +364,21 @@ def test_bad_arrays(run, tmp_path):
     [
         (["--scale", 1], "--scale has no meaning for --likelihood probit"),
         (["--likelihood", "logit", "--degrees-of-freedom", 4], "--degrees-of-freedom has no meaning for"),
-        (["--target", "age", "--likelihood", "student-t", "--scale", 0], "scale must be in (0, inf), got 0.0"),
-        (["--target", "age", "--likelihood", "student-t", "--degrees-of-freedom", -1], "degrees_of_freedom must be in"),
-        (["--target", "age", "--likelihood", "poisson", "--prior-variance", 0], "prior_variance must be positive"),
-        (["--prior-variance", "nan"], "prior_variance must be finite"),
-        (["--damping", 0], "damping must be in (0, 1], got 0.0"),
+        (["--scale", 0], "--scale must be positive, got 0"),
+        (
+            ["--target", "age", "--likelihood", "student-t", "--degrees-of-freedom", -1],
+            "--degrees-of-freedom must be positive, got -1",
+        ),
+        (
+            ["--target", "age", "--likelihood", "poisson", "--prior-variance", 0],
+            "--prior-variance must be positive, got 0",
+        ),
+        (["--prior-variance", "nan"], "--prior-variance must be positive, got nan"),
+        (["--prior-variance", -1], "--prior-variance must be positive, got -1"),
+        (["--threads", 0], "--threads must be at least 1, got 0"),
+        (["--method", "adf", "--power", 0.5], "--method adf sees each row once"),
+        (["--power", 1e-7], "--power must be in [1e-06, 1], got 1e-07"),
+        (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),
         (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
         (["--plot", "a.xyz"], "cannot draw a 'xyz' file"),
         (["--target", "age"], "column 'age' has 46 (21, 22, 23, 24, 25, ...)"),
@@ -399,3 +411,82 @@ def test_clutter_takes_columns_of_a_shipped_table(capsys):
     for more, message in (([], "choose one or more columns with --column"), (["--column", "type"], "'type' is 'No'")):
         assert main(["fit", "clutter", "pima", *more]) == 2
         assert message in capsys.readouterr().err
+
+
+PREDICTED = {
+    "two classes": ["--target", "kind"],
+    "as they are": ["--target", "kind", "--no-standardize", "--no-intercept"],
+    "counts": ["--target", "count", "--likelihood", "poisson", "--no-standardize"],
+    "real": ["--target", "real", "--likelihood", "gaussian", "--no-intercept"],
+    "independent weights": ["--target", "kind", "--approximation", "diagonal", "--likelihood", "logit"],
+}
+
+
+@pytest.mark.parametrize("case", PREDICTED)
+def test_predict_takes_the_file_that_fit_wrote(run, tmp_path, case):
+    """The columns of a new file, in any order and among others, are treated as those of the fit were."""
+    columns = problem()
+    columns["kind"] = ['"yes, ""sure"""' if label else "no" for label in columns.pop("label")]
+    saved, out = tmp_path / "fit.npz", tmp_path / "told.csv"
+    path = write(tmp_path / "x.csv", columns)
+    assert run(path, "--features", "a,b", *PREDICTED[case], "--output", saved)[0] == 0
+    posterior = cavity.load(saved)
+    assert posterior.columns == ("a", "b")
+    new = {name: np.random.default_rng(1).normal(2.0, 3.0, 9) for name in ("extra", "b", "a")}
+    new["a"] = new["a"] + 1.0
+    status, printed, _ = predict(run, saved, write(tmp_path / "new.csv", new | {"note": ["x"] * 9}), "--output", out)
+    assert status == 0
+    assert "9 rows" in printed
+    X = np.column_stack([new["a"], new["b"]])
+    if "--no-standardize" not in PREDICTED[case]:
+        known = np.column_stack([columns["a"], columns["b"]])
+        X = (X - known.mean(axis=0)) / known.std(axis=0)
+    if "--no-intercept" not in PREDICTED[case]:
+        X = np.column_stack([np.ones(9), X])
+    spread = np.diag(posterior.variance) if case == "independent weights" else posterior.covariance
+    mean, variance = X @ posterior.mean, np.einsum("ij,jk,ik->i", X, spread, X)
+    with open(out, newline="") as file:
+        header, *lines = csv.reader(file)
+    told = np.array(lines, dtype=float)
+    np.testing.assert_allclose(told[:, :2], np.column_stack([mean, variance]), rtol=1e-9, atol=1e-12)
+    if case in ("two classes", "as they are"):
+        assert header == ["mean", "variance", "p:no", 'p:yes, "sure"']
+        yes = ndtr(mean / np.sqrt(1.0 + variance))
+        np.testing.assert_allclose(told[:, 2:], np.column_stack([1.0 - yes, yes]), rtol=1e-9, atol=1e-12)
+    elif case == "counts":
+        np.testing.assert_allclose(told[:, 2], np.exp(mean + 0.5 * variance), rtol=1e-9)
+    assert len(header) == told.shape[1]
+    # the same by position from an array, and from Python
+    np.save(tmp_path / "new.npy", np.column_stack([new["a"], new["b"]]))
+    assert predict(run, saved, tmp_path / "new.npy", "--output", tmp_path / "told.npy")[0] == 0
+    np.testing.assert_allclose(np.load(tmp_path / "told.npy"), told, rtol=1e-12)
+    np.testing.assert_allclose(np.column_stack(posterior.predict(np.load(tmp_path / "new.npy"))), told[:, :2])
+    # wrong columns are not taken in silence
+    path = write(tmp_path / "other.csv", {"b": new["b"], "c": new["a"]})
+    status, _, error = predict(run, saved, path, "--output", out)
+    assert status == 2
+    assert "no column 'a', which the fit had; there is b, c; choose with --columns" in error
+    for chosen in ("a,b", "b,a", "3,2"):  # by name, whatever the order
+        path = tmp_path / "new.csv"
+        assert predict(run, saved, path, "--columns", chosen, "--output", tmp_path / "again.csv")[0] == 0
+        assert (tmp_path / "again.csv").read_bytes() == out.read_bytes()
+
+
+def predict(run, *arguments):
+    """Run `cavity predict`; `run` is for `cavity fit glm`."""
+    return run(*arguments, command=("predict",))
+
+
+def test_predict_knows_no_offsets_and_wants_columns(run, tmp_path):
+    path, saved = write(tmp_path / "x.csv", problem()), tmp_path / "fit.npz"
+    options = "--target", "count", "--likelihood", "poisson", "--features", "a"
+    assert run(path, *options, "--offset", "log_exposure", "--output", saved)[0] == 0
+    assert "fitted with offsets" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
+    write(path, {"one": np.ones(9), "y": np.arange(9.0)})
+    assert run(path, "--target", "y", "--likelihood", "poisson", "--output", saved)[0] == 0
+    assert "an intercept only" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
+    model = cavity.GLM(cavity.likelihoods.Step())  # which has no mean, and no classes of its own
+    model.fit(np.array([[1.0, 0.5], [0.5, 1.0]]), [1, -1]).save(saved)
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    assert predict(run, saved, tmp_path / "x.npy", "--output", tmp_path / "o.npy")[0] == 0
+    assert np.load(tmp_path / "o.npy").shape[0] == 3

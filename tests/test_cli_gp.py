@@ -216,7 +216,9 @@ def test_every_likelihood(run, tmp_path, target, name):
     np.testing.assert_array_equal(told[:, :2], np.column_stack(posterior.predict(X)))
     if target in ("two", "level"):
         kinds, y = np.unique(columns[target], return_inverse=True)
-        assert header == ",".join(["mean", "variance", *(f"p{k}" for k in range(len(kinds)))])
+        shown = [kind if isinstance(kind, str) else f"{kind:g}" for kind in kinds]
+        assert header == ",".join(["mean", "variance", *(f"p:{kind}" for kind in shown)])
+        assert posterior.classes == tuple(shown)
         np.testing.assert_allclose(told[:, 2:].sum(axis=1), 1, rtol=1e-9)
         expected = told[:, 2:] @ np.arange(len(kinds))
         assert f"class 0          {kinds[0]}, {np.sum(y == 0)} rows" in printed
@@ -259,11 +261,16 @@ BAD = {
         "--covariance: expected numbers in brackets, like rbf(2,0.5), got",
     ),
     "too many numbers": (["--covariance", "constant(1,2)"], "--covariance: constant has variance, got 2 numbers"),
-    "negative variance": (["--covariance", "rbf(-1)"], "variance must be in (0, inf), got -1.0"),
+    "negative variance": (["--covariance", "rbf(-1)"], "--covariance: the variance of rbf must be positive, got -1"),
     "no such covariance": (["--covariance", "rbf+cosine"], "--covariance: 'cosine' is none of rbf, matern12"),
     "lengthscales": (["--lengthscale", "1,2,3", "--features", "a,b"], "--lengthscale takes one number or 2, got 3"),
     "one lengthscale": (["--lengthscale", "1,2", "--no-ard"], "--lengthscale takes one number, got 2"),
-    "negative": (["--variance", "-1"], "variance"),
+    "negative": (["--variance", "-1", "--covariance", "rbf+linear"], "--variance must be positive, got -1"),
+    "starts": (["--starts", "0"], "--starts must be at least 1, got 0"),
+    "one lengthscale of two": (
+        ["--lengthscale", "1,-2", "--features", "a,b"],
+        "--lengthscale must be positive, got -2",
+    ),
     "setting": (["--scale", "2"], "--scale has no meaning for --likelihood gaussian"),
     "rows": (["--rows", "61"], "--rows must be from 1 to 60"),
     "text": (["--features", "two"], "column 'two' holds text"),
@@ -295,6 +302,7 @@ def test_large_tables_want_a_decision(run, tmp_path):
     status, _, errors = run(tmp_path / "x.npy", "--target", 2)
     assert status == 2
     assert "2001 rows need 0.0641 GB" in errors
+    assert "cavity fit streaming-gp takes tables of any length" in errors
     status, printed, _ = run(tmp_path / "x.npy", "--target", 2, "--rows", 50, "--no-learn")
     assert status == 0
     assert "1951 rows that were not fitted" in printed

@@ -288,8 +288,10 @@ def test_missing_values(run, tmp_path, faithful):
             "--mean-prior takes one number, or one for each of the 2 columns, got 3",
         ),
         (["faithful", "--covariance", "spherical", "--covariance-prior", "1,2"], "is one number for all columns"),
-        (["faithful", "--weight-concentration-prior", "0"], "weight_concentration_prior must be positive"),
+        (["faithful", "--weight-concentration-prior", "0"], "--weight-concentration-prior must be positive, got 0"),
         (["faithful", "--starts", "2"], "--starts 2 needs --seed"),
+        (["faithful", "--covariance-prior", "1,-2"], "--covariance-prior must be positive, got -2"),
+        (["faithful", "--tol", "nan"], "--tol must be at least 0, got nan"),
         (["faithful", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
         (["faithful", "--plot", "a.xyz"], "cannot draw a 'xyz' file"),
     ],
@@ -364,6 +366,53 @@ def test_predictions_of_a_unit_mixture(run, tmp_path):
     y, posterior = data.load("galaxies")[0], cavity.load(target)
     expected = np.column_stack([posterior.responsibilities(y), posterior.log_density(y)])
     np.testing.assert_array_equal(np.load(tmp_path / "r.npy"), expected)
+
+
+def test_predictions_are_of_the_columns_of_the_fit(run, tmp_path, faithful):
+    """Any other numbers once passed for them, with -597 nats a row and status 0."""
+    target, output = tmp_path / "fit.npz", tmp_path / "r.npy"
+    assert run("fit", "mixture", "faithful", "--components", "2", "--output", target)[0] == 0
+    assert run("predict", target, "faithful", "--output", output)[0] == 0
+    expected = np.load(output)
+    posterior = cavity.load(target)
+    assert posterior.columns == ("eruptions", "waiting")
+    rows = [f"{k},{b!r},{a!r},x" for k, (a, b) in enumerate(faithful.tolist())]
+    (tmp_path / "more.csv").write_text("\n".join(["id,waiting,eruptions,note", *rows]) + "\n")
+    for chosen in ([], ["--columns", "waiting,eruptions"], ["--columns", "3,2"]):
+        assert run("predict", target, tmp_path / "more.csv", *chosen, "--output", output)[0] == 0
+        np.testing.assert_array_equal(np.load(output), expected)
+    output.write_bytes(b"as it was")
+    (tmp_path / "other.csv").write_text("waiting,length\n1,2\n3,4\n")
+    for data_set, there in ((tmp_path / "other.csv", "waiting, length"), ("banana", "x, y, class")):
+        status, printed, errors = run("predict", target, data_set, "--output", output)
+        assert (status, printed) == (2, "")
+        assert "no column 'eruptions'" in errors
+        assert f"which the fit had; there is {there}; choose with --columns" in errors
+        assert output.read_bytes() == b"as it was"
+    chosen = "--columns", "length,waiting"  # asked for
+    assert run("predict", target, tmp_path / "other.csv", *chosen, "--output", output)[0] == 0
+    # columns of arrays have numbers for names: positions
+    np.save(tmp_path / "x.npy", np.column_stack([faithful, faithful]))
+    fitted = "fit", "mixture", tmp_path / "x.npy", "--columns", "4,3", "--components", "2", "--output", target
+    assert run(*fitted)[0] == 0
+    for path, columns in (("x.npy", [3, 2]), ("y.npy", [0, 1])):
+        np.save(tmp_path / "y.npy", faithful[:, ::-1])
+        assert run("predict", target, tmp_path / path, "--output", output)[0] == 0
+        X = np.load(tmp_path / path)[:, columns]
+        np.testing.assert_array_equal(np.load(output)[:, -1], cavity.load(target).log_density(X))
+
+
+def test_predictions_of_a_unit_mixture_are_of_its_column(run, tmp_path):
+    target, output = tmp_path / "fit.npz", tmp_path / "r.npy"
+    (tmp_path / "y.csv").write_text("a,b\n" + "".join(f"{v},{-v}\n" for v in (1.0, 1.2, 5.0, 5.1, 5.2)))
+    assert (
+        run("fit", "unit-mixture", tmp_path / "y.csv", "--column", "b", "--components", "1", "--output", target)[0] == 0
+    )
+    assert run("predict", target, tmp_path / "y.csv", "--output", output)[0] == 0
+    posterior = cavity.load(target)
+    np.testing.assert_array_equal(np.load(output)[:, -1], posterior.log_density([-1.0, -1.2, -5.0, -5.1, -5.2]))
+    assert posterior.columns == posterior.update([-1.0]).columns == ("b",)
+    assert "no column 'b', which the fit had" in run("predict", target, "galaxies", "--output", output)[2]
 
 
 def test_what_cannot_be_predicted(run, tmp_path, faithful):

@@ -318,7 +318,7 @@ def test_classes_are_scored(run, tmp_path):
     assert run(path, "--output", tmp_path / "p.csv", command=command)[0] == 0
     header, *lines = (tmp_path / "p.csv").read_text().splitlines()
     told = np.array([[float(cell) for cell in line.split(",")] for line in lines])
-    assert header == "mean,variance,p0,p1"
+    assert header == "mean,variance,p:no,p:yes"
     np.testing.assert_allclose(told[:, :2], np.column_stack(state.predict(X)), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(told[:, 2:], state.predict_proba(X), rtol=1e-9)
 
@@ -567,17 +567,45 @@ def test_resuming_wants_what_was_saved(run, tmp_path):
         assert message in errors
 
 
+def test_resuming_knows_columns_and_classes(run, tmp_path):
+    """Classes in the order of the first batch, columns by name: a later batch may begin with one class only."""
+    columns = table(90)
+    order = np.argsort(columns["two"] == "no", kind="stable")  # all of one class first
+    columns = {name: np.asarray(values)[order] for name, values in columns.items()}
+    first, whole = {name: values[::2] for name, values in columns.items()}, tmp_path / "s.npz"
+    rest = {name: values[1::2] for name, values in reversed(columns.items())}
+    options = "--y", "two", "--learn", "never", "--save", whole
+    assert run(write(tmp_path / "a.csv", first), "--x", "a,b", "--classes", "yes,no", *options)[0] == 0
+    assert cavity.load(whole).classes == ("yes", "no")
+    more = "--resume", whole, "--batch", 20
+    assert run(write(tmp_path / "b.csv", rest), *more, *options, "--x", "b,a")[0] == 0
+    state, X = cavity.load(whole), [np.column_stack([part["a"], part["b"]]) for part in (first, rest)]
+    labels = [part["two"] == "no" for part in (first, rest)]
+    assert (state.columns, state.classes) == (("a", "b"), ("yes", "no"))
+    expected = state.model.fit(X[0], labels[0], learn=False)
+    for low in range(0, len(X[1]), 20):
+        expected.update(X[1][low : low + 20], labels[1][low : low + 20])
+    np.testing.assert_allclose(state.predict(X[1])[0], expected.predict(X[1])[0], atol=0.2)  # other inducing points
+    assert np.corrcoef(state.predict(X[1])[0], expected.predict(X[1])[0])[0, 1] > 0.99
+    status, _, errors = run(tmp_path / "b.csv", *more, *options, "--classes", "no,yes")
+    assert status == 2
+    assert "--classes: " in errors
+    assert "knows yes, no, in this order, got no, yes" in errors
+
+
 BAD = {
     "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
     "first": (["--first", 0], "--first must be at least 1, got 0"),
     "skip": (["--skip", -1], "--skip must be at least 0, got -1"),
     "all skipped": (["--skip", 90], "there are no rows after the first 90"),
     "forget": (["--forget", 1.5], "--forget must be between 0 and 1, got 1.5"),
-    "noise": (["--noise-variance", 0], "noise_variance must be in (0, inf), got 0"),
-    "white": (["--covariance", "rbf+white"], "must not have a White part"),
+    "noise": (["--noise-variance", 0], "--noise-variance must be positive, got 0"),
+    "white": (["--covariance", "rbf+white"], "--covariance must not have a White part"),
     "mean": (["--mean", "steep"], "argument --mean: invalid zero, constant, linear or numbers"),
     "mean of classes": (["--y", "two", "--mean", "linear"], "--mean linear has no meaning for --likelihood probit"),
-    "inducing": (["--inducing", 0], "n_inducing must be at least 1"),
+    "inducing": (["--inducing", 0], "--inducing must be at least 1, got 0"),
+    "jitter": (["--jitter", 1], "--jitter must be at least 0 and below 1, got 1"),
+    "alpha": (["--alpha", 0, "--likelihood", "laplace"], "--alpha must be at least 1e-6 for the likelihood Laplace"),
     "text": (["--x", "a,two"], "column 'two' holds text"),
     "no column": (["--x", "z"], "no column 'z'"),
 }

@@ -45,8 +45,9 @@ def test_file_of_ones_own(capsys, tmp_path):
     ("arguments", "message"),
     [
         (["nothing.npy"], "nothing.npy: no such file"),
-        (["galaxies", "--components", "0"], "n_components must be at least 1"),
+        (["galaxies", "--components", "0"], "--components must be at least 1, got 0"),
         (["galaxies", "--starts", "2"], "--starts 2 needs --seed"),
+        (["galaxies", "--noise-variance", "1e-299"], "--noise-variance must be above"),
         (["galaxies", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
     ],
 )

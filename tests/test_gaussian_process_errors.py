@@ -228,8 +228,9 @@ def test_data_frames_must_have_the_columns_of_the_fit(tmp_path):
     for each in (posterior, cavity.load(tmp_path / "p.npz"), posterior.update(frame[:2], y[:2])):
         assert each.columns == ("a", "b")
         assert np.array_equal(each.predict(frame)[0], each.predict(frame.to_numpy())[0])
-        with pytest.raises(ValueError, match=r"X must have the columns of the fit in their order, \('a', 'b'\)"):
-            each.predict(frame[["b", "a"]])
+        assert np.array_equal(each.predict(frame[["b", "a"]])[0], each.predict(frame)[0])
+        with pytest.raises(ValueError, match="X must have the columns of the fit: 'b' missing; there is 'a'"):
+            each.predict(frame[["a"]])
         with pytest.raises(ValueError, match="columns of the fit"):
             each.update(frame.rename(columns={"b": "c"}), y)
 
@@ -253,3 +254,33 @@ def test_noise_of_its_own_for_every_row_is_nobody_elses():
     mean, variance = others.predict(X)
     expected = -0.5 * ((y[3] - mean[3]) ** 2 / (variance[3] + 0.01) + np.log(2 * np.pi * (variance[3] + 0.01)))
     assert posterior.loo_log_density[3] == pytest.approx(expected, abs=1e-12)
+
+
+def test_covariances_of_ones_own_are_refused_in_words():
+    class Own(covariances.Covariance):
+        def gram(self, X, **options):
+            return np.eye(len(X))
+
+    for use in (
+        lambda: GaussianProcess(Own()),
+        lambda: cavity.StreamingGP(Own()),
+        lambda: cavity.StreamingGP(covariances.RBF() + Own()),
+        lambda: Own() == covariances.RBF(),
+        lambda: Own().cross([[1.0]], [[1.0]]),
+        lambda: Own().parameters,
+    ):
+        with pytest.raises(TypeError, match="Own is not made of .* cannot be written by users yet: build one from"):
+            use()
+
+
+def test_too_many_rows_are_shown_the_way(monkeypatch, capsys):
+    from cavity.cli import main
+
+    monkeypatch.setattr("cavity._arrays._memory", lambda: 1e4)
+    X = np.linspace(0.0, 1.0, 60)[:, None]
+    with pytest.raises(MemoryError, match=r"shape \(60, 60\) needs 57600 bytes.* cavity.StreamingGP, .* streaming-gp"):
+        GaussianProcess(covariances.RBF()).fit(X, X[:, 0])
+    assert main(["fit", "gp", "motorcycle"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("cavity: error: the fit: the covariance and a work matrix, each of shape (133, 133) needs ")
+    assert "cavity fit streaming-gp" in error

@@ -109,7 +109,7 @@ LAYERS = [  # each may import from those below it only
     {"persistence"},
     {"_records"},
     {"_arrays", "_weights"},
-    {"_frozen", "errors"},
+    {"_frames", "_frozen", "errors"},
     {"_core"},
 ]
 

@@ -1,6 +1,8 @@
 """The scikit-learn classifiers: their own checks, the model underneath, other classifiers, the tools around them."""
 
+import copy
 import doctest
+import inspect
 import pickle
 import subprocess
 import sys
@@ -524,3 +526,28 @@ def test_documentation():
     for name in (f"cavity.sklearn.{kind}{m}" for kind in linear.__all__ for m in members):
         needed = {"GL08", "SS03", "SS05", "PR01", "PR02", "PR03", "PR04", "PR10", "RT03"}
         assert [text for code, text in validate(name)["errors"] if code in needed] == [], name
+
+
+def test_unknown_arguments_are_refused_by_the_name_of_the_class():
+    import cavity.sklearn as faces
+
+    with pytest.raises(TypeError, match="^LogitClassifier: got an unexpected keyword argument 'C'; its arg.* are app"):
+        faces.LogitClassifier(C=1.0)
+    for name in faces.__all__:
+        kind = getattr(faces, name)
+        for wrong in (lambda kind=kind: kind(nonsense=1), lambda kind=kind: kind(*range(9))):
+            with pytest.raises(TypeError, match=f"^{name}: .*; its arguments are .*max_iter|^{name}: .* are .*kernel"):
+                wrong()
+        assert "nonsense" not in str(inspect.signature(kind))
+        assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.__init__).parameters)[1:]
+        pickle.loads(pickle.dumps(kind()))
+
+    class Further(faces.ProbitClassifier):
+        def __init__(self, first, **others):
+            super().__init__(**others)
+            self.first = first
+
+    with pytest.raises(TypeError, match="^Further: too many positional arguments"):
+        Further(1, 2)
+    assert Further(1, tol=1e-3).tol == 1e-3
+    assert copy.copy(Further(1)).first == 1

@@ -10,6 +10,8 @@ from operator import add
 
 import numpy as np
 
+from ._frames import names_of
+from ._frames import numbers as frame_numbers
 from .errors import NotPositiveDefiniteError
 
 CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
@@ -18,9 +20,9 @@ ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for roun
 
 
 def check_real(value, name):
-    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers."""
+    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column."""
     try:
-        array = np.asarray(value)
+        array = np.asarray(frame_numbers(value, name))
     except ValueError as error:  # rows of different lengths
         raise ValueError(f"{name} must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)
@@ -37,7 +39,9 @@ def check_ndim(array, name, ndim):
     """Raise ValueError unless the array has one of the numbers of dimensions in `ndim`."""
     if array.ndim not in ndim:
         wanted = " or ".join(str(n) for n in ndim)
-        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}")
+        hint = f"; {name}[:, None] makes numbers one column" if array.ndim == 1 and ndim == (2,) else ""
+        hint = hint if name.isidentifier() else ""
+        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}{hint}")
 
 
 def real_array(value, name):
@@ -51,7 +55,7 @@ def finite_array(value, name, ndim=None):
     array = real_array(value, name)
     if ndim is not None:
         check_ndim(array, name, ndim)
-    check_finite(array, name)
+    check_finite(array, name, names_of(value))
     return array
 
 
@@ -63,13 +67,19 @@ def positive_array(value, name):
     return array
 
 
-def check_finite(array, name):
-    """Raise ValueError naming the first entry of `array` that is nan or infinite."""
+def check_finite(array, name, columns=None):
+    """Raise ValueError naming the first entry of `array` that is nan or infinite, by the name of its column if any."""
     rows = array.reshape(1) if array.ndim == 0 else array
     index = first_nonfinite(rows)
     if index is not None:
-        place = f"[{', '.join(map(str, index))}]" if array.ndim else ""
+        place = f"[{entry(index, columns)}]" if array.ndim else ""
         raise ValueError(f"{name} must be finite, got {name}{place} = {rows[index]}")
+
+
+def entry(index, columns=None):
+    """Return words for the place of an entry: 3, or 3, 1, or 3, 'height' if the columns have names."""
+    row, *rest = index
+    return ", ".join([str(row), *(repr(columns[j]) if columns else str(j) for j in rest)])
 
 
 def first_nonfinite(rows):
@@ -89,7 +99,7 @@ def data_array(value, name, ndim):
     float64 data are not copied, float32 and integers are converted block by block where they are used.
     """
     array = unread_array(value, name, ndim)
-    check_finite(array, name)
+    check_finite(array, name, names_of(value))
     return array
 
 
@@ -168,12 +178,15 @@ def shaped(value, name, shape):
     return np.ascontiguousarray(array)
 
 
-def matrix(shape, what):
-    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs; `what` begins the message."""
-    return matrices(1, shape, what)[0]
+def matrix(shape, what, way_out=""):
+    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
+
+    `what` begins the message, `way_out` ends it.
+    """
+    return matrices(1, shape, what, way_out)[0]
 
 
-def matrices(count, shape, what):
+def matrices(count, shape, what, way_out=""):
     """Return several such matrices, or raise MemoryError with the bytes they need together."""
     needed = 8 * count * shape[0] * shape[1]
     try:
@@ -181,7 +194,7 @@ def matrices(count, shape, what):
             raise MemoryError
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
-        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are") from None
+        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}") from None
 
 
 def _memory():

@@ -14,6 +14,7 @@ from itertools import accumulate
 import numpy as np
 
 from . import _arrays
+from ._frames import names_of
 from ._npy import open_npy
 
 ROWS = 1 << 17  # rows per kernel call: 16 chunks of partial sums
@@ -108,9 +109,9 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
 
     Parameters
     ----------
-    data : array_like, path of a .npy file, list of such paths, or Source
-        Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole. The
-        files of a list follow each other. A Source is opened once more.
+    data : array_like, data frame, path of a .npy file, list of such paths, or Source
+        Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole, but for
+        data frames of several dtypes. The files of a list follow each other. A Source is opened once more.
     name : str
         What the argument is called, for messages.
     ndim : tuple of int
@@ -121,7 +122,7 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     Raises
     ------
     TypeError
-        For a one-shot iterator, a masked array, or anything but real numbers.
+        For a one-shot iterator, a masked array, or anything but real numbers, by the name of its column if it has one.
     ValueError
         For empty data, a wrong number of dimensions, files that do not fit together, are cut short or are not .npy.
     FileNotFoundError
@@ -137,7 +138,7 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
         return Source(data.parts, name, block_rows)
     paths = _paths(data, name)
     if paths is None:
-        parts = [ArrayRows(_arrays.unread_array(data, name, ndim), name)]
+        parts = [ArrayRows(_arrays.unread_array(data, name, ndim), name, names_of(data))]
     else:
         parts = [open_npy(path, name) for path in paths]
         _check_files(parts, name, ndim)
@@ -197,15 +198,15 @@ def _join(left, right):
 
 
 class ArrayRows:
-    """Rows of an array in memory, or mapped to it."""
+    """Rows of an array in memory, or mapped to it; `columns` are their names, if they have any."""
 
-    def __init__(self, array, name):
-        self.array, self.name, self.shape = array, name, array.shape
+    def __init__(self, array, name, columns=None):
+        self.array, self.name, self.shape, self.columns = array, name, array.shape, columns
         self.direct = array.dtype == np.float64 and array.flags.c_contiguous and array.flags.aligned
 
     def where(self, *place):
         """Words for a row, or for a row and a column, for messages."""
-        return f"{self.name}[{', '.join(map(str, place))}]"
+        return f"{self.name}[{_arrays.entry(place, self.columns)}]"
 
     def found(self, value, *place):
         """Words for a value that should not be there."""

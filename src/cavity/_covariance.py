@@ -52,6 +52,15 @@ class Covariance:
     __hash__ = None
     __array_ufunc__ = None  # numbers of numpy leave * to this class
 
+    def _leaves(self):
+        """The parts with parameters, in order; every covariance of this library says what they are."""
+        raise TypeError(
+            f"{type(self).__name__} is not made of cavity.covariances, and covariances cannot be written by users yet: "
+            "build one from those there are, by sums and products"
+        )
+
+    _postfix = _key = _leaves
+
     def __add__(self, other):
         return _compose("Sum", self, other)
 

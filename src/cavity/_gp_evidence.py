@@ -18,6 +18,10 @@ from ._sweeps import cavities
 from .errors import NotPositiveDefiniteError, within_range
 from .likelihoods import LOG_2PI, ONE, Gaussian
 
+MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
+    "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
+    "on the command line cavity fit streaming-gp"
+)
 SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
 
 
@@ -81,7 +85,8 @@ class Evidence:
         self.data, self.threads, self.power = data, threads, power
         self.options = dict(schedule=schedule, damping=damping, max_iter=max_iter, tol=tol)
         shape = (len(data.X), len(data.X))
-        self.gram, self.buffer = _arrays.matrices(2, shape, "the fit: the covariance and a work matrix, each")
+        what = "the fit: the covariance and a work matrix, each"
+        self.gram, self.buffer = _arrays.matrices(2, shape, what, MANY_ROWS)
         self.start = start
 
     def at(self, settings, *, known=None, **options):

@@ -7,6 +7,7 @@ import numpy as np
 
 from . import _arrays, _latent_solver, _records, likelihoods
 from ._executors import Threads, single_blas
+from ._frames import in_order, names_of
 from ._gp_evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from ._gp_learn import NOT_LEARNT
 from ._latent_solver import Solver
@@ -15,7 +16,7 @@ from ._predictions import FITTED, TRACE, log_density
 from ._process_posterior import COVARIANCE, OPTIONS, ProcessPosterior, fits_columns, short
 from ._records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
 from .gaussian import Gaussian as Sites
-from .results import freeze, table
+from .results import freeze, table, to_list, to_tuple
 
 PREDICT_ROWS = 512
 
@@ -74,7 +75,7 @@ def learnt(model, point, back):
     return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
 
 
-def posterior_of(model, rows, evidence, point, *, columns=None, back=None, values=(), at_rest=True):
+def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, back=None, values=(), at_rest=True):
     """Return the posterior at a point of the evidence of the rows in use."""
     data, belief, fit = evidence.data, point.belief, point.fit
     model = learnt(model, point, back)
@@ -105,6 +106,7 @@ def posterior_of(model, rows, evidence, point, *, columns=None, back=None, value
         n_samples=len(rows.y),
         trace=trace,
         columns=columns,
+        classes=classes,
         _loo=rows.scatter(loo),
         _tau=rows.scatter(tau),
         _rho=rows.scatter(rho),
@@ -202,7 +204,9 @@ class GaussianProcessPosterior(ProcessPosterior):
         "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame; data frames to predict from must have the same.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple of str or None
+        What the labels of a target with classes stand for, in their order, where that was said.
 
     Examples
     --------
@@ -228,6 +232,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     n_samples: int
     trace: dict
     columns: tuple | None
+    classes: tuple | None
     _loo: np.ndarray
     _tau: np.ndarray
     _rho: np.ndarray
@@ -446,7 +451,8 @@ class GaussianProcessPosterior(ProcessPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
-        self._check_names(X)
+        columns = names_of(X) if self.columns is None else self.columns
+        X = in_order(X, self.columns)
         rows = self.model._check(X, y, offset, noise_variance, sample_weight)
         if rows.X.shape[1] != self.X.shape[1]:
             raise ValueError(f"X must have {self.X.shape[1]} columns like the data of the fit, got {rows.X.shape[1]}")
@@ -459,7 +465,7 @@ class GaussianProcessPosterior(ProcessPosterior):
             evidence = Evidence(data, threads, start=start, **self._options)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, joined, evidence, point, columns=self.columns)
+            posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)
         if not posterior.converged:
             options, change = self._options, posterior.trace["change"]
             warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
@@ -492,7 +498,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
         settings = {key: getattr(self, key) for key in PLAIN}
         settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
-        settings["columns"] = None if self.columns is None else list(self.columns)
+        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
         settings["covariance"] = self.model.covariance.to_settings()
         settings["likelihood"] = likelihood
         return arrays, settings
@@ -501,14 +507,13 @@ class GaussianProcessPosterior(ProcessPosterior):
     def _from_arrays(cls, arrays, settings):
         from .gp import GaussianProcess
 
-        columns = settings.get("columns")
         missing = {f.name: None for f in fields(Rows)}
         return cls(
             model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
             **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
             **{name: settings[name] for name in PLAIN},
             trace=_records.part(arrays, "trace_"),
-            columns=None if columns is None else tuple(columns),
+            **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
             _rows=Rows(**missing | _records.part(arrays, "rows_")),
             _solver=Solver(**_records.part(arrays, "solver_"), **settings["solver"]),
         )

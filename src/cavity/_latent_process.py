@@ -30,6 +30,7 @@ class LatentProcess(Frozen):
                     hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
                 module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
                 raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        self.covariance._leaves()  # TypeError for one of the user's own
         for name in self.likelihood.scales:
             kind = type(self.likelihood).__name__
             if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):

@@ -7,11 +7,12 @@ from scipy.special import softmax
 
 from . import _arrays, _mixture_predictive, _records
 from ._executors import Threads
+from ._frames import check_alike, in_order
 from ._mixture_data import check_rows, open_rows
 from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import Expectation, Frame, State, block_rows, check_reached
 from ._records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
-from .results import OUTCOME, TRACE, VariationalPosterior, freeze, table
+from .results import OUTCOME, TRACE, VariationalPosterior, freeze, table, to_list, to_tuple
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": np.nan, "converged": False, "n_iter": 0, "contraction": np.nan, "predicted_gap": np.inf}
@@ -96,11 +97,14 @@ class GaussianMixturePosterior(VariationalPosterior):
         The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     """
 
     model: object
     n_samples: float
     counts: np.ndarray
+    columns: tuple | None = None
     _state: State
     _prior: State
     _frame: Frame
@@ -119,13 +123,14 @@ class GaussianMixturePosterior(VariationalPosterior):
             freeze(state.factors)
 
     @classmethod
-    def _of(cls, model, state, prior, frame, n_samples, outcome):
+    def _of(cls, model, state, prior, frame, n_samples, outcome, columns=None):
         """Return the posterior of a state; the counts are those of the state."""
         state = replace(state, counts=np.array(state.counts))
         return cls(
             model=model,
             n_samples=float(n_samples),
             counts=state.counts,
+            columns=columns,
             _state=state,
             _prior=prior,
             _frame=frame,
@@ -196,7 +201,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows, as for `GaussianMixture.fit`.
 
         Returns
@@ -226,7 +231,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows.
 
         Returns
@@ -241,7 +246,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows. With "diag" and "spherical" covariances nan is integrated over.
 
         Returns
@@ -354,10 +359,11 @@ class GaussianMixturePosterior(VariationalPosterior):
         state = State.combined([(factor, self._state), (1.0 - factor, self._prior)])
         return self._changed(state, factor * self.n_samples, "forgotten in part")
 
-    def _changed(self, state, n_samples, status):
+    def _changed(self, state, n_samples, status, columns=None):
         """Return the posterior of a state that no fit led to."""
         outcome = UNKNOWN | {"status": status, "trace": {}}
-        return self._of(self.model, state, self._prior, self._frame, n_samples, outcome)
+        columns = self.columns if columns is None else columns
+        return self._of(self.model, state, self._prior, self._frame, n_samples, outcome, columns)
 
     def _log_weights(self, rows):
         missing = bool(np.isnan(rows).any())
@@ -383,7 +389,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """Return rows as a source, with all numbers checked."""
         k, dim = self._state.factors.mean.shape
         full = self._state.full
-        source = open_rows(X, dim, lambda _, n_features: block_rows(k, n_features, full))
+        source = open_rows(in_order(X, self.columns), dim, lambda _, n_features: block_rows(k, n_features, full))
         with Threads(1) as thread:
             check_rows(source, thread, missing=not full)
         return source
@@ -404,7 +410,8 @@ class GaussianMixturePosterior(VariationalPosterior):
                 arrays |= {f"{label}_{field.name}": getattr(part, field.name) for field in fields(part)}
             arrays[f"{label}_counts"] = state.counts
         arrays |= {"origin": self._frame.origin, "scale": self._frame.scale}
-        return arrays, settings | {"n_samples": self.n_samples, "model": asdict(self.model)}
+        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
+        return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
@@ -420,7 +427,8 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         frame = Frame(arrays["origin"], arrays["scale"])
         outcome = cls.outcome_from_arrays(arrays, settings)
-        return cls._of(model, state("q"), state("prior"), frame, settings["n_samples"], outcome)
+        columns = to_tuple(settings.get("columns"))
+        return cls._of(model, state("q"), state("prior"), frame, settings["n_samples"], outcome, columns)
 
 
 def _merged(first, second):
@@ -434,7 +442,7 @@ def _merged(first, second):
     a, b = first._state.factors.mean.shape[1], second._state.factors.mean.shape[1]
     if a != b:
         raise ValueError(f"other must be of data with {a} columns, got {b}")
-    prior = first._prior
+    columns, prior = check_alike(first.columns, second.columns), first._prior
     other, other_prior = (state.reframed(second._frame, first._frame) for state in (second._state, second._prior))
     prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
     if not _alike(prior.natural(), other_prior.natural()):
@@ -444,7 +452,7 @@ def _merged(first, second):
     if prior.exchangeable():
         other = other.matched(first._state, prior)
     state = State.combined([(1.0, first._state), (1.0, other), (-1.0, prior)])
-    return first._changed(state, first.n_samples + second.n_samples, "merged")
+    return first._changed(state, first.n_samples + second.n_samples, "merged", columns)
 
 
 def _alike(a, b):

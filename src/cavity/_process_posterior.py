@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from . import _arrays, covariances
+from ._frames import in_order
 from ._latent import half_of
 from ._predictions import LatentPosterior
 from ._records import NONNEGATIVE, SHARE, TABLE, Made, integer
@@ -34,7 +35,7 @@ def rows_of(X, covariance, like=None):
     """Return rows checked, float64 in C order and aligned, of as many columns as the covariance (or the fit) wants."""
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
-    if np.ndim(X) == 1:
+    if len(np.shape(X)) == 1:
         one = like is not None and like != 1 and len(X) == like
         hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
@@ -44,12 +45,6 @@ def rows_of(X, covariance, like=None):
         raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
     covariance.check_columns(X.shape[1])
     return X
-
-
-def names_of(X):
-    """The names of the columns of a data frame, else None."""
-    columns = getattr(X, "columns", None)
-    return None if columns is None else tuple(map(str, columns))
 
 
 class ProcessPosterior(LatentPosterior):
@@ -62,7 +57,7 @@ class ProcessPosterior(LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (m, D)
+        X : array_like (m, D) or data frame
             Rows at which to draw their values.
         n : int
             Number of draws.
@@ -82,12 +77,6 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset):
         """New rows checked, and their prior means."""
-        self._check_names(X)
-        X = rows_of(X, self.model.covariance, self.n_features)
+        X = rows_of(in_order(X, self.columns), self.model.covariance, self.n_features)
         base = self.model._means(X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))
-
-    def _check_names(self, X):
-        names = names_of(X)
-        if names is not None and self.columns is not None and names != self.columns:
-            raise ValueError(f"X must have the columns of the fit in their order, {self.columns}, got {names}")

@@ -6,11 +6,12 @@ import numpy as np
 
 from . import _arrays
 from ._blocks import rows, starts
+from ._frames import in_order
 from ._records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
-from ._rows import design_matrix
+from ._rows import check_moments, design_matrix
 from .distributions import Gamma
 from .divergence import kl
-from .results import OUTCOME, TRACE, VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
 
 PREDICT_ROWS = 4096
 
@@ -118,6 +119,7 @@ class WeightsPosterior(VariationalPosterior):
     mean: np.ndarray
     alpha: Gamma | None
     n_samples: int
+    columns: tuple | None = None
     _root: np.ndarray
 
     @property
@@ -155,15 +157,17 @@ class WeightsPosterior(VariationalPosterior):
 
     def _linear(self, X):
         """Return mean and variance of x'w for the rows of X."""
-        X = design_matrix(X, "full")
+        X = design_matrix(in_order(X, self.columns), "full")
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
         mean, variance = np.empty(len(X)), np.empty(len(X))
-        for start, stop in starts(len(X), PREDICT_ROWS):
-            x = rows(X, slice(start, stop))
-            mean[start:stop] = x @ self.mean
-            spread = x @ self._root
-            variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start, stop in starts(len(X), PREDICT_ROWS):
+                x = rows(X, slice(start, stop))
+                mean[start:stop] = x @ self.mean
+                spread = x @ self._root
+                variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        check_moments(mean, variance)
         return mean, variance
 
     def __repr__(self):
@@ -178,7 +182,8 @@ class WeightsPosterior(VariationalPosterior):
         arrays |= {"mean": self.mean, "root": self._root}
         if self.alpha is not None:
             arrays |= {"alpha_shape": np.asarray(self.alpha.shape), "alpha_rate": np.asarray(self.alpha.rate)}
-        return arrays, settings | {"n_samples": self.n_samples, "model": asdict(self.model)}
+        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
+        return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
     def _from_arrays(cls, arrays, settings, **others):
@@ -188,6 +193,7 @@ class WeightsPosterior(VariationalPosterior):
             mean=arrays["mean"],
             alpha=alpha,
             n_samples=settings["n_samples"],
+            columns=to_tuple(settings.get("columns")),
             _root=arrays["root"],
             **others,
             **cls.outcome_from_arrays(arrays, settings),

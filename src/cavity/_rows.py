@@ -83,6 +83,13 @@ def design_matrix(X, approximation):
     return _arrays.data_array(X, "X", ndim=(2,))
 
 
+def check_moments(mean, variance):
+    """Raise OverflowError naming the first row of X whose x'w has moments that are not finite."""
+    good = np.isfinite(mean) & np.isfinite(variance)
+    if not np.all(good):
+        raise OverflowError(f"the latent value of row {int(np.argmin(good))} of X leaves the range of float64")
+
+
 def row_vector(value, name, n):
     """Return n finite numbers, one per row of X."""
     array = _arrays.finite_array(value, name, ndim=(1,))

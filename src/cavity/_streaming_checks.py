@@ -17,7 +17,7 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     if source is None:
         if np.shape(X) in ((0,), (0, n_features)) and np.shape(y)[:1] == (0,):
             return None
-        if np.ndim(X) == 2 and np.shape(X)[1] != n_features:
+        if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
         X = rows_of(X, model.covariance, n_features)
     elif source.n_features != n_features:

@@ -6,11 +6,12 @@ import numpy as np
 
 from . import _arrays
 from ._executors import Threads, single_blas
+from ._frames import check_alike, in_order, names_of
 from ._gp_learn import NOT_LEARNT
 from ._inducing import Waiting, avoidable, within_budget
 from ._loop import CONVERGED, warn_unconverged
 from ._predictions import LIKELIHOOD
-from ._process_posterior import COVARIANCE, OPTIONS, fits_columns, names_of, short
+from ._process_posterior import COVARIANCE, OPTIONS, fits_columns, short
 from ._records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from ._sparse import Basis, Information, same_rows
 from ._sparse_posterior import SparsePosterior
@@ -22,7 +23,7 @@ from ._streaming_rows import INLINE, is_exact
 from ._streaming_single import Single
 from ._streaming_update import EMPTY, Update, loss_rates
 from .errors import within_range
-from .results import table
+from .results import table, to_list, to_tuple
 
 PARTS = (  # what an update replaces
     "model",
@@ -78,8 +79,17 @@ SETTINGS = {
         "n_iter": integer(),
         "_uniform": FLAG,
         "has_offset": FLAG,
+        "n_updates?": integer(),
     },
     "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
+    "history?": {
+        "changed": FLAG,
+        "own_weight": NONNEGATIVE,
+        "own_log_noise": Nullable(NUMBER),
+        "worst": Nullable(
+            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE)}
+        ),
+    },
     "columns?": Nullable(names("D")),
     "classes?": Nullable(names()),
     "covariance": COVARIANCE,
@@ -135,7 +145,9 @@ class StreamingGPState(SparsePosterior):
         Of the last update: "change" of every sweep of EP, and "learning", the increment plus log prior of every step of
         the search for settings.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame; later data frames must have the same.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple of str or None
+        What the labels of a target with classes stand for, in their order, where that was said.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
 
@@ -157,7 +169,7 @@ class StreamingGPState(SparsePosterior):
     ([0.797, 0.012], [0.047, 0.973])
     """
 
-    __slots__ = (*PARTS, "_options", "_single", "columns", "n_features")
+    __slots__ = (*PARTS, "_options", "_single", "classes", "columns", "n_features")
     kind = "streaming_gp"
     record = Record(ARRAYS, SETTINGS, (_fits,))
 
@@ -184,7 +196,8 @@ class StreamingGPState(SparsePosterior):
         if len(shape) != 2:
             raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
         model.covariance.check_columns(shape[1])
-        out.model, out.n_features, out.columns, out._options = model, shape[1], names_of(X), options
+        out.model, out.n_features, out._options = model, shape[1], options
+        out.columns, out.classes = names_of(X), None
         Z = np.zeros((0, shape[1])) if model.inducing is None else model.inducing
         if Z.shape[1] != shape[1]:
             raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
@@ -206,8 +219,8 @@ class StreamingGPState(SparsePosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), path of a .npy file, or list of such paths
-            Rows; none at all change nothing.
+        X : array_like (N, D), data frame, path of a .npy file, or list of such paths
+            Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
         y : array_like, shape (N,)
             Their observations.
         offset : array_like (N,), optional
@@ -283,14 +296,15 @@ class StreamingGPState(SparsePosterior):
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
         learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
         n_threads = _arrays.integer(n_threads, "n_threads", low=1)
-        self._check_names(X)
+        columns = names_of(X) if self.columns is None else self.columns
+        X = in_order(X, self.columns)
         rows = checked_rows(self.model, self.n_features, X, y, offset, noise_variance, sample_weight)
         if rows is None:
             return self
         with np.errstate(over="ignore", invalid="ignore"):
             taken = rows.n == 1 and not learn and self._take_in_one(rows)
         if taken:
-            self.has_offset = self.has_offset or bool(np.any(rows.offset))
+            self.columns, self.has_offset = columns, self.has_offset or bool(np.any(rows.offset))
             self._history = self._history.with_rows(rows)
             if self._information.n - self._watch.n >= ENOUGH:
                 self._judge()
@@ -299,7 +313,7 @@ class StreamingGPState(SparsePosterior):
             update = self._update(rows, threads)
             update.callback = callback
             update.run(learn, scales)
-            parts = self._parts(update, rows.n)
+            parts = self._parts(update, rows.n) | {"columns": columns}
         self._become(parts)
         warn_of(update.surprise)
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
@@ -417,7 +431,7 @@ class StreamingGPState(SparsePosterior):
         points of both. If those are more than n_inducing, the ones that cost least are given up, and what is lost is in
         last_information_lost. Inducing points that were given stay as they are.
         """
-        self._check_like(other)
+        named = self._check_like(other)
         model, update = self.model, self._update()
         Z = other._basis.Z
         new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, self._basis.Z)[0])
@@ -435,11 +449,11 @@ class StreamingGPState(SparsePosterior):
             parts["n_updates"] = number = self.n_updates + 1
             parts["_history"] = self._history.plus(other._history, number, parts["n_samples"])
             parts["has_offset"] = self.has_offset or other.has_offset
-        self._become(parts)
+        self._become(parts | named)
         return self
 
     def _check_like(self, other):
-        """Raise unless `other` is a state of the same settings."""
+        """Raise unless `other` is a state of the same settings; return the names of columns and classes of both."""
         if not isinstance(other, StreamingGPState):
             raise TypeError(f"other must be a StreamingGPState, got {type(other).__name__}")
         if other.n_features != self.n_features:
@@ -448,6 +462,7 @@ class StreamingGPState(SparsePosterior):
             mine, theirs = getattr(self.model, name), getattr(other.model, name)
             if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
                 raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
+        return {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
 
     def forget(self, factor):
         """Let all rows so far count less.
@@ -593,7 +608,7 @@ class StreamingGPState(SparsePosterior):
         settings["history"] = self._history.to_settings()
         settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}
         settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt", "count")}
-        settings["columns"] = None if self.columns is None else list(self.columns)
+        settings |= {name: to_list(getattr(self, name)) for name in ("columns", "classes")}
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood
         settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
@@ -612,7 +627,7 @@ class StreamingGPState(SparsePosterior):
     def _from_arrays(cls, arrays, settings):
         from .streaming_gp import StreamingGP
 
-        covariance, Z, columns = settings["covariance"], arrays["Z"], settings.get("columns")
+        covariance, Z = settings["covariance"], arrays["Z"]
         model = StreamingGP(
             covariance,
             settings["likelihood"],
@@ -625,7 +640,7 @@ class StreamingGPState(SparsePosterior):
         out.model, out.n_features = model, settings["n_features"]
         out.trace = {name: _arrays.read_only(arrays[f"trace_{name}"]) for name in EMPTY}
         out.inducing_ids = _arrays.read_only(arrays["inducing_ids"])
-        out.columns = None if columns is None else tuple(columns)
+        out.columns, out.classes = (to_tuple(settings.get(name)) for name in ("columns", "classes"))
         out._options, out._single = settings["options"], None
         program, jitter = covariance._program(Z.shape[1]), model.jitter
         out._basis = Basis(covariance, Z, jitter, arrays["nugget"], np.asfortranarray(arrays["triangle"]), program)

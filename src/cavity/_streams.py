@@ -5,6 +5,7 @@ from itertools import chain
 import numpy as np
 
 from . import _arrays
+from ._frames import in_order, names_of
 from .errors import NumericalWarning, warn
 
 
@@ -35,6 +36,11 @@ class OneShot:
         How often the caller wants to see it.
     check : callable
         check(array, name) returns a minibatch as float64 or raises; the name says which one it is.
+
+    Attributes
+    ----------
+    columns : tuple of str or None
+        Names of the columns, of the first minibatch that has any; those of later ones are put in their order.
     """
 
     def __init__(self, data, name, n_samples, n_epochs, check):
@@ -43,17 +49,18 @@ class OneShot:
         if n_epochs != 1:
             raise ValueError(f"{name} is a one-shot iterator and can be seen once, got n_epochs={n_epochs}")
         self.n_samples = _arrays.integer(n_samples, "n_samples", low=1)
+        self.columns = None
         self._batches = self._read(data, name, check)
         self.first = next(self._batches, None)
         if self.first is None:
             raise ValueError(f"{name} is an iterator that yields nothing")
         self._seen = 0
 
-    @staticmethod
-    def _read(data, name, check):
+    def _read(self, data, name, check):
         width = None
         for i, batch in enumerate(data):
-            rows = check(batch, f"minibatch {i} of {name}")
+            self.columns = names_of(batch) if self.columns is None else self.columns
+            rows = check(in_order(batch, self.columns, f"minibatch {i} of {name}"), f"minibatch {i} of {name}")
             width = rows.shape[1:] if width is None else width
             if rows.shape[1:] != width:
                 raise ValueError(

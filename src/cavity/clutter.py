@@ -5,17 +5,18 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from . import _arrays, _clutter_fit, _records
+from ._frames import in_order, names_of
 from ._loop import CONVERGED, warn_unconverged
 from ._power import PowerSweeper
-from ._records import NUMBERS, POSITIVE, Array, Made, Record, integer, one_of, together
+from ._records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names, one_of, together
 from .gaussian import Gaussian, SphericalGaussian
-from .results import Posterior, table
+from .results import Posterior, table, to_list, to_tuple
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -185,13 +186,14 @@ class Clutter:
             options["kind"] = partial(PowerSweeper, power=power)
         units = self._units(points)
         if method == "adf":
-            return self._filter(data, points, units, options)
+            return replace(self._filter(data, points, units, options), columns=names_of(x))
         if data.ndim == 3:
             return self._fit_batch(data, units, schedule, options)
         state, status, trace = _clutter_fit.fit_one(points, units, schedule=schedule, **options)
         change = trace["change"]
         warn_unconverged(status, change[-1], options["tol"], options["max_iter"])
-        return _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
+        posterior = _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
+        return replace(posterior, columns=names_of(x))
 
     def _units(self, points):
         d = points.shape[-1]
@@ -322,6 +324,7 @@ SETTINGS = {
     ),
     "method": one_of("ep", "adf"),
     "n_samples": integer(1),
+    "columns?": Nullable(names()),
 }
 
 
@@ -371,6 +374,8 @@ class ClutterPosterior(Posterior):
         "change" and "improper" for every sweep, "double_loop" the number of Newton steps.
     before : None or tuple
         Mean, variance and log evidence of the posterior that `update` started from.
+    columns : tuple of str or None
+        Names of the columns of x, if it was a data frame: those of later data frames are put in their order.
     """
 
     model: Clutter
@@ -386,6 +391,7 @@ class ClutterPosterior(Posterior):
     before: tuple | None
     _state: _clutter_fit.State
     _units: _clutter_fit.Units
+    columns: tuple | None = None
 
     kind = "clutter"
     record = Record(ARRAYS, SETTINGS, (together(*BEFORE), _fits))
@@ -495,7 +501,8 @@ class ClutterPosterior(Posterior):
     def _points(self, x):
         """Return x as points (N, d) or (B, N, d), and whether they are like the fitted ones but for N."""
         wanted = self._state.site_tau.shape
-        data = _arrays.data_array(x, "x", ndim=(1,) if isinstance(self.mean, float) else (len(wanted),))
+        ndim = (1,) if isinstance(self.mean, float) else (len(wanted),)
+        data = _arrays.data_array(in_order(x, self.columns, "x"), "x", ndim=ndim)
         points = data[:, None] if data.ndim == 1 else data
         return points, points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
 
@@ -534,9 +541,9 @@ class ClutterPosterior(Posterior):
         n_iter = np.ones(np.shape(self.variance), dtype=int)[()]
         # an update of what had not converged is no better
         status = np.where(self.converged, CONVERGED, self.status).astype(object)[()]
-        return _posterior(
-            self.model, isinstance(self.mean, float), units, state, status, n_iter, {}, "adf", before=self
-        )
+        scalar, columns = isinstance(self.mean, float), names_of(x) if self.columns is None else self.columns
+        posterior = _posterior(self.model, scalar, units, state, status, n_iter, {}, "adf", before=self)
+        return replace(posterior, columns=columns)
 
     def to_arrays(self):
         """Return named arrays and JSON-able settings that hold all of the posterior."""
@@ -549,7 +556,8 @@ class ClutterPosterior(Posterior):
         for name, value in zip(("mean", "variance", "log_evidence"), self.before or (), strict=False):
             arrays[f"before_{name}"] = np.asarray(value)
         settings = {name: np.asarray(value).tolist() for name, value in asdict(self.model).items()}
-        return arrays, {"model": settings, "method": self.method, "n_samples": self.n_samples}
+        settings = {"model": settings, "method": self.method, "n_samples": self.n_samples}
+        return arrays, settings | {"columns": to_list(self.columns)}
 
     @classmethod
     def _from_arrays(cls, arrays, settings):
@@ -559,6 +567,7 @@ class ClutterPosterior(Posterior):
             model=settings["model"],
             n_samples=settings["n_samples"],
             method=settings["method"],
+            columns=to_tuple(settings.get("columns")),
             trace=_records.part(arrays, "trace_"),
             before=tuple(_records.part(plain, "before_").values()) or None,
             _state=_clutter_fit.State(**_records.part(plain, "state_")),

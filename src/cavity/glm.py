@@ -17,18 +17,19 @@ from ._blocks import rows
 from ._dense import Dense
 from ._ep import Engine, filter_rows
 from ._executors import Threads, single_blas
+from ._frames import in_order, names_of
 from ._frozen import Frozen
 from ._loop import CONVERGED, warn_unconverged
 from ._predictions import FITTED, TRACE, LatentPosterior, log_density
 from ._records import FLAG, Array, Record, one_of, together
-from ._rows import Data, Idle, Spare, design_matrix, observations, row_vector, row_weights
+from ._rows import Data, Idle, Spare, check_moments, design_matrix, observations, row_vector, row_weights
 from ._sites import Sites
 from ._stochastic import Stochastic
 from ._weights import Covariance, weights_of
-from .errors import NumericalWarning, warn
+from .errors import NumericalWarning, warn, within_range
 from .gaussian import Gaussian
 from .likelihoods import Likelihood
-from .results import table
+from .results import table, to_list, to_tuple
 
 PREDICT_ROWS = 8192
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
@@ -112,8 +113,9 @@ class GLM(Frozen):
 
         Parameters
         ----------
-        X : array_like (N, D), or scipy.sparse for approximation="diagonal"
-            Design matrix; float64 is not copied, other types are converted block by block.
+        X : array_like (N, D), data frame, or scipy.sparse for approximation="diagonal"
+            Design matrix; float64 is not copied, other types are converted block by block. The posterior keeps the
+            names of the columns of a data frame.
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: labels {-1, 1}, {0, 1} or bool; counts; numbers; bounds (N, 2).
         offset : array_like (N,), optional
@@ -207,7 +209,8 @@ class GLM(Frozen):
         if method == "ep" and not posterior.converged:
             last = posterior.trace["change"][-1] if posterior.n_iter else np.inf
             warn_unconverged(posterior.status, last, options["tol"], options["max_iter"])
-        return posterior if data.spare is None else posterior._with_spare(data.spare)
+        posterior = posterior if data.spare is None else posterior._with_spare(data.spare)
+        return replace(posterior, columns=names_of(X), has_offset=_has(offset))
 
     def _fit_full(self, data, method, schedule, power, learn, n_threads, options):
         """Fit with all covariances."""
@@ -315,6 +318,11 @@ class GLM(Frozen):
             _tau=None,
             _rho=None,
         )
+
+
+def _has(offset):
+    """Whether there is an offset other than zero."""
+    return offset is not None and bool(np.any(np.asarray(offset)))
 
 
 def _engine(geometry, sites, schedule, options, start):
@@ -516,6 +524,23 @@ class GLMPosterior(LatentPosterior):
         How the last rows were taken in.
     trace : dict of ndarray
         "change" and "improper" for every sweep, "double_loop" the number of its steps.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple of str or None
+        What the labels of two classes stand for, that of -1 (or 0) first, where that was said.
+    centre, spread : ndarray or None
+        What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
+        where the weights belong to the columns as they are.
+    intercept : bool
+        Whether the first weight is that of a column of ones, which is put before those of new rows.
+    has_offset : bool
+        Whether rows came with offsets, which predictions then want as well.
+
+    Notes
+    -----
+    `centre`, `spread` and `intercept` describe what was done to a table before it was fitted, as the command line does:
+    `predict`, `update` and all else that takes rows then want the columns of the table, and do the same to them. `fit`
+    does nothing to X, and leaves them None and False.
     """
 
     model: GLM
@@ -533,11 +558,23 @@ class GLMPosterior(LatentPosterior):
     _loo: np.ndarray | None
     _tau: np.ndarray | None
     _rho: np.ndarray | None
+    columns: tuple | None = None
+    classes: tuple | None = None
+    centre: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    intercept: bool = False
+    has_offset: bool = False
 
     kind = "glm"
     record = Record(
         _arrays_of,
-        FITTED | {"method": one_of("ep", "adf"), "approximation": one_of("full", "diagonal"), "intercept?": FLAG},
+        FITTED
+        | {
+            "method": one_of("ep", "adf"),
+            "approximation": one_of("full", "diagonal"),
+            "intercept?": FLAG,
+            "has_offset?": FLAG,
+        },
         (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     )
 
@@ -609,8 +646,9 @@ class GLMPosterior(LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
-            Rows.
+        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
+            Rows. The columns of a data frame are found by their names, in whatever order. Where the posterior has
+            `centre`, `spread` or `intercept`, they are the columns before scaling, without a column of ones.
         offset : array_like (n,), optional
             Known part of f.
 
@@ -618,26 +656,62 @@ class GLMPosterior(LatentPosterior):
         -------
         mean, variance : ndarray (n,)
             Of f under the posterior; noise of the likelihood is not in them.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows; for columns that are missing or unknown, naming them.
         """
-        X = design_matrix(X, self.model.approximation)
-        n, d = X.shape
-        if d != len(self.mean):
-            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {d}")
+        X = self._rows_of(X)
+        n = X.shape[0]
         offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
-        if self._covariance is None:
+        mean, variance = self._moments(X, offset)
+        check_moments(mean, variance)
+        return mean, variance
+
+    def _moments(self, X, offset):
+        """Moments of f at checked rows, not finite where they leave the range of float64."""
+        if self._covariance is None and not self._prepares:
             from . import _diagonal
 
             return _diagonal.predict(X, self.mean, self.variance, offset)
-        mean, variance = np.empty(n), np.empty(n)
-        for low in range(0, n, PREDICT_ROWS):
-            part = slice(low, low + PREDICT_ROWS)
-            x = rows(X, part)
-            mean[part] = x @ self.mean
-            variance[part] = self._covariance.spread(x)
-        if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(variance))):
-            row = int(np.argmax(~(np.isfinite(mean) & np.isfinite(variance))))
-            raise OverflowError(f"the latent value of row {row} of X leaves the range of float64")
-        return mean + offset, variance
+        mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            for low in range(0, X.shape[0], PREDICT_ROWS):
+                part = slice(low, low + PREDICT_ROWS)
+                x = self._prepared(X[part]) if self._prepares else rows(X, part)
+                mean[part] = x @ self.mean
+                diagonal = self._covariance is None
+                variance[part] = (x * x) @ self.variance if diagonal else self._covariance.spread(x)
+            return mean + offset, variance
+
+    @property
+    def n_features(self):
+        """Number of columns of the rows it takes; an intercept has none."""
+        return len(self.mean) - self.intercept
+
+    @property
+    def _prepares(self):
+        """Whether new rows are scaled, or get a column of ones."""
+        return self.intercept or self.centre is not None
+
+    def _rows_of(self, X):
+        """Return new rows checked, their columns in the order of the fit, not yet prepared."""
+        X = design_matrix(in_order(X, self.columns), self.model.approximation)
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        return X
+
+    def _prepared(self, x):
+        """Return rows as the weights take them."""
+        x = x.toarray() if hasattr(x, "toarray") else x
+        out = np.ones((len(x), len(self.mean)))
+        columns = out[:, 1:] if self.intercept else out
+        _arrays.copy_real(x, columns)
+        if self.centre is not None:
+            columns -= self.centre
+            columns /= self.spread
+        return out
 
     def _with_spare(self, spare):
         """The same posterior with the predictive densities of rows of weight zero among the leave-one-out ones."""
@@ -673,8 +747,8 @@ class GLMPosterior(LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), or scipy.sparse for approximation="diagonal"
-            New rows.
+        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
+            New rows, as `predict` takes them.
         y : array_like (n,)
             Their observations.
         offset : array_like (n,), optional
@@ -687,9 +761,20 @@ class GLMPosterior(LatentPosterior):
         GLMPosterior
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
+        columns = names_of(X) if self.columns is None else self.columns
+        X = in_order(X, self.columns)
+        if self._prepares:
+            with np.errstate(over="ignore", invalid="ignore"):
+                X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
         data = self.model._check(X, y, offset, sample_weight)
         if data.X.shape[1] != len(self.mean):
-            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {data.X.shape[1]}")
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {data.X.shape[1]}")
+        kept = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
+        kept |= {"columns": columns, "has_offset": self.has_offset or _has(offset)}
+        return replace(self._updated(data), **kept)
+
+    def _updated(self, data):
+        """Take in checked rows by ADF."""
         if self._covariance is None:
             prior = replace(self.model, prior_mean=self.mean, prior_variance=self.variance)
             new = prior._fit_diagonal(data, "adf", 1.0, dict(damping=1.0, max_iter=1, tol=0.0, callback=None))
@@ -717,7 +802,8 @@ class GLMPosterior(LatentPosterior):
         arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
         arrays["prior_mean"] = np.asarray(self.model.prior_mean)
         arrays["prior_variance"] = np.asarray(self.model.prior_variance)
-        settings = {key: getattr(self, key) for key in PLAIN}
+        settings = {key: getattr(self, key) for key in (*PLAIN, "intercept", "has_offset")}
+        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
         settings["approximation"] = self.model.approximation
         settings["likelihood"] = likelihood
         return arrays, settings
@@ -734,5 +820,7 @@ class GLMPosterior(LatentPosterior):
             **{name: settings[name] for name in PLAIN},
             trace=_records.part(arrays, "trace_"),
             _covariance=Covariance(**parts) if parts else None,
-            **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho")},
+            **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho", "centre", "spread")},
+            **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
+            **{name: settings.get(name, False) for name in ("intercept", "has_offset")},
         )

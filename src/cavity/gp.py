@@ -14,13 +14,14 @@ import numpy as np
 
 from . import _arrays
 from ._executors import Threads, single_blas
+from ._frames import names_of
 from ._gp_evidence import Evidence, Settings
 from ._gp_learn import learn as maximise
 from ._gp_posterior import Rows, posterior_of
 from ._latent_process import LatentProcess
 from ._loop import CONVERGED, STOPPED, warn_unconverged
 from ._predictions import SMALLEST_VARIANCE
-from ._process_posterior import names_of, rows_of
+from ._process_posterior import rows_of
 from ._rows import observations, row_vector, row_weights
 from ._sites import Sites
 from .errors import within_range
@@ -84,8 +85,8 @@ class GaussianProcess(LatentProcess):
 
         Parameters
         ----------
-        X : array_like (N, D)
-            Rows.
+        X : array_like (N, D) or data frame
+            Rows. The posterior keeps the names of the columns of a data frame.
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts; bounds (N, 2).
         offset : array_like (N,), optional

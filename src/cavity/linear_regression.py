@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 from . import _arrays, _cavi
 from ._blocks import rows, starts
 from ._executors import single_blas
+from ._frames import names_of
 from ._loop import warn_unconverged
 from ._records import POSITIVE, Made, Nullable
 from ._regression import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
@@ -94,7 +95,7 @@ class LinearRegression:
 
         Parameters
         ----------
-        X : array_like (N, D)
+        X : array_like (N, D) or data frame
             Columns to predict from, of any scale.
         y : array_like (N,)
             Observations.
@@ -137,7 +138,7 @@ class LinearRegression:
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
-        X = design_matrix(X, "full")
+        columns, X = names_of(X), design_matrix(X, "full")
         y = row_vector(y, "y", len(X))
         options = _cavi.check_options(accelerate, max_iter, tol)
         with single_blas():
@@ -152,6 +153,7 @@ class LinearRegression:
             alpha=alpha,
             noise_precision=noise,
             n_samples=len(X),
+            columns=columns,
             _root=root,
             **VariationalPosterior.outcome(done),
         )
@@ -251,6 +253,8 @@ class LinearRegressionPosterior(WeightsPosterior):
         q(tau); None if the noise variance is known.
     n_samples : int
         N.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     elbo : float
         The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
     converged : bool
@@ -282,8 +286,8 @@ class LinearRegressionPosterior(WeightsPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D)
-            Rows.
+        X : array_like (n, D) or data frame
+            Rows; the columns of a data frame are found by their names, in whatever order.
 
         Returns
         -------

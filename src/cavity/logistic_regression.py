@@ -14,6 +14,7 @@ import numpy as np
 from . import _cavi
 from ._blocks import merge, rows, starts
 from ._executors import single_blas
+from ._frames import names_of
 from ._loop import warn_unconverged
 from ._records import Made
 from ._regression import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
@@ -85,7 +86,7 @@ class LogisticRegression:
 
         Parameters
         ----------
-        X : array_like (N, D)
+        X : array_like (N, D) or data frame
             Columns to predict from.
         y : array_like (N,)
             Labels: {0, 1}, {-1, +1} or bool.
@@ -124,7 +125,7 @@ class LogisticRegression:
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        X = design_matrix(X, "full")
+        columns, X = names_of(X), design_matrix(X, "full")
         y = observations(_likelihood, y, len(X))
         options = _cavi.check_options(accelerate, max_iter, tol)
         with single_blas():
@@ -136,6 +137,7 @@ class LogisticRegression:
             mean=done.state.weights.mean,
             alpha=done.state.alpha,
             n_samples=len(X),
+            columns=columns,
             _root=done.state.weights._factor,
             **VariationalPosterior.outcome(done),
         )
@@ -234,6 +236,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
         q(alpha), a batch of D with ard; None if the prior variance is known.
     n_samples : int
         N.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.
     converged : bool
@@ -262,8 +266,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D)
-            Rows.
+        X : array_like (n, D) or data frame
+            Rows; the columns of a data frame are found by their names, in whatever order.
 
         Returns
         -------

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _arrays, _cavi, _mixture_data, _mixture_memoised, _mixture_moves, _mixture_prior, _mixture_trials
 from ._executors import Threads
+from ._frames import in_order, names_of
 from ._loop import warn_unconverged
 from ._mixture_factors import is_full
 from ._mixture_posterior import GaussianMixturePosterior
@@ -173,10 +174,11 @@ class GaussianMixture:
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
             are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
-            "spherical" covariances nan stands for a value that was not seen.
+            "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
+            columns of a data frame.
         sample_weight : array_like (N,) or path, optional
             How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
         initial_means : array_like (K, D), optional
@@ -259,7 +261,7 @@ class GaussianMixture:
         memoised = _arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = self._open(X, sample_weight, threads, many_blocks=memoised)
-            given = self._given_means(initial_means, data)
+            given = self._given_means(in_order(initial_means, names_of(X), "initial_means"), data)
             model, prior = self._prior(data, threads)
             sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
             best = None
@@ -279,7 +281,8 @@ class GaussianMixture:
                     done = _mixture_moves.improved(sweeps, done, options, callback)
                 best = done if best is None or done.elbo > best.elbo else best
         warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
-        return model._posterior(best.state, best.image.counts, data, prior, VariationalPosterior.outcome(best))
+        outcome = VariationalPosterior.outcome(best)
+        return model._posterior(best.state, best.image.counts, data, prior, outcome, names_of(X))
 
     def fit_stochastic(
         self,
@@ -368,7 +371,8 @@ class GaussianMixture:
             elif n_samples is not None:
                 raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
             data = self._open(X if stream is None else stream.first, None, threads)
-            given = self._given_means(initial_means, data)
+            columns = names_of(X) if stream is None else stream.columns
+            given = self._given_means(in_order(initial_means, columns, "initial_means"), data)
             model, prior = self._prior(data, threads)
             starts = _mixture_trials.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
             state, _ = next(starts)
@@ -381,10 +385,11 @@ class GaussianMixture:
             if stream is not None:
                 stream.warn_surplus()
                 done = _cavi.outcome_of_steps(np.nan, steps, 1)
-                return model._posterior(state, state.counts, replace(data, n_samples=float(n)), prior, done)
+                data = replace(data, n_samples=float(n))
+                return model._posterior(state, state.counts, data, prior, done, columns)
             image, elbo = sweeps.sweep(state)
         done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))
-        return model._posterior(state, image.counts, data, prior, done)
+        return model._posterior(state, image.counts, data, prior, done, columns)
 
     def settle(self, X, *, sample_weight=None, n_threads=1):
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
@@ -428,7 +433,7 @@ class GaussianMixture:
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
         k, shape = self.n_components, (self.n_components, data.source.n_features)
-        _arrays.matrices(HELD, shape, f"n_components = {k}: {HELD} arrays of the components, each")
+        _arrays.matrices(HELD, shape, f"n_components={k}: {HELD} arrays of the components, each")
         model = _mixture_prior.settled(self, data, threads)
         return model, _mixture_prior.state_of(model, data)
 
@@ -457,6 +462,8 @@ class GaussianMixture:
         """Fit more data with a posterior of this model as the prior, see `GaussianMixturePosterior.update`."""
         options = _cavi.check_options(accelerate, max_iter, tol)
         known = {"frame": posterior._frame, "n_features": posterior.mean.shape[1]}
+        columns = names_of(X) if posterior.columns is None else posterior.columns
+        X = in_order(X, posterior.columns)
         with Threads(_arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = self._open(X, sample_weight, threads, **known)
             prior = posterior._state
@@ -468,11 +475,11 @@ class GaussianMixture:
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome = VariationalPosterior.outcome(done)
         total = posterior.n_samples + data.n_samples
-        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome)
+        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome, columns)
 
-    def _posterior(self, state, counts, data, prior, outcome):
+    def _posterior(self, state, counts, data, prior, outcome, columns=None):
         state = replace(state, counts=counts)
-        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome)
+        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome, columns)
 
 
 def _nested(values):

@@ -8,7 +8,7 @@ References
    Learning Research 14, 2013.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -20,7 +20,7 @@ from ._records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer,
 from ._streams import OneShot, minibatches
 from ._unit_sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
 from .errors import within_range
-from .results import OUTCOME, TRACE, VariationalPosterior, table
+from .results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
 
 LARGEST = 1e150  # squares of data beyond it overflow
 CLOSEST = 1e-140  # squares of differences below it underflow
@@ -91,7 +91,7 @@ class UnitMixture:
 
         keep("n_components", _arrays.integer(self.n_components, "n_components", low=1))
         k = self.n_components
-        _arrays.matrices(HELD, (k, 1), f"n_components = {k}: {HELD} arrays of the components, each")
+        _arrays.matrices(HELD, (k, 1), f"n_components={k}: {HELD} arrays of the components, each")
         for name in ("prior_mean", "prior_variance"):
             given = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
@@ -479,6 +479,8 @@ class UnitMixturePosterior(VariationalPosterior):
         The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        The name of the column, one, where the data are those of a table and the command line fitted them.
     """
 
     model: UnitMixture
@@ -489,6 +491,7 @@ class UnitMixturePosterior(VariationalPosterior):
     noise_variance: float
     prior_variance: float | np.ndarray
     n_samples: int
+    columns: tuple | None = None
 
     kind = "unit_mixture"
     record = Record(
@@ -621,7 +624,7 @@ class UnitMixturePosterior(VariationalPosterior):
             noise_variance=self.noise_variance,
             weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
-        return model.fit(y, **{"initial_means": self.mean, **options})
+        return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
 
     def _points(self, y):
         return _arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
@@ -651,6 +654,7 @@ class UnitMixturePosterior(VariationalPosterior):
         arrays |= {name: getattr(self, name) for name in ("mean", "variance", "weights", "counts")}
         arrays["prior_variance"] = np.asarray(self.prior_variance)
         settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
+        settings["columns"] = to_list(self.columns)
         return arrays, settings | {"model": asdict(self.model)}
 
     @classmethod
@@ -660,5 +664,6 @@ class UnitMixturePosterior(VariationalPosterior):
             **{name: arrays[name] for name in ("mean", "variance", "weights", "counts")},
             **{name: settings[name] for name in ("model", "noise_variance", "n_samples")},
             prior_variance=prior if prior.ndim else float(prior),
+            columns=to_tuple(settings.get("columns")),
             **cls.outcome_from_arrays(arrays, settings),
         )

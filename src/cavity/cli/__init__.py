@@ -44,6 +44,7 @@ def main(arguments=None):
     """
     options = parser().parse_args(arguments)
     try:
+        shared.check_numbers(options)
         with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
@@ -99,5 +100,5 @@ def sentence(error, options):
     files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
     named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
     if named or words.startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
-        return words
-    return f"{words} (data: {options.data})"
+        return shared.as_typed(words, options)
+    return f"{shared.as_typed(words, options)} (data: {options.data})"

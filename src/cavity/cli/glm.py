@@ -1,7 +1,7 @@
 """`cavity fit glm`: coefficients of a generalised linear model with their uncertainty, and how well it predicts."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -117,7 +117,22 @@ def run(options):
         names = title, problem.target, problem.classes
         return glm_figure(posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept)
 
-    return shared.deliver(options, posterior, report(title, problem, posterior, options, seconds), draw)
+    saved = described(posterior, problem, options)
+    return shared.deliver(options, saved, report(title, problem, posterior, options, seconds), draw)
+
+
+def described(posterior, problem, options):
+    """Return the posterior with what was done to the columns of the table, so that it takes those of another one."""
+    first = 0 if options.no_intercept else 1
+    scaled = not options.no_standardize and len(problem.names) > first
+    return replace(
+        posterior,
+        columns=tuple(problem.names[first:]),
+        classes=problem.classes or None,
+        centre=problem.centre[first:].copy() if scaled else None,
+        spread=problem.spread[first:].copy() if scaled else None,
+        intercept=not options.no_intercept,
+    )
 
 
 def problem_of(table, options):

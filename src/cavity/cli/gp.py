@@ -67,7 +67,7 @@ def run(options):
         n_threads=options.threads,
     )
     seconds = time.perf_counter() - started
-    posterior = replace(posterior, columns=tuple(problem.names))
+    posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None)
     title = table.about.get("title", table.source)
 
     def draw():
@@ -108,7 +108,8 @@ def fitted_rows(table, options, total):
     if rows > MANY:
         raise ValueError(
             f"{table.source}: {rows} rows need {16 * rows**2 / 1e9:.3g} GB and a time that grows with their cube; say "
-            f"--rows {MANY} to fit the first {MANY} and predict the others, or --rows {rows} to fit all"
+            f"--rows {MANY} to fit the first {MANY} and predict the others, or --rows {rows} to fit all; cavity fit "
+            "streaming-gp takes tables of any length"
         )
     return rows
 

@@ -2,7 +2,7 @@
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -113,13 +113,14 @@ def run(options):
 
         return mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
 
-    return shared.deliver(options, selection.best, report(problem, selection, seconds), draw)
+    named = replace(selection.best, columns=tuple(problem.names))
+    return shared.deliver(options, named, report(problem, selection, seconds), draw)
 
 
 def read(options):
     """Return the data; those of a .npy file are left there."""
     gaps = not is_full(options.covariance)
-    X, names, about, notes = tables.matrix(options.data, options.columns, "--columns", gaps)
+    X, names, about, notes = tables.matrix(options.data, "--columns", gaps, columns=options.columns)
     rows = _blocks.open_source(X, "the data", ndim=(2,))
     with Threads(options.threads) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words

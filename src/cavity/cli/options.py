@@ -1,13 +1,73 @@
 """What the models of the command line share: options of the fit and of the output, and the end of every run."""
 
+import re
 import shutil
 import sys
 from contextlib import contextmanager
+
+import numpy as np
 
 from ..errors import naming
 from . import tables
 
 PRINTED = "standard output"  # where results go, for messages
+DOMAINS = (  # of the options of all commands: names, what is good, and words for it
+    (
+        "clutter_variance covariance_prior degrees_of_freedom degrees_of_freedom_prior dispersion lengthscale "
+        "mean_precision_prior noise_variance period prior_variance scale variance weight_concentration_prior",
+        lambda value: 0.0 < value < np.inf,
+        "positive",
+    ),
+    ("batch components first inducing max_iter starts threads", lambda value: value >= 1, "at least 1"),
+    ("random_order seed skip tol tolerance", lambda value: 0.0 <= value < np.inf, "at least 0"),
+    ("clutter_weight forget", lambda value: 0.0 < value < 1.0, "between 0 and 1"),
+    ("damping power", lambda value: 0.0 < value <= 1.0, "above 0 and at most 1"),
+    ("alpha", lambda value: 0.0 <= value <= 1.0, "from 0 to 1"),
+    ("jitter", lambda value: 0.0 <= value < 1.0, "at least 0 and below 1"),
+    ("clutter_mean mean mean_prior prior_mean thresholds", np.isfinite, "finite"),
+)
+ARGUMENTS = {  # of the library: the options that they are on the command line, where these have other names
+    "n_components": "components",
+    "n_inducing": "inducing",
+    "n_init": "starts",
+    "n_starts": "starts",
+    "n_threads": "threads",
+    "rng": "seed",
+    "sample_weight": "weights",
+}
+APART = r"(?<![-\w'\"./])(?<!learnt )"  # no part of another word, of a path or of what is quoted
+NO_OPTIONS = ("command", "data", "model", "posterior", "run")
+
+
+def check_numbers(options):
+    """Raise ValueError for a number outside of its domain, as it was typed, before any work."""
+    for names, good, wanted in DOMAINS:
+        for name in names.split():
+            value = getattr(options, name, None)
+            for number in [] if value is None or isinstance(value, str) else np.ravel(value).tolist():
+                if not good(number):
+                    raise ValueError(f"{typed(name)} must be {wanted}, got {str(number).removesuffix('.0')}")
+
+
+def typed(name):
+    """Return an option as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
+def as_typed(message, options):
+    """Return a message of the library with its arguments called as the options of the command are."""
+    names = {name: name for name in vars(options) if name not in NO_OPTIONS}
+    names |= {name: option for name, option in ARGUMENTS.items() if hasattr(options, option)}
+    message, *rest = message.partition("; there is ")  # columns, which may have any names
+    message = re.sub(
+        rf"{APART}({'|'.join(names)})='?([\w.+-]+)'?", lambda found: f"{typed(names[found[1]])} {found[2]}", message
+    )
+    message = re.sub(
+        rf"(^|[:;] )({'|'.join(names)})(?= must\b)", lambda found: f"{found[1]}{typed(names[found[2]])}", message
+    )
+    several = "|".join(name for name in names if "_" in name)  # words that mean nothing else
+    message = re.sub(rf"{APART}({several})(?![\w'\"]|\.\w)", lambda found: typed(names[found[1]]), message)
+    return "".join([message, *rest])
 
 
 def iteration(command, *, max_iter, tol):

@@ -1,6 +1,9 @@
 """`cavity predict`: what a saved posterior says of the rows of a table."""
 
+import csv
+import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +11,7 @@ from numpy.lib import format as npy
 
 from .. import _blocks
 from .._executors import Threads
-from .._gp_posterior import GaussianProcessPosterior
-from .._predictions import probabilities
-from .._streaming_state import StreamingGPState
+from .._predictions import LatentPosterior, probabilities
 from ..persistence import load, whole_file
 from . import options as shared
 from . import tables
@@ -22,12 +23,13 @@ def add(commands):
     """Add the command to the parser."""
     command = commands.add_parser(
         "predict",
-        help="write what a saved mixture or Gaussian process says of the rows of a table",
+        help="write what a saved mixture, Gaussian process or linear model says of the rows of a table",
         description="Under a mixture that `cavity fit mixture` or `cavity fit unit-mixture` saved, responsibilities "
         "r1 ... rK and the log density of each row. Under a Gaussian process of `cavity fit gp` or `cavity fit "
-        "streaming-gp`, mean and variance of the function, and probabilities of the classes p0, p1 ..., or the "
-        "expected target. A .npy file is read, and the output written, block by block: memory does not grow with "
-        "their length.",
+        "streaming-gp`, or a linear model of `cavity fit glm`, mean and variance of the function, and probabilities of "
+        "the classes, p: and the name of each, or the expected target. Columns are those of the fit, found by their "
+        "names among others; they are scaled as they were in the fit. A .npy file is read, and the output written, "
+        "block by block: memory does not grow with their length.",
     )
     command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
     command.add_argument("data", help="a shipped data set, a .csv, .npy or .parquet file, with the columns of the fit")
@@ -77,14 +79,16 @@ def told_by(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture(posterior)
-    if isinstance(posterior, StreamingGPState | GaussianProcessPosterior):
+    if isinstance(posterior, LatentPosterior):
         if posterior.has_offset:
             raise ValueError(
                 "the posterior was fitted with offsets, which cavity predict does not know: use its predict"
             )
-        streaming = isinstance(posterior, StreamingGPState)
-        return process(posterior, posterior.n_features if streaming else posterior.X.shape[1])
-    raise ValueError(f"{source} holds a {type(posterior).__name__}; predict is for mixtures and Gaussian processes")
+        return latent(posterior)
+    raise ValueError(
+        f"{source} holds a {type(posterior).__name__}; predict is for mixtures, Gaussian processes and linear models "
+        "of cavity fit glm"
+    )
 
 
 def mixture(posterior):
@@ -92,7 +96,7 @@ def mixture(posterior):
     width = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
-    return Told(names, width, gaps, tables.GAPS_POSSIBLE, lambda points: predicted(posterior, points))
+    return Told(names, width, gaps, tables.GAPS_POSSIBLE, partial(predicted, posterior), posterior.columns)
 
 
 def predicted(posterior, points):
@@ -101,26 +105,39 @@ def predicted(posterior, points):
     return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
 
-def process(posterior, width):
-    """Return what a Gaussian process tells: moments of the function, and of the target what follows from them."""
-    likelihood = posterior.model.likelihood
-    classes = likelihood.n_classes or 0
+def latent(posterior):
+    """Return what a posterior of a function of the columns tells: its moments, and of the target what follows."""
+    likelihood, width = posterior.model.likelihood, posterior.n_features
+    if width == 0:
+        raise ValueError("the posterior has an intercept only: it says the same of every row")
+    further = further_columns(likelihood, posterior.classes)
 
     def of(points):
         moments = posterior.predict(points)
-        further = probabilities(likelihood, lambda: moments) if classes else likelihood.expected(*moments)
-        return np.column_stack([*moments, further])
+        if likelihood.n_classes:
+            return np.column_stack([*moments, probabilities(likelihood, lambda: moments)])
+        return np.column_stack([*moments, likelihood.expected(*moments)] if further else moments)
 
-    names = ["mean", "variance", *([f"p{k}" for k in range(classes)] or ["expected"])]
-    return Told(names, width, False, "", of, posterior.columns)
+    return Told(["mean", "variance", *further], width, False, "", of, posterior.columns)
+
+
+def further_columns(likelihood, classes):
+    """Return the names of the columns beside the moments: of the classes, or of the target where it has a mean."""
+    if likelihood.n_classes:
+        return [f"p{k}" for k in range(likelihood.n_classes)] if classes is None else [f"p:{name}" for name in classes]
+    try:
+        likelihood.expected(np.zeros(1), np.ones(1))
+    except (NotImplementedError, ValueError):  # there is no mean of an observation
+        return []
+    return ["expected"]
 
 
 def open_rows(told, options, threads):
     """Return the rows, all numbers checked, in blocks that suit what is written about them."""
-    columns = options.columns
-    if columns is None and Path(options.data).suffix != ".npy":
-        columns = told.columns
-    X, names, *_ = tables.matrix(options.data, columns, "--columns", told.gaps, told.way_out)
+    question = options.data, "--columns", told.gaps, told.way_out
+    X, names, *_ = tables.matrix(*question, columns=options.columns, fitted=told.columns)
+    if told.columns is not None and names != list(told.columns) and sorted(names) == sorted(told.columns):
+        X, names, *_ = tables.matrix(*question, fitted=told.columns)  # --columns gave them in another order
     if len(names) != told.width:
         raise ValueError(
             f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({tables.some(names)}); "
@@ -143,8 +160,10 @@ def npy_block(file, found):
 
 
 def begin_csv(file, n_rows, names):
-    """Write the names of the columns."""
-    file.write(f"{','.join(names)}\n".encode())
+    """Write the names of the columns, in quotes where they need them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(names)
+    file.write(line.getvalue().encode())
 
 
 def csv_block(file, found):

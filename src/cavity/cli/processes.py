@@ -179,6 +179,8 @@ def leaf_of(name, given, variance, problem, options, scaled=True):
     if len(given) > len(settings):
         raise ValueError(f"--covariance: {name} has {', '.join(settings)}, got {len(given)} numbers")
     for setting, number in zip(settings, given, strict=False):
+        if not 0.0 < number < np.inf:
+            raise ValueError(f"--covariance: the {setting} of {name} must be positive, got {number:g}")
         settings[setting] = number + np.zeros(np.shape(settings[setting]))
         low, high = (SMALLEST, LARGEST) if setting == "variance" else (SHORTEST, LONGEST)
         bounds[setting] = low * number, high * number

@@ -68,7 +68,7 @@ def add_columns(command):
     columns.add_argument(
         "--classes",
         metavar="A,B",
-        help="values of a target with classes, in their order (default those in the first batch, sorted)",
+        help="values of a target with classes, in their order (default those of the first batch, sorted)",
     )
 
 
@@ -128,14 +128,6 @@ def run(options):
 
 def check(options):
     """Raise ValueError for options that make no sense, before any work."""
-    for name, value, good, wanted in (
-        ("--batch", options.batch, options.batch >= 1, "at least 1"),
-        ("--first", options.first, options.first is None or options.first >= 1, "at least 1"),
-        ("--skip", options.skip, options.skip >= 0, "at least 0"),
-        ("--forget", options.forget, options.forget is None or 0 < options.forget < 1, "between 0 and 1"),
-    ):
-        if not good:
-            raise ValueError(f"{name} must be {wanted}, got {value:g}")
     if options.plot is not None and options.offset is not None:
         raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
     if options.resume is not None:
@@ -151,7 +143,7 @@ class Stream:
         self.options = options
         self.state = None if options.resume is None else resumed(options.resume)
         self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
-        self.classes = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
+        self.classes = classes_of(options, self.state)
         self.given = False  # whether the scale of the noise was
         self.scores = None if self.state is None else Scores(self.state.model.likelihood)
         self.problem = None  # of the last batch
@@ -180,8 +172,8 @@ class Stream:
         if self.problem is None:
             self.about = table.about
             options.target = targets.target_of(table, options)
-            if self.state is not None and options.features is None and self.state.columns is not None:
-                options.features = list(self.state.columns)
+            if self.state is not None and self.state.columns is not None:
+                options.features = self._features(table)
             self.kind = self.kind or processes.default_likelihood(table, options, self.classes)
         if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
             table.check_complete([options.target])
@@ -201,6 +193,14 @@ class Stream:
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
+
+    def _features(self, table):
+        """The columns of the state, unless others were asked for: the same ones in another order are put right."""
+        known, given = list(self.state.columns), self.options.features
+        if given is None:
+            return known
+        names, _ = table.chosen(given, "--features")
+        return known if sorted(names) == sorted(known) else given
 
     def _begin(self):
         """The state after the first batch."""
@@ -230,7 +230,7 @@ class Stream:
             tol=options.tol,
             n_threads=options.threads,
         )
-        state.columns = tuple(problem.names)
+        state.columns, state.classes = tuple(problem.names), self.classes
         self.scores = Scores(state.model.likelihood)
         return state
 
@@ -311,6 +311,15 @@ class Stream:
         return streaming_gp_figure(
             self.state, np.column_stack(columns), y, labels[:-1], labels[-1], title, self.classes or ()
         )
+
+
+def classes_of(options, state):
+    """The classes of the target in their order, as far as they were said, now or when the state was saved."""
+    given = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
+    known = None if state is None else state.classes
+    if given is not None and known is not None and given != known:
+        raise ValueError(f"--classes: {options.resume} knows {', '.join(known)}, in this order, got {', '.join(given)}")
+    return given if known is None else known
 
 
 def resumed(path):

@@ -160,21 +160,24 @@ def read(source, columns=None):
     return _read_csv(path, columns)
 
 
-def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
+def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=None):
     """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
 
     Parameters
     ----------
     source : str
         A shipped data set, a .csv, .npy or .parquet file.
-    columns : str, list of str or None
-        Names or numbers from 1, separated by commas; all numeric columns if None.
     option : str
         The option that says which columns, for messages.
     gaps : bool
         Whether values may be missing: they are nan then.
     way_out : str
         What else to do about missing values, for messages.
+    columns : str or None
+        Names or numbers from 1, separated by commas; all numeric columns if None.
+    fitted : tuple of str or None
+        Those of a fit, which are taken where `columns` is None. Columns without names, of a .npy file, are taken by
+        position, if they are as many.
 
     Returns
     -------
@@ -189,17 +192,34 @@ def matrix(source, columns, option, gaps, way_out=GAPS_POSSIBLE):
     """
     if Path(source).suffix == ".npy" and Path(source).exists():
         rows, names = open_npy(source)
+        if columns is None and fitted is not None and len(names) != len(fitted):
+            columns = _of_fit(source, names, fitted)
         index = _select(source, names, _listed(columns)) if columns is not None else range(len(names))
         if len(set(index)) < len(index):
             raise ValueError(f"{option}: a column is there twice in {columns!r}")
         return rows.columns(index), [names[j] for j in index], {}, []
     table = read_columns(source)
+    if columns is None and fitted is not None:
+        columns = _of_fit(source, list(table.cells), fitted)
     names, notes = table.chosen(columns, option)
     if not names:
         raise ValueError(f"{source}: there is no column of numbers")
     if not gaps:
         table.check_complete(names, way_out)
     return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
+
+
+def _of_fit(source, there, fitted):
+    """Return the columns of a fit, all of which must be there; None where they had no names, only numbers."""
+    missing = [name for name in fitted if name not in there]
+    if missing and all(name.isdigit() for name in fitted):
+        return None
+    if missing:
+        raise ValueError(
+            f"{source}: no column {', '.join(map(repr, missing))}, which the fit had; there is {', '.join(there)}; "
+            "choose with --columns if they have other names"
+        )
+    return list(fitted)
 
 
 def _listed(text):

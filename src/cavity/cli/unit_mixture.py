@@ -1,6 +1,7 @@
 """`cavity fit unit-mixture`: groups on a line, with their uncertainty, and how many there seem to be."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,8 @@ def run(options):
 
         return unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
 
-    return shared.deliver(options, best, report(title, tried, best, unit, seconds), draw)
+    named = best if isinstance(y, str) else replace(best, columns=(label,))  # a .npy file has no names
+    return shared.deliver(options, named, report(title, tried, best, unit, seconds), draw)
 
 
 def read(options):

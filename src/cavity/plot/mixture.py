@@ -5,6 +5,7 @@ from scipy.linalg import eigh
 from scipy.special import gammaln
 
 from .. import _blocks
+from .._frames import in_order
 from .._mixture_moves import OCCUPIED
 from .common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
 from .line import line_figure
@@ -43,7 +44,8 @@ def mixture_figure(X, posterior, names=None, title=None):
     matplotlib.figure.Figure
         Components bear the numbers of their responsibilities, from 1.
     """
-    sample = _blocks.open_source(X, "X", ndim=(1, 2)).sample(POINTS).reshape(-1, posterior.mean.shape[1])
+    rows = _blocks.open_source(in_order(X, posterior.columns), "X", ndim=(1, 2))
+    sample = rows.sample(POINTS).reshape(-1, posterior.mean.shape[1])
     sample = sample[~np.isnan(sample).any(axis=1)]
     names = [f"column {d + 1}" for d in range(sample.shape[1])] if names is None else list(names)
     if sample.shape[1] == 1:

@@ -1,7 +1,7 @@
 """Pictures of streaming sparse Gaussian processes: those of Gaussian processes, with the inducing points."""
 
-import numpy as np
-
+from .. import _arrays
+from .._frames import in_order
 from .gp import process_figure
 
 
@@ -35,5 +35,5 @@ def streaming_gp_figure(state, X, y, names, target, title, classes=()):
     matplotlib.figure.Figure
         To be saved with `save`.
     """
-    X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    X, y = _arrays.real_array(in_order(X, state.columns), "X"), _arrays.real_array(y, "y")
     return process_figure(state, X, y, names, target, title, classes, state.inducing)

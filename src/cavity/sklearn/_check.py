@@ -1,10 +1,24 @@
 """Checks that several estimators share; like all others they word their messages through `_arrays`."""
 
+import inspect
+
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from .. import _arrays
 from .._mixture_factors import is_full
+
+
+class NamesArguments:
+    """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
+
+    def __new__(cls, *args, **kwargs):
+        """Return a new estimator, not yet initialised."""
+        try:
+            inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
+        return super().__new__(cls)
 
 
 def sample_weights(value, n):

@@ -16,6 +16,7 @@ from scipy.linalg.blas import dsyrk, dtrsm
 from .. import _arrays
 from .._executors import Threads
 from .._family import LOG_2PI
+from .._gp_evidence import MANY_ROWS
 from ..errors import NotPositiveDefiniteError
 
 
@@ -46,7 +47,7 @@ def regress(covariance, X, noise, Y):
 
     Raises NotPositiveDefiniteError if rounding makes K + noise indefinite, OverflowError if the targets are too large.
     """
-    buffer = covariance.gram(X, out=_arrays.matrix((len(X), len(X)), "the covariance matrix"))
+    buffer = covariance.gram(X, out=_arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
     buffer[np.diag_indices_from(buffer)] += noise
     _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)
     if failed:

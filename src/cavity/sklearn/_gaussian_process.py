@@ -13,6 +13,7 @@ from .._executors import single_blas
 from ..covariances import Covariance
 from ..errors import warn
 from . import _kernels
+from ._check import NamesArguments
 from ._em import UnfinishedWarning
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
@@ -39,7 +40,7 @@ def check_settings(estimator):
     _arrays.flag(estimator.copy_X_train, "copy_X_train")
 
 
-class Learner(BaseEstimator):
+class Learner(NamesArguments, BaseEstimator):
     """An estimator with a kernel.
 
     A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient

@@ -12,7 +12,7 @@ from .. import _arrays, _blocks
 from .._executors import Threads
 from .._mixture_factors import is_full
 from .._mixture_sweep import Frame
-from ._check import sample_weights
+from ._check import NamesArguments, sample_weights
 from ._em import TYPES, ascend, moments, open_unscaled, precisions, warn_unfinished
 from ._starts import METHODS, responsibilities, statistics, unclaimed
 
@@ -53,7 +53,7 @@ class Progress:
             print(f"Initialization {'converged' if converged else 'did not converge'}.{more}")
 
 
-class Mixture(DensityMixin, BaseEstimator):
+class Mixture(DensityMixin, NamesArguments, BaseEstimator):
     """Base of the mixtures. What a subclass adds is described where `_ascend` and `_judge` call it."""
 
     # ------------------------------------------------------------------------------------------ fitting

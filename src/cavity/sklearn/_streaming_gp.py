@@ -10,7 +10,7 @@ from .. import _arrays
 from ..covariances import Covariance
 from ..streaming_gp import StreamingGP
 from . import _kernels
-from ._check import weighted_rows
+from ._check import NamesArguments, weighted_rows
 from ._noise import taken_apart
 
 
@@ -36,7 +36,7 @@ class Batch:
         return cls(X[is_new], y[is_new], None if np.all(weight == 1) else weight, n, float(np.sum(weight)))
 
 
-class Streaming(BaseEstimator):
+class Streaming(NamesArguments, BaseEstimator):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
     def _checked(self, X, y, sample_weight, *, reset, **options):

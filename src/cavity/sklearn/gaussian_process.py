@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _arrays
 from ._binary import LIKELIHOODS, BinaryClassifier
+from ._check import NamesArguments
 from ._classes import log_probabilities, loo_log_density
 from ._gaussian_process import check_settings, single_threaded
 from ._kernels import joined, theta_of
@@ -30,7 +31,7 @@ def _has_probabilities(estimator):
     return True
 
 
-class GaussianProcessClassifier(ClassifierMixin, BaseEstimator):
+class GaussianProcessClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
     scikit-learn's classifier has the same model and Laplace's approximation of its posterior. EP's is the closer one:

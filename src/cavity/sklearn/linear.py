@@ -19,7 +19,7 @@ from .. import _arrays
 from ..errors import ConvergenceWarning, NumericalWarning, warn
 from ..glm import GLM
 from ..likelihoods import Logit, Probit
-from ._check import weighted_rows
+from ._check import NamesArguments, weighted_rows
 from ._classes import classes_in, known_classes, log_probabilities, loo_log_density, one_vs_rest
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
@@ -32,7 +32,7 @@ FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
-class _LinearClassifier(ClassifierMixin, BaseEstimator):
+class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`."""
 
     def __init__(

@@ -1,0 +1,163 @@
+"""Tables with named columns, and their columns, as pandas, polars and Arrow have them: none of these is imported here.
+
+A table is known by what it can do, its types by their names. Columns are turned into numbers one by one, so that
+truth values, integers, nullable and Arrow-backed numbers may stand side by side.
+"""
+
+import re
+
+import numpy as np
+
+NUMBERS = re.compile(r"(sparse\[)?(u?int\d|float|double|halffloat|bool|decimal|null)")
+REFUSED = (  # kinds of columns that are no numbers, and what to do about them
+    (
+        re.compile("categor|dictionary|enum"),
+        "categories",
+        "make one column of 0 and 1 for each category but one, or give their codes if the order counts",
+    ),
+    (
+        re.compile("str|text|utf8|large_str|large_utf8"),
+        "text",
+        "make one column of 0 and 1 for each value but one, or leave it out",
+    ),
+    (
+        re.compile("date|time|duration|month|period"),
+        "dates or times",
+        "turn them into numbers, for example days since a first day, or leave them out",
+    ),
+    (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
+)
+SHOWN = 8  # most names in a message
+
+
+def names_of(X):
+    """The names of the columns of a table as strings, or None for anything else."""
+    if hasattr(X, "column_names") and hasattr(X, "columns"):  # Arrow
+        return tuple(map(str, X.column_names))
+    if (hasattr(X, "iloc") or hasattr(X, "get_columns")) and hasattr(X, "columns"):  # pandas, polars
+        return tuple(map(str, X.columns))
+    return None
+
+
+def in_order(X, columns, name="X"):
+    """Return X with its columns in the order of those of a fit, if both have names; else as it is.
+
+    Raises
+    ------
+    ValueError
+        Naming the columns that are missing, or there and unknown.
+    """
+    names = names_of(X)
+    if names is None or columns is None or names == columns:
+        return X
+    for given, whose in ((names, name), (columns, "the fit")):
+        twice = next((each for each in given if given.count(each) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
+    missing = [each for each in columns if each not in names]
+    if missing:
+        raise ValueError(f"{name} must have the columns of the fit: {_some(missing)} missing; there is {_some(names)}")
+    unknown = [each for each in names if each not in columns]
+    if unknown:
+        raise ValueError(f"{name} must have the columns of the fit only, {_some(columns)}, got {_some(unknown)} too")
+    return _picked(X, [names.index(each) for each in columns])
+
+
+def check_alike(names, others, what="columns"):
+    """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
+    if names is not None and others is not None and names != others:
+        raise ValueError(f"other must be of the {what} {_some(names)}, in this order, got {_some(others)}")
+    return others if names is None else names
+
+
+def numbers(value, name):
+    """Return a table as an array (N, D) and a column as one (N,), nan for what is missing; other values as they are.
+
+    Raises
+    ------
+    TypeError
+        Naming the column that holds no numbers, and what to do about it.
+    """
+    if isinstance(value, np.ndarray | float | int | list):  # nearly always
+        return value
+    names = names_of(value)
+    if names is not None:
+        return _matrix(value, names, name)
+    if hasattr(value, "collect") and hasattr(value, "collect_schema"):
+        raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
+    dtype = _dtype_of(value)
+    if dtype is None or not hasattr(value, "to_numpy") or _is_plain(dtype):
+        return value
+    kind = _refused(value, dtype)
+    if kind is not None:
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype} ({kind[0]}); {kind[1]}")
+    return _column(value, dtype)
+
+
+def _matrix(frame, names, name):
+    """A table as an array."""
+    columns = list(_columns(frame, range(len(names))))
+    dtypes = [_dtype_of(column) for column in columns]
+    for column, dtype, label in zip(columns, dtypes, names, strict=True):
+        kind = None if _is_plain(dtype) else _refused(column, dtype)
+        if kind is not None:
+            raise TypeError(
+                f"{name} must hold real numbers, got {kind[0]} in column {label!r} (dtype {dtype}); {kind[1]}"
+            )
+    if hasattr(frame, "iloc") and len(set(dtypes)) == 1 and _is_plain(dtypes[0]):
+        return np.asarray(frame)  # in its own type, and no copy where the frame holds one array
+    out = np.empty((len(frame), len(names)))
+    with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
+        for j, (column, dtype) in enumerate(zip(columns, dtypes, strict=True)):
+            out[:, j] = _column(column, dtype)
+    return out
+
+
+def _column(column, dtype):
+    """A column of numbers as an array."""
+    if hasattr(dtype, "na_value"):  # an extension type of pandas
+        return column.to_numpy(dtype=np.float64, na_value=np.nan)
+    array = np.asarray(column)
+    return array.astype(np.float64) if array.dtype.kind == "O" else array  # None is missing, a Decimal a number
+
+
+def _columns(frame, index):
+    """Yield some columns of a table, by their numbers."""
+    if hasattr(frame, "iloc"):
+        return (frame.iloc[:, j] for j in index)
+    columns = frame.get_columns() if hasattr(frame, "get_columns") else frame.columns
+    return (columns[j] for j in index)
+
+
+def _picked(frame, index):
+    """A table with some columns of another, by their numbers."""
+    if hasattr(frame, "iloc"):
+        return frame.iloc[:, index]
+    return frame[:, index] if hasattr(frame, "get_columns") else frame.select(index)
+
+
+def _dtype_of(column):
+    """The type of the entries of a column, None for what is none."""
+    return getattr(column, "dtype", getattr(column, "type", None))
+
+
+def _is_plain(dtype):
+    """Whether a type is one of NumPy's real numbers."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+
+
+def _refused(column, dtype):
+    """What a column holds if that is no numbers, and what to do about it; else None."""
+    word = str(dtype).lower()
+    if NUMBERS.match(word):
+        return None
+    if word == "object":
+        first = next((each for each in column if each is not None and each == each), None)
+        word = type(first).__name__.lower()  # of Python's objects the first one speaks for all
+    return next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
+
+
+def _some(names):
+    """The first of several names, in quotes."""
+    shown = ", ".join(map(repr, names[:SHOWN]))
+    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown

@@ -175,7 +175,7 @@ def test_errors_of_the_file_system_name_the_file(capsys):
 def test_more_components_than_memory_holds(capsys, words):
     assert main(["fit", *words, "--components", f"{10**15}"]) == 2
     told = capsys.readouterr().err
-    assert f"n_components = {10**15}: 16 arrays of the components, each" in told
+    assert f"--components {10**15}: 16 arrays of the components, each" in told
     assert "bytes, more than there are" in told
     with pytest.raises(SystemExit):
         main(["fit", "mixture", "faithful", "--components", "1-1000000000"])

@@ -23,6 +23,7 @@ GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL,
 ONE = np.ones(1)
 ZERO = np.zeros(1)
 LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
 
 
 class Likelihood:
@@ -103,7 +104,8 @@ class Likelihood:
         y : array_like
             Observations, as `fit` takes them.
         mean, variance : array_like
-            Moments of the cavity (or of any Gaussian belief about f), broadcast against y; variance > 0.
+            Moments of the cavity (or of any Gaussian belief about f), broadcast against y; variance > 0, and at least
+            2.3e-308, below which numbers of float64 lose digits.
 
         Returns
         -------
@@ -115,19 +117,31 @@ class Likelihood:
         ------
         ValueError, TypeError
             For observations that the likelihood does not know, or moments that are not finite or not positive.
+        ArithmeticError
+            If the scales of cavity and likelihood are so far apart that no quadrature rule resolves both.
         """
         y = self.check(y)
         mean = _arrays.finite_array(mean, "mean")
         variance = _arrays.finite_array(variance, "variance")
         if not np.all(variance > 0):
             raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
+        if not np.all(variance >= SMALLEST_VARIANCE):
+            raise ValueError(f"variance must be at least {SMALLEST_VARIANCE!r}, got {float(np.min(variance))!r}")
         trailing = y.shape[y.ndim - self._y_ndim + 1 :]
         shape = np.broadcast_shapes(y.shape[: y.ndim - len(trailing)], mean.shape, variance.shape)
         flat = np.ascontiguousarray(np.broadcast_to(y, shape + trailing)).reshape((-1, *trailing))
         m, v = (np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in (mean, variance))
         if m.size == 0:
             return tuple(np.empty(shape) for _ in range(3))
-        return tuple(a.reshape(shape)[()] for a in self._tilted(flat, m, v))
+        moments = self._tilted(flat, m, v)
+        lost = np.isnan(moments[0]) | np.isnan(moments[1]) | np.isnan(moments[2])
+        if lost.any():
+            i = int(np.argmax(lost))
+            raise ArithmeticError(
+                f"the moments of a cavity of mean {m[i]:.3g} and variance {v[i]:.3g} cannot be integrated: "
+                f"they are too far from the scale of the likelihood {type(self).__name__}"
+            )
+        return tuple(a.reshape(shape)[()] for a in moments)
 
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
@@ -338,14 +352,10 @@ class Interval(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
-        lower, upper = np.broadcast_to(y[..., 0], np.shape(f)), np.broadcast_to(y[..., 1], np.shape(f))
+        lower, upper = y[..., 0], y[..., 1]
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
-        sd = np.sqrt(self.noise_variance)
-        exact = lower == upper
-        a, b = (lower - f) / sd, (upper - f) / sd
-        density = -0.5 * np.where(exact, a, 0.0) ** 2 - 0.5 * LOG_2PI - np.log(sd)
-        return np.where(exact, density, _log_interval(np.where(exact, -1.0, a), np.where(exact, 1.0, b)))
+        return _log_interval(self, lower, upper, f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +426,7 @@ class OrderedProbit(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the class; see `Likelihood.log_p`."""
-        lower, upper = self._bounds(y)
-        return _log_interval(lower - f, upper - f)
+        return _log_interval(self, *self._bounds(y), f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,7 +517,11 @@ class StudentT(_Compiled):
         from scipy.special import betaln
 
         nu = self.degrees_of_freedom
-        return float(-betaln(0.5, 0.5 * nu) - 0.5 * np.log(nu) - np.log(self.scale))
+        if nu < 64:
+            return float(-betaln(0.5, 0.5 * nu) - 0.5 * np.log(nu) - np.log(self.scale))
+        a2 = 4.0 / nu / nu  # of Gamma(a + 1/2)/(Gamma(a) sqrt(a)), a = nu/2, the logarithm by Stirling's series
+        ratio = -(1 / 8 - a2 * (1 / 192 - a2 * (1 / 640 - a2 * 17 / 14336))) * 2.0 / nu
+        return float(ratio - 0.5 * LOG_2PI - np.log(self.scale))
 
     def _encode(self, y):
         return y, np.array([self._constant()])
@@ -557,10 +570,14 @@ class Poisson(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
-        from scipy.special import gammaln
-
+        y = np.asarray(y, dtype=np.float64)
+        some = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
-            return y * f - np.exp(f) - gammaln(y + 1.0)
+            mean = np.exp(f)
+            above = _above_log(some, f, mean)  # log of mean/y
+            q = (mean - some) / some
+            below = some * np.where(np.abs(q) < 0.4, _log_1p_rest(q), q - above)
+        return np.where(y > 0, -below - _log_stirling(y), -mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,17 +601,24 @@ class NegativeBinomial(_Count):
         return self.dispersion, np.log(self.dispersion)
 
     def _constant(self, y):
-        from scipy.special import betaln
-
-        return -betaln(self.dispersion, y + 1.0) - np.log(y + self.dispersion)
+        """The maximum of log p in f, by Stirling's errors [L]_: nothing cancels however large the dispersion."""
+        r, some = self.dispersion, np.where(y > 0, y, 1.0)
+        n = r + some
+        errors = _stirling_error(n) - _stirling_error(r) - _stirling_error(some)
+        return np.where(y > 0, errors + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):
         return y, self._constant(y)
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
-        t = f - np.log(self.dispersion)
-        return self._constant(y) + y * t - (y + self.dispersion) * np.logaddexp(0.0, t)
+        y, r = np.asarray(y, dtype=np.float64), self.dispersion
+        some = np.where(y > 0, y, 1.0)
+        n = r + some
+        with np.errstate(over="ignore"):
+            above = _above_log(some, f, np.exp(f))
+        below = n * _log_mean_rest(some / n, r / n, above)
+        return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,14 +661,57 @@ class Clutter(_Compiled):
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))
 
 
-def _log_interval(a, b):
-    """log(Phi(b) - Phi(a)) for a < b, from the side where both are in the lower tail."""
-    from scipy.special import log_ndtr
+def _log_interval(likelihood, lower, upper, f):
+    """log p of bounds by the kernel, which keeps the digits of narrow and of far intervals: f is a cavity of variance 0.
 
-    flip = a + b > 0
-    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-    top, low = log_ndtr(b), log_ndtr(a)
-    return top + np.log(-np.expm1(np.minimum(low - top, -1e-300)))
+    The kernel adds the variance of the noise to it.
+    """
+    lower, upper, f = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (lower, upper, f)))
+    if f.size == 0:
+        return np.empty(f.shape)
+    given = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
+    out = [np.empty(f.size) for _ in range(3)]
+    _sites.evaluate(likelihood._kind, likelihood.packed(), ONE, *given, False, *out)
+    return out[0].reshape(f.shape)[()]
+
+
+def _log_1p_rest(u):
+    """u - log(1 + u) for |u| < 0.42, to its last digits; anything finite elsewhere."""
+    u = np.clip(u, -0.42, 0.42)
+    s = u / (2.0 + u)  # log(1 + u) = 2 (s + s^3/3 + s^5/5 + ...), u = 2 s + u s
+    z, series = s * s, 0.0
+    for k in range(11, -1, -1):
+        series = series * z + 1.0 / (2 * k + 3)
+    return s * (u - 2.0 * z * series)
+
+
+def _above_log(y, f, mean):
+    """f - log y for y > 0; where they are close by mean = exp(f), whose rounding error is that of 1, not of log y."""
+    q = (mean - y) / y
+    near = np.abs(q) < 0.4
+    return np.where(near, np.log1p(np.where(near, q, 0.0)), f - np.log(y))
+
+
+def _log_mean_rest(p, not_p, x):
+    """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
+    w, t = np.where(p <= 0.5, p, not_p), np.where(p <= 0.5, x, -x)
+    bounded = np.minimum(t, 700.0)
+    rise = np.expm1(bounded)
+    far = np.log1p(w * rise) + (t - bounded) - w * t
+    return np.where(np.abs(t) < 0.35, w * _log_1p_rest(rise) - _log_1p_rest(w * rise), far)
+
+
+def _stirling_error(x):
+    """log Gamma(x + 1) - (x log x - x + log(2 pi x)/2) for x > 0 [L]_."""
+    from scipy.special import gammaln
+
+    x = np.asarray(x, dtype=np.float64)
+    inv = 1.0 / np.maximum(x, 16.0)
+    series = inv * (1 / 12 - inv**2 * (1 / 360 - inv**2 * (1 / 1260 - inv**2 / 1680)))
+    small = np.minimum(x, 16.0)
+    return np.where(
+        x < 16.0, gammaln(small + 1.0) - (small * np.log(small) - small + 0.5 * np.log(2 * np.pi * small)), series
+    )
 
 
 def _log_stirling(y):

@@ -15,6 +15,7 @@ from . import _cavi
 from ._blocks import merge, rows, starts
 from ._executors import single_blas
 from ._loop import warn_unconverged
+from ._predictions import probabilities
 from ._regression import WeightPrior, WeightsPosterior, check_prior
 from ._rows import design_matrix, observations
 from .distributions import Gamma, MultivariateGaussian, coordinates, towards
@@ -269,6 +270,4 @@ class LogisticRegressionPosterior(WeightsPosterior):
         ndarray (n, 2)
             Of class 0 (or -1), then of class 1.
         """
-        mean, variance = self._linear(X)
-        columns = [_likelihood.log_tilted(np.full(len(mean), label), mean, variance)[0] for label in (-1.0, 1.0)]
-        return np.exp(np.column_stack(columns))
+        return probabilities(_likelihood, lambda: self._linear(X))

@@ -127,6 +127,14 @@ cdef inline double log_mean_rest(double p, double not_p, double x) noexcept nogi
     return w * rest - cv_exp_rest(log_1p) if fabs(t) < 0.35 else (log_1p + (t - near)) - w * t
 
 
+cdef inline double log_mean(double p, double not_p, double x) noexcept nogil:
+    """log(p exp(x) + 1 - p) for |x| > 64, without the linear part that log_mean_rest takes off."""
+    cdef double u = cv_exp(-fabs(x))
+    if x < 0.0:
+        return cv_log_1p(p * (u - 1.0)) if p <= 0.5 else cv_log(not_p + p * u)
+    return x + (cv_log_1p(not_p * (u - 1.0)) if not_p <= 0.5 else cv_log(p + not_p * u))
+
+
 cdef inline double above_log(double y, double f) noexcept nogil:
     """f - log y, y > 0; where they are close by exp(f) - y, whose rounding errors are those of 1, not of log y."""
     cdef double q = (cv_exp(f) - y) / y
@@ -315,6 +323,10 @@ cdef inline void add_panel(
             s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
             l[j] = x[j] * (slope - half_precision * x[j]) - power * (y + a) * log_mean_rest(at.p, at.not_p, x[j])
             l1[j], l2[j] = s.l1, s.l2
+        for j in range(NODES):
+            if fabs(x[j]) > 64.0:                           # as for Poisson
+                u = power * (y + a) * log_mean(at.p, at.not_p, x[j])
+                l[j] = x[j] * (tilt - half_precision * x[j]) - u
     elif lik.kind == PROBIT:
         for j in range(NODES):
             s = probit_slopes(power, b, y, f0 + x[j])
@@ -435,7 +447,8 @@ cdef inline Tilted quadrature_site(
     variance = sums.second / sums.total - mean * mean
     change = sums.l1 / sums.total
     curvature = sums.l1_squared / sums.total - change * change
-    if (fabs(sums.l2) / sums.total + curvature) * v < 0.5:
+    # `curvature` may be negative by rounding, and v large
+    if (fabs(sums.l2) / sums.total + (curvature if curvature > 0.0 else 0.0)) * v < 0.5:
         d1 = at.l1 + change
         d2 = sums.l2 / sums.total + curvature
         variance = v * (1.0 + v * d2)

@@ -218,7 +218,7 @@ def test_narrow_cavities(likelihood, name, parameters, draw):
 @pytest.mark.long
 @pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
 def test_many_narrow_cavities(likelihood, name, parameters, draw):
-    narrow_cavities(2, likelihood, name, parameters, draw, 120)
+    narrow_cavities(2, likelihood, name, parameters, draw, 40)
 
 
 CLOSED_FORMS = [
@@ -248,8 +248,7 @@ def closed_cavities(seed, likelihood, name, parameters, draw, n):
             exact = reference.from_closed_form(
                 lambda m, v, y=y, e=power: reference.CLOSED[name](m, v, y, e, **parameters), mean, variance, digits
             )
-            with mp.workdps(digits):
-                values = reference.completed(*exact, mean, variance)
+            values = reference.completed(*exact, mean, variance, digits)
             log_z, d1, d2, _, rho, shrink = map(float, values)
             checked = np.atleast_1d(np.array(1.0)) if name == "Interval" and likelihood.n_classes else np.array([y])
             at = [float(a[0]) for a in kernel(likelihood, checked, power, np.array([mean]), np.array([variance]))]
@@ -271,18 +270,16 @@ def test_closed_forms_of_all_scales(likelihood, name, parameters, draw):
 @pytest.mark.long
 @pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), CLOSED_FORMS)
 def test_more_closed_forms_of_all_scales(likelihood, name, parameters, draw):
-    closed_cavities(4, likelihood, name, parameters, draw, 150)
+    closed_cavities(4, likelihood, name, parameters, draw, 100)
 
 
 @pytest.mark.parametrize(
     ("likelihood", "y", "side"), [(Poisson(), 0, -1), (Logit(), 1, 1), (Probit(), 1, 1), (NegativeBinomial(), 0, -1)]
 )
-@pytest.mark.parametrize("exponent", [24, 30, 50])
+@pytest.mark.parametrize("exponent", [24, 30, 40, 50, 70])
 def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
     """The corrections are of the order of log(sd)/sd."""
     log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 10.0**exponent)
-    if isinstance(likelihood, NegativeBinomial):  # falls as slowly as exp(-f): half of a Gaussian all the same
-        side = -1
     assert log_z == pytest.approx(-np.log(2), abs=1e-9)
     assert d1 * 10 ** (exponent / 2) == pytest.approx(side * np.sqrt(2 / np.pi), abs=1e-9)
     assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=1e-9)
@@ -329,7 +326,9 @@ def test_log_p_of_intervals():
     values = Interval(noise).log_p(np.array(bounds), f)
     for value, bound, at in zip(values, bounds, f, strict=True):
         with mp.workdps(60):
-            exact = mp.log(reference.interval_z(mpmath.mpf(at), mpmath.mpf(0), bound, 1, noise)) if at < 1e100 else -mp.inf
+            exact = (
+                mp.log(reference.interval_z(mpmath.mpf(at), mpmath.mpf(0), bound, 1, noise)) if at < 1e100 else -mp.inf
+            )
         assert float(value) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
     grades = OrderedProbit([0.0, 1.0])
     assert grades.log_p(np.array([0, 1, 2])[:, None], np.zeros((3, 2))).shape == (3, 2)

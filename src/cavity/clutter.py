@@ -430,7 +430,7 @@ class ClutterPosterior(Posterior):
             if self._state.loo is not None:
                 raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
             if self.method == "ep":
-                raise ValueError(f"{name}: EP has not converged, and some points have no proper cavity")
+                raise ValueError(f"{name}: EP has left some points without a proper cavity; see status")
             raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x):

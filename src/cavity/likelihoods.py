@@ -662,9 +662,9 @@ class Clutter(_Compiled):
 
 
 def _log_interval(likelihood, lower, upper, f):
-    """log p of bounds by the kernel, which keeps the digits of narrow and of far intervals: f is a cavity of variance 0.
+    """log p of bounds by the kernel, which keeps the digits of narrow and of far intervals.
 
-    The kernel adds the variance of the noise to it.
+    f is a cavity of variance 0, to which the kernel adds that of the noise.
     """
     lower, upper, f = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (lower, upper, f)))
     if f.size == 0:

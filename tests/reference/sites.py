@@ -248,9 +248,9 @@ def from_narrow(log_p, mean, variance, power=1, orders=(20, 28)):
         return results[1] if same else None
 
 
-def completed(log_z, d1, d2, mean, variance):
+def completed(log_z, d1, d2, mean, variance, digits=DIGITS):
     """(log_z, d1, d2, tau, rho, 1 + v d2)."""
-    with mp.workdps(DIGITS):
+    with mp.workdps(digits):
         m, v = mp.mpf(mean), mp.mpf(variance)
         shrink = 1 + v * d2
         rho = -d2 / shrink

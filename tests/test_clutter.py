@@ -3,6 +3,7 @@
 import itertools
 import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest

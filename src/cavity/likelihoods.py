@@ -514,13 +514,11 @@ class StudentT(_Compiled):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
 
     def _constant(self):
-        from scipy.special import betaln
+        """log of the density at its top, from Gamma(a + 1/2)/Gamma(a), a = nu/2, by the remainders of log Gamma."""
+        from ._special import binet, gap
 
-        nu = self.degrees_of_freedom
-        if nu < 64:
-            return float(-betaln(0.5, 0.5 * nu) - 0.5 * np.log(nu) - np.log(self.scale))
-        a2 = 4.0 / nu / nu  # of Gamma(a + 1/2)/(Gamma(a) sqrt(a)), a = nu/2, the logarithm by Stirling's series
-        ratio = -(1 / 8 - a2 * (1 / 192 - a2 * (1 / 640 - a2 * 17 / 14336))) * 2.0 / nu
+        a = 0.5 * self.degrees_of_freedom
+        ratio = binet(a + 0.5) - binet(a) - a * gap(0.5 / a, np.log1p(0.5 / a))
         return float(ratio - 0.5 * LOG_2PI - np.log(self.scale))
 
     def _encode(self, y):
@@ -570,13 +568,14 @@ class Poisson(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
+        from ._special import gap
+
         y = np.asarray(y, dtype=np.float64)
         some = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
             mean = np.exp(f)
             above = _above_log(some, f, mean)  # log of mean/y
-            q = (mean - some) / some
-            below = some * np.where(np.abs(q) < 0.4, _log_1p_rest(q), q - above)
+            below = some * gap((mean - some) / some, above)
         return np.where(y > 0, -below - _log_stirling(y), -mean)
 
 
@@ -601,11 +600,13 @@ class NegativeBinomial(_Count):
         return self.dispersion, np.log(self.dispersion)
 
     def _constant(self, y):
-        """The maximum of log p in f, by Stirling's errors [L]_: nothing cancels however large the dispersion."""
+        """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
+        from ._special import binet
+
         r, some = self.dispersion, np.where(y > 0, y, 1.0)
         n = r + some
-        errors = _stirling_error(n) - _stirling_error(r) - _stirling_error(some)
-        return np.where(y > 0, errors + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
+        remainder = binet(n) - binet(r) - binet(some)
+        return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):
         return y, self._constant(y)
@@ -675,16 +676,6 @@ def _log_interval(likelihood, lower, upper, f):
     return out[0].reshape(f.shape)[()]
 
 
-def _log_1p_rest(u):
-    """u - log(1 + u) for |u| < 0.42, to its last digits; anything finite elsewhere."""
-    u = np.clip(u, -0.42, 0.42)
-    s = u / (2.0 + u)  # log(1 + u) = 2 (s + s^3/3 + s^5/5 + ...), u = 2 s + u s
-    z, series = s * s, 0.0
-    for k in range(11, -1, -1):
-        series = series * z + 1.0 / (2 * k + 3)
-    return s * (u - 2.0 * z * series)
-
-
 def _above_log(y, f, mean):
     """f - log y for y > 0; where they are close by mean = exp(f), whose rounding error is that of 1, not of log y."""
     q = (mean - y) / y
@@ -694,24 +685,14 @@ def _above_log(y, f, mean):
 
 def _log_mean_rest(p, not_p, x):
     """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
+    from ._special import gap
+
     w, t = np.where(p <= 0.5, p, not_p), np.where(p <= 0.5, x, -x)
     bounded = np.minimum(t, 700.0)
     rise = np.expm1(bounded)
-    far = np.log1p(w * rise) + (t - bounded) - w * t
-    return np.where(np.abs(t) < 0.35, w * _log_1p_rest(rise) - _log_1p_rest(w * rise), far)
-
-
-def _stirling_error(x):
-    """log Gamma(x + 1) - (x log x - x + log(2 pi x)/2) for x > 0 [L]_."""
-    from scipy.special import gammaln
-
-    x = np.asarray(x, dtype=np.float64)
-    inv = 1.0 / np.maximum(x, 16.0)
-    series = inv * (1 / 12 - inv**2 * (1 / 360 - inv**2 * (1 / 1260 - inv**2 / 1680)))
-    small = np.minimum(x, 16.0)
-    return np.where(
-        x < 16.0, gammaln(small + 1.0) - (small * np.log(small) - small + 0.5 * np.log(2 * np.pi * small)), series
-    )
+    log1p = np.log1p(w * rise)
+    far = log1p + (t - bounded) - w * t
+    return np.where(np.abs(t) < 0.35, w * gap(rise, bounded) - gap(w * rise, log1p), far)
 
 
 def _log_stirling(y):

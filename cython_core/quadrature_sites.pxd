@@ -300,8 +300,11 @@ cdef inline void add_panel(
     cdef double g, total = 0.0, first = 0.0, second = 0.0, sum1 = 0.0, square = 0.0, sum2 = 0.0
     cdef double power = lik.power, y = at.y, f0 = at.anchor, l0 = at.extra, a = lik.a, b = lik.b
     cdef double half_precision = 0.5 / at.v, pull = at.from_mean / at.v, tilt = power * y - pull
-    cdef double slope = at.slope, u, rise
-    cdef bint far
+    cdef double slope = at.slope, u, t, near, rise
+    # for the negative binomial: w is the smaller one of p = sigmoid(f0 - log r) and 1 - p
+    cdef bint low = at.p <= 0.5
+    cdef double w = at.p if low else at.not_p, rest = at.not_p if low else at.p, side = 1.0 if low else -1.0
+    cdef double of_rest = power * (y if low else -a), of_w = power * (a if low else -y), n = power * (y + a)
     cdef Slopes s
     cdef int j
     for j in range(NODES):
@@ -313,20 +316,27 @@ cdef inline void add_panel(
     elif lik.kind == POISSON:                               # the terms linear in x nearly cancel: their sum is `slope`
         for j in range(NODES):
             u = l0 * cv_exp_rest(x[j])                      # l0 = e exp(f0)
-            far = fabs(x[j]) > 64.0                         # where l0 x would swamp the rest, or leave no digits of it
-            rise = l0 * (cv_exp(x[j]) - 1.0) if far else u + l0 * x[j]
-            l[j] = x[j] * ((tilt if far else slope) - half_precision * x[j]) - (rise if far else u)
-            l1[j] = at.l1 - rise
-            l2[j] = -(rise + l0)
+            l[j] = x[j] * (slope - half_precision * x[j]) - u
+            l1[j] = at.l1 - (u + l0 * x[j])
+            l2[j] = -(u + l0 * x[j] + l0)
+        for j in range(NODES):
+            if fabs(x[j]) > 64.0:                           # where l0 x would swamp the rest, or leave no digits of it
+                u = l0 * (cv_exp(x[j]) - 1.0)
+                l[j] = x[j] * (tilt - half_precision * x[j]) - u
+                l1[j], l2[j] = at.l1 - u, -(u + l0)
     elif lik.kind == NEGATIVE_BINOMIAL:
         for j in range(NODES):
-            s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
-            l[j] = x[j] * (slope - half_precision * x[j]) - power * (y + a) * log_mean_rest(at.p, at.not_p, x[j])
-            l1[j], l2[j] = s.l1, s.l2
+            t = side * x[j]
+            near = t if t < 700.0 else 700.0                # exp(t) may overflow
+            rise = cv_exp_rest(near) + near                 # exp(t) - 1
+            u = 1.0 / (1.0 + w * rise)
+            l[j] = x[j] * (slope - half_precision * x[j])
+            l[j] -= n * ((cv_log_1p(w * rise) + (t - near)) - w * t)
+            l1[j] = of_rest * (rest * u) - of_w * ((w * rise + w) * u)
+            l2[j] = -n * (rest * u) * ((w * rise + w) * u)
         for j in range(NODES):
             if fabs(x[j]) > 64.0:                           # as for Poisson
-                u = power * (y + a) * log_mean(at.p, at.not_p, x[j])
-                l[j] = x[j] * (tilt - half_precision * x[j]) - u
+                l[j] = x[j] * (tilt - half_precision * x[j]) - n * log_mean(at.p, at.not_p, x[j])
     elif lik.kind == PROBIT:
         for j in range(NODES):
             s = probit_slopes(power, b, y, f0 + x[j])

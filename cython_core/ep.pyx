@@ -1,5 +1,7 @@
 """Sequential EP over a block of sites on jointly Gaussian values f."""
 
+from libc.math cimport INFINITY, fabs
+
 from cavity._core.site_types cimport Likelihood, Tilted, unpack
 from cavity._core.sites cimport tilted
 
@@ -13,6 +15,11 @@ cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, do
         spread = 1.0 + at.rho * residual
         at.tau, at.rho = at.tau / spread, at.rho / spread
     return at
+
+
+cdef inline bint finite(Tilted at) noexcept nogil:
+    """Whether a site has moments: see quadrature_sites.pxd; where the posterior lost its digits it may have none."""
+    return fabs(at.tau) < INFINITY and fabs(at.rho) < INFINITY and at.log_z == at.log_z
 
 
 def sweep(int kind, const double[::1] parameters,
@@ -29,7 +36,7 @@ def sweep(int kind, const double[::1] parameters,
           double[::1] log_z):                # out   (n,): untouched for the skipped
     """Visit the sites in order, each seeing the changes of those before; return how many were skipped.
 
-    A site is skipped when its cavity is improper. A change (dtau, drho) of site i moves the mean by
+    A site is skipped when its cavity is improper or has no moments. A change (dtau, drho) of site i moves the mean by
     (dtau - drho m_i)/(1 + drho V_ii) V_i and the covariance by -drho/(1 + drho V_ii) V_i V_i' [RW, (3.65) onwards].
     """
     cdef Likelihood lik = unpack(kind, power[0], parameters)
@@ -42,13 +49,13 @@ def sweep(int kind, const double[::1] parameters,
         for i in range(n):
             lik.power, f, v = power[i * powers], fraction[i * fractions], covariance[i, i]
             keep = 1.0 - f * rho[i] * v                      # cavity precision times v
-            if not keep > 1e-10:
+            if not (keep > 1e-10 and v + residual[i * residuals] > 0.0):
                 skipped += 1
                 continue
             cavity_v = v / keep
             cavity_m = mean[i] + cavity_v * f * (rho[i] * mean[i] - tau[i])
             at = through(&lik, y[i], extra[i * extras], cavity_m, cavity_v, residual[i * residuals])
-            if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
+            if not finite(at):                               # no moments, or none within float64
                 skipped += 1
                 continue
             log_z[i] = at.log_z
@@ -105,13 +112,13 @@ def sweep_rows(int kind, const double[::1] parameters,
                 v += c * x[i, j]
                 m += mean[j] * x[i, j]
             keep = 1.0 - f * rho[i] * v
-            if not keep > 1e-10:
+            if not (keep > 1e-10 and v + residual[i * residuals] > 0.0):
                 skipped += 1
                 continue
             cavity_v = v / keep
             at = through(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v,
                          residual[i * residuals])
-            if not at.log_z == at.log_z:                     # no moments: see quadrature_sites.pxd
+            if not finite(at):                               # no moments, or none within float64
                 skipped += 1
                 continue
             dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]

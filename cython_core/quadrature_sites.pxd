@@ -22,10 +22,12 @@ cdef extern from *:
     #define CV_CUT 32.0
     #define CV_STEEPEST 8.0
     #define CV_HALF_LOG_TAU_Q 0.9189385332046727
+    #define CV_MANY 1e4
     """
     const double CUT "CV_CUT"
     const double STEEPEST "CV_STEEPEST"
     const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
+    const double MANY "CV_MANY"          # counts from which on the rounding error of log y shows in log p
 
 cdef enum:
     MOST_PANELS = 20000                  # a dozen is typical
@@ -38,7 +40,8 @@ cdef struct Problem:
     double anchor, from_mean             # f0 and f0 - m
     double l1                            # l'(f0)
     double slope                         # h'(f0), summed without cancellation where the kind allows
-    double extra                         # of the kind: exp(f0), sigmoid(f0), l(f0)
+    double extra                         # of the kind: e exp(f0) for Poisson, else l(f0)
+    double p, not_p                      # of the negative binomial: sigmoid(f0 - log r) and one less it
 
 cdef struct Sums:
     double total, first, second, l1, l1_squared, l2
@@ -114,6 +117,41 @@ cdef inline Slopes slopes(Likelihood *lik, double y, double f) noexcept nogil:
     return student_slopes(lik.power, lik.a, lik.b, y, f)
 
 
+cdef inline double log_mean_rest(double p, double not_p, double x) noexcept nogil:
+    """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
+    cdef double w = p if p <= 0.5 else not_p                # the same of 1 - p and -x
+    cdef double t = x if p <= 0.5 else -x
+    cdef double near = t if t < 700.0 else 700.0            # exp(t) may overflow
+    cdef double rest = cv_exp_rest(near)
+    cdef double log_1p = cv_log_1p(w * (rest + near))
+    return w * rest - cv_exp_rest(log_1p) if fabs(t) < 0.35 else (log_1p + (t - near)) - w * t
+
+
+cdef inline double log_mean(double p, double not_p, double x) noexcept nogil:
+    """log(p exp(x) + 1 - p) for |x| > 64, without the linear part that log_mean_rest takes off."""
+    cdef double u = cv_exp(-fabs(x))
+    if x < 0.0:
+        return cv_log_1p(p * (u - 1.0)) if p <= 0.5 else cv_log(not_p + p * u)
+    return x + (cv_log_1p(not_p * (u - 1.0)) if not_p <= 0.5 else cv_log(p + not_p * u))
+
+
+cdef inline double above_log(double y, double f) noexcept nogil:
+    """f - log y, y > 0; where they are close by exp(f) - y, whose rounding errors are those of 1, not of log y."""
+    cdef double q = (cv_exp(f) - y) / y
+    return cv_log_1p(q) if fabs(q) < 0.4 else f - cv_log(y)
+
+
+cdef inline double below_top(Likelihood *lik, double y, double f, double value) noexcept nogil:
+    """For counts above 0 l(f) less its maximum, which `constant` holds; for all else l(f), the given value."""
+    cdef double n
+    if lik.kind == POISSON and y > 0.0:                     # y f - exp(f) + y - y log y
+        return -(lik.power * y * cv_exp_rest(above_log(y, f) if y > MANY else f - cv_log(y)))
+    if lik.kind == NEGATIVE_BINOMIAL and y > 0.0:
+        n = y + lik.a
+        return -(lik.power * n * log_mean_rest(y / n, lik.a / n, above_log(y, f)))
+    return value
+
+
 # ------------------------------------------------------------------------------------------------ where the mass is
 
 
@@ -131,7 +169,8 @@ cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noex
         f = high                                            # between the mode of p and the cavity's mean
     elif lik.kind == POISSON and (y > 0.0 or m > 0.0):      # exp(m) may have overflown
         low = cv_log(y) if y > 0.0 else (m - v if m < v else 0.0)
-        f = cv_log(y + (m - low) / (v * lik.power))         # e exp(f) <= e y + (m - low)/v at the mode
+        if m > low:                                         # else log y and m are the same but for rounding
+            f = cv_log(y + (m - low) / (v * lik.power))     # e exp(f) <= e y + (m - low)/v at the mode
         f = high = f if f < m else m
     for _step in range(200):
         at = slopes(lik, y, f)
@@ -152,15 +191,20 @@ cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noex
 
 
 cdef inline double student_anchor(Likelihood *lik, double y, double m, double v) noexcept nogil:
-    """The better of two local modes of h, roughly: one is reached from y, one from m (each step raises h)."""
-    cdef double apart = m - y, near = 0.0, far = apart, s = lik.power * v * (lik.a + 1.0), h_near, h_far
+    """The better of two local modes of h, roughly: one is reached from y, one from m (each step raises h).
+
+    It is at `near` from y, and as far from m as leaves digits where the cavity is narrower than float64 is spaced at y.
+    """
+    cdef double apart = m - y, near = 0.0, far = apart, s = lik.power * v * (lik.a + 1.0), h_near, h_far, pull
     cdef int _step
     for _step in range(10):
         near = apart / (1.0 + s / (lik.b + near * near))
         far = apart / (1.0 + s / (lik.b + far * far))
     h_near = student_slopes(lik.power, lik.a, lik.b, 0.0, near).value - 0.5 * (near - apart) * (near - apart) / v
     h_far = student_slopes(lik.power, lik.a, lik.b, 0.0, far).value - 0.5 * (far - apart) * (far - apart) / v
-    return y + (near if h_near >= h_far else far)
+    near = near if h_near >= h_far else far
+    pull = s / (lik.b + near * near)
+    return y + near if pull > 1.0 else m - apart * (pull / (1.0 + pull))
 
 
 cdef inline double fall(Likelihood *lik, Problem *at, double l0, double delta) noexcept nogil:
@@ -255,7 +299,12 @@ cdef inline void add_panel(
     cdef double l2[NODES]
     cdef double g, total = 0.0, first = 0.0, second = 0.0, sum1 = 0.0, square = 0.0, sum2 = 0.0
     cdef double power = lik.power, y = at.y, f0 = at.anchor, l0 = at.extra, a = lik.a, b = lik.b
-    cdef double half_precision = 0.5 / at.v, pull = at.from_mean / at.v, slope = at.slope, u
+    cdef double half_precision = 0.5 / at.v, pull = at.from_mean / at.v, tilt = power * y - pull
+    cdef double slope = at.slope, u, t, near, rise
+    # for the negative binomial: w is the smaller one of p = sigmoid(f0 - log r) and 1 - p
+    cdef bint low = at.p <= 0.5
+    cdef double w = at.p if low else at.not_p, rest = at.not_p if low else at.p, side = 1.0 if low else -1.0
+    cdef double of_rest = power * (y if low else -a), of_w = power * (a if low else -y), n = power * (y + a)
     cdef Slopes s
     cdef int j
     for j in range(NODES):
@@ -270,10 +319,24 @@ cdef inline void add_panel(
             l[j] = x[j] * (slope - half_precision * x[j]) - u
             l1[j] = at.l1 - (u + l0 * x[j])
             l2[j] = -(u + l0 * x[j] + l0)
+        for j in range(NODES):
+            if fabs(x[j]) > 64.0:                           # where l0 x would swamp the rest, or leave no digits of it
+                u = l0 * (cv_exp(x[j]) - 1.0)
+                l[j] = x[j] * (tilt - half_precision * x[j]) - u
+                l1[j], l2[j] = at.l1 - u, -(u + l0)
     elif lik.kind == NEGATIVE_BINOMIAL:
         for j in range(NODES):
-            s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
-            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            t = side * x[j]
+            near = t if t < 700.0 else 700.0                # exp(t) may overflow
+            rise = cv_exp_rest(near) + near                 # exp(t) - 1
+            u = 1.0 / (1.0 + w * rise)
+            l[j] = x[j] * (slope - half_precision * x[j])
+            l[j] -= n * ((cv_log_1p(w * rise) + (t - near)) - w * t)
+            l1[j] = of_rest * (rest * u) - of_w * ((w * rise + w) * u)
+            l2[j] = -n * (rest * u) * ((w * rise + w) * u)
+        for j in range(NODES):
+            if fabs(x[j]) > 64.0:                           # as for Poisson
+                l[j] = x[j] * (tilt - half_precision * x[j]) - n * log_mean(at.p, at.not_p, x[j])
     elif lik.kind == PROBIT:
         for j in range(NODES):
             s = probit_slopes(power, b, y, f0 + x[j])
@@ -301,12 +364,15 @@ cdef inline void add_panel(
     sums.l2 += sum2
 
 
+cdef inline double away(double left, double right, double shift) noexcept nogil:
+    """How far [left, right] + shift is from 0."""
+    return left + shift if left + shift > 0.0 else (-(right + shift) if right + shift < 0.0 else 0.0)
+
+
 cdef inline bint negligible(Likelihood *lik, Problem *at, double left, double right) noexcept nogil:
     """Whether Student's t times the cavity is below exp(-CUT) of its value at the anchor on all of the panel."""
-    cdef double a = at.anchor + left, b = at.anchor + right
-    cdef double f = a if at.y < a else (b if at.y > b else at.y)
-    cdef double g = a if at.m < a else (b if at.m > b else at.m)
-    cdef double top = student_slopes(lik.power, lik.a, lik.b, at.y, f).value - 0.5 * (g - at.m) * (g - at.m) / at.v
+    cdef double from_y = away(left, right, at.anchor - at.y), from_m = away(left, right, at.from_mean)
+    cdef double top = student_slopes(lik.power, lik.a, lik.b, 0.0, from_y).value - 0.5 * from_m * from_m / at.v
     cdef double far = fabs(left) if fabs(left) > fabs(right) else fabs(right)
     top += cv_log_1p(far * far / lik.b)                     # its weight in the second moment
     return top < at.extra - 0.5 * at.from_mean * at.from_mean / at.v - CUT
@@ -315,14 +381,14 @@ cdef inline bint negligible(Likelihood *lik, Problem *at, double left, double ri
 cdef inline Tilted quadrature_site(
     Likelihood *lik, double y, double constant, double m, double v,
 ) noexcept nogil:
-    """`constant` is the part of log p(y|f) without f; for Poisson that of Stirling's form, see likelihoods.py.
+    """`constant` is the part of log p(y|f) without f; for counts above 0 the maximum of log p, see likelihoods.py.
 
     All nan where more than MOST_PANELS panels would be needed.
     """
     cdef Problem at
     cdef Sums sums
     cdef Slopes here
-    cdef double sd, ratio, low, high, left, right, h, log_z, d1, d2, mean, variance, change, curvature, eta
+    cdef double sd, ratio, low, high, left, right, h, log_z, d1, d2, mean, variance, change, curvature
     cdef double value, curvature_there, steepness
     cdef int panels = 0
     sums.total = sums.first = sums.second = sums.l1 = sums.l1_squared = sums.l2 = 0.0
@@ -336,18 +402,23 @@ cdef inline Tilted quadrature_site(
     at.l1 = here.l1
     at.slope = here.l1 - at.from_mean / v
     at.extra = -here.l2 if lik.kind == POISSON else here.value
+    at.p = at.not_p = 0.0
+    if lik.kind == NEGATIVE_BINOMIAL:
+        value = cv_exp(-fabs(at.anchor - lik.b))
+        at.p = (1.0 if at.anchor > lik.b else value) / (1.0 + value)
+        at.not_p = (value if at.anchor > lik.b else 1.0) / (1.0 + value)
     sd = sqrt(v)
     ratio = 1.0 - v * here.l2                               # cavity variance over that of the Gaussian at the mode
     if lik.kind == STUDENT_T:
         h = here.value - 0.5 * at.from_mean * at.from_mean / v  # log N falls by CUT more on the way to the ends
         right = sqrt(2.0 * (CUT - h)) * sd
-        low, high = m - right, m + right
+        low, high = -at.from_mean - right, -at.from_mean + right    # measured from f0, as are all ends
+        left = y - at.anchor
         ratio = 0.5 * lik.power * (lik.a + 1.0) - 1.0       # p^e (f - y)^2 falls like this power of (f - y)^-2
         if ratio > 0.0:
             right = sqrt(lik.b) * sqrt(cv_exp((CUT - h) / ratio) - 1.0)
-            low = low if low > y - right else y - right     # and so does log p
-            high = high if high < y + right else y + right
-        low, high = low - at.anchor, high - at.anchor
+            low = low if low > left - right else left - right   # and so does log p
+            high = high if high < left + right else left + right
     else:
         high = sqrt(2.0 * CUT) * sd
         low = -high
@@ -360,7 +431,7 @@ cdef inline Tilted quadrature_site(
         else:
             left = sd / sqrt(ratio)
             low, high = -find_end(lik, &at, here.value, left, -1.0), find_end(lik, &at, here.value, left, 1.0)
-    value, curvature_there = here.value, here.l2
+    value, curvature_there = below_top(lik, y, at.anchor, here.value), here.l2
     left = low
     while left < high:
         panels += 1
@@ -381,14 +452,13 @@ cdef inline Tilted quadrature_site(
     if not 0.0 < sums.total < INFINITY:                     # a cavity narrower than the spacing of float64 at its mean,
         ratio = 1.0 - v * curvature_there                   # or so far away: the Gaussian at the mode is all there is
         log_z = value - 0.5 * (at.from_mean * at.from_mean / v + cv_log(ratio)) + lik.power * constant
-        if lik.kind == POISSON and y > 0.0:
-            log_z += lik.power * (y - y * cv_log(y))
         return finish(m, v, log_z, at.l1, curvature_there / ratio, 1.0 / ratio)
     mean = sums.first / sums.total
     variance = sums.second / sums.total - mean * mean
     change = sums.l1 / sums.total
     curvature = sums.l1_squared / sums.total - change * change
-    if (fabs(sums.l2) / sums.total + curvature) * v < 0.5:
+    # `curvature` may be negative by rounding, and v large
+    if (fabs(sums.l2) / sums.total + (curvature if curvature > 0.0 else 0.0)) * v < 0.5:
         d1 = at.l1 + change
         d2 = sums.l2 / sums.total + curvature
         variance = v * (1.0 + v * d2)
@@ -396,9 +466,4 @@ cdef inline Tilted quadrature_site(
         d1 = (at.from_mean + mean) / v
         d2 = (variance / v - 1.0) / v
     log_z = cv_log(sums.total) - HALF_LOG_2PI - 0.5 * cv_log(v) - 0.5 * at.from_mean * at.from_mean / v
-    if lik.kind == POISSON and y > 0.0:                     # Stirling's form: y f - exp(f) + y - y log y
-        eta = at.anchor - cv_log(y)
-        log_z -= lik.power * y * cv_exp_rest(eta)
-    else:
-        log_z += value
-    return finish(m, v, log_z + lik.power * constant, d1, d2, variance / v)
+    return finish(m, v, (log_z + value) + lik.power * constant, d1, d2, variance / v)

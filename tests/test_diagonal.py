@@ -455,6 +455,15 @@ def test_skipped_rows_are_counted_and_the_evidence_stays_finite():
     assert same.log_evidence == pytest.approx(few.log_evidence, rel=1e-7)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_damped_pass_goes_that_part_of_the_way(n):
+    """The site of Gaussian noise of variance 1/2 is (y, 1)/noise, whatever the cavity."""
+    result = run(np.ones((1, 1)), [3.0], 0.0, 2.0, lik.Gaussian(0.5), damping=0.3, max_iter=n, tol=1e-300)
+    reached = 1 - 0.7**n
+    assert 1 / result.variance[0] == pytest.approx(0.5 + 2.0 * reached, rel=1e-14)
+    assert result.mean[0] / result.variance[0] == pytest.approx(6.0 * reached, rel=1e-14)
+
+
 def test_damping_is_halved_when_the_change_does_not_fall():
     """The rule alone: 8 passes in which the change has not fallen by a tenth, or in which rows were skipped."""
     ep = _diagonal._Expectation.__new__(_diagonal._Expectation)

@@ -10,6 +10,9 @@ from scipy.stats import multivariate_normal, norm
 
 import cavity
 from cavity import GLM, _dense, likelihoods
+from cavity._ep import Engine
+from cavity._executors import Threads
+from cavity._sites import Sites
 
 SCHEDULES = ("parallel", "sequential")
 
@@ -403,6 +406,102 @@ def test_contradictory_data_say_so():
     assert not posterior.converged
     assert np.isfinite(posterior.log_evidence)
     assert np.all(np.isfinite(posterior.mean))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("seeds", [(4, 5), pytest.param(range(40), marks=pytest.mark.long)])
+def test_contradictory_labels_of_identical_rows(schedule, seeds):
+    """The precision of the posterior grows until it has no digits left: the last state that has them is kept."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        d, n = rng.integers(1, 4), rng.integers(2, 8)
+        y = rng.choice([-1, 1], n)
+        y[0], y[-1] = 1, -1
+        with pytest.warns(cavity.ConvergenceWarning):
+            posterior = GLM(likelihoods.Step()).fit(np.tile(rng.normal(size=d), (n, 1)), y, schedule=schedule)
+        assert "NOT CONVERGED" in repr(posterior)
+        assert np.isfinite(posterior.log_evidence)
+        assert posterior.residual > 0
+        for numbers in (posterior.mean, posterior.covariance, posterior.sites.tau, posterior.sites.rho):
+            assert np.all(np.isfinite(numbers))
+        assert np.all(posterior.variance > 0)
+
+
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.NumericalWarning")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_learning_from_contradictory_ranges_is_quiet(schedule):
+    """At a small prior variance the sites of ranges that exclude each other leave the range of float64."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    low = np.floor(X @ [1.0, -0.5])
+    bounds = np.column_stack([low, low + 1]) + 0.5 * rng.normal(size=30)[:, None]
+    posterior = GLM(likelihoods.Interval(0.0)).fit(X, bounds, learn="prior_variance", schedule=schedule)
+    assert not posterior.converged
+    assert np.isfinite(posterior.log_evidence)
+    assert np.all(np.isfinite(posterior.mean))
+
+
+def test_counts_of_rows_that_hardly_move_f():
+    """f is 0 to 1e-9: log p(1|0) + log p(0|0) = -1 - 1."""
+    posterior = GLM(likelihoods.Poisson()).fit([[1e-9], [1e-9]], [1, 0])
+    assert posterior.converged
+    assert posterior.log_evidence == pytest.approx(-2.0, abs=1e-12)
+
+
+class Own(likelihoods.Likelihood):
+    """Gaussian noise of variance 1/2, known by its logarithm alone."""
+
+    def log_p(self, y, f):
+        return -((y - f) ** 2) - 0.5 * np.log(np.pi)
+
+
+@pytest.mark.parametrize("way", ["rows", "blocks", "python", "parallel"])
+def test_damping_of_steps_up_and_down(way, monkeypatch):
+    """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
+    up, down = 0.5, 0.25  # the square: what parallel sweeps do
+    if way == "blocks":
+        monkeypatch.setattr(_dense, "FEW_COLUMNS", 0)
+    likelihood = Own() if way == "python" else likelihoods.Gaussian(0.5)
+    X, y = np.ones((1, 1)), np.array([3.0])
+    for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):
+        with Threads(1) as threads:
+            geometry = _dense.Dense(X, None, np.zeros(1), np.ones(1), threads)
+            sites = Sites(likelihood, y)
+            start = np.array([tau]), np.array([rho])
+            if way == "parallel":
+                options = dict(schedule="parallel", damping=1.0, max_iter=1, tol=1e-8, callback=None)
+                engine = Engine(geometry, sites, start=start, **options)
+                engine.step = up
+                engine._parallel()
+                new = engine.tau, engine.rho
+            else:
+                new = start[0].copy(), start[1].copy()
+                belief = geometry.belief(*geometry.gather(*start))
+                geometry.sweep(sites, belief, slice(0, 1), *new, up, down)
+        # the site of a Gaussian likelihood is (y, 1)/noise whatever the cavity
+        assert new[0][0] == pytest.approx(tau + step * (6.0 - tau), rel=1e-9)
+        assert new[1][0] == pytest.approx(rho + step * (2.0 - rho), rel=1e-9)
+
+
+def test_damping_of_the_parallel_schedule_adapts():
+    """It falls to 0.6 of itself while changes do not fall, and grows by 1.2 again, up to the one asked for."""
+    with Threads(1) as threads:
+        geometry = _dense.Dense(np.ones((1, 1)), None, np.zeros(1), np.ones(1), threads)
+        sites = Sites(likelihoods.Gaussian(0.5), np.array([3.0]))
+        engine = Engine(geometry, sites, schedule="parallel", damping=0.9, max_iter=1, tol=1e-8, callback=None)
+    steps = []
+    assert engine._down() == 0.9  # not damped more than asked for
+    for change in (1.0, 0.95, 0.95, 0.1, 0.01, 0.001, 1e-4):
+        engine._adapt(change)
+        steps.append(engine.step)
+    assert steps == pytest.approx([0.9, 0.54, 0.324, 0.3888, 0.46656, 0.559872, 0.6718464])
+    assert engine._down() == pytest.approx(0.6718464**2)
+    for _ in range(20):
+        engine._adapt(1.0)
+    assert engine.step == 0.05
+    for change in 0.5 ** np.arange(30):
+        engine._adapt(change)
+    assert engine.step == 0.9
 
 
 def test_outliers_get_sites_of_negative_precision():

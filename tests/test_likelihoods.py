@@ -3,10 +3,13 @@
 import json
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp
+from reference import sites as reference
 
 from cavity import _core, likelihoods
 from cavity.likelihoods import (
@@ -43,6 +46,13 @@ SMOOTH = [
     (OrderedProbit([-1.0, 0.0, 2.0]), 2.0),
     (Interval(0.0), (-0.5, 0.7)),
 ]
+
+
+class OwnLaplace(likelihoods.Likelihood):
+    """Known by its logarithm alone."""
+
+    def log_p(self, y, f):
+        return -np.abs(y - f) - np.log(2.0)
 
 
 def evaluate(likelihood, y, power, mean, variance, variant=BEST):
@@ -131,6 +141,199 @@ def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
     for i in range(n):
         alone = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
         assert [a[0] for a in alone] == [a[i] for a in together] == [a[i] for a in apart]
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(-1e-18, 1e-18), (-1e-17, 1e-14), (-4e-17, 1e-14), (0.0, 1e-300)])
+def test_counts_in_cavities_at_the_mode_of_p(mean, variance):
+    """log p(1|f) = f - exp(f) is highest at f = 0."""
+    log_z, d1, d2 = Poisson().log_tilted(1, mean, variance)
+    assert log_z == pytest.approx(-1.0, abs=1e-13)
+    assert d1 == pytest.approx(0.0, abs=1e-14)
+    assert d2 == pytest.approx(-1.0, abs=1e-13)
+
+
+def signed(rng, low, high, n):
+    return rng.choice([-1.0, 1.0], n) * 10.0 ** rng.uniform(low, high, n)
+
+
+# likelihood, its reference, parameters of that, observations
+NARROW = [
+    (Poisson(), "Poisson", {}, lambda rng, n: rng.integers(0, 3, n).astype(float)),
+    (Poisson(), "Poisson", {}, lambda rng, n: np.floor(10.0 ** rng.uniform(0, 12, n))),
+    (NegativeBinomial(2.5), "NegativeBinomial", {"r": 2.5}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 6, n))),
+    (NegativeBinomial(1e-3), "NegativeBinomial", {"r": 1e-3}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 4, n))),
+    (NegativeBinomial(1e12), "NegativeBinomial", {"r": 1e12}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 7, n))),
+    (Logit(), "Logit", {}, lambda rng, n: rng.choice([-1.0, 1.0], n)),
+    (StudentT(4.0, 1.0), "StudentT", {"nu": 4.0, "scale": 1.0}, lambda rng, n: signed(rng, -20, 2, n)),
+    (StudentT(3e5, 2.0), "StudentT", {"nu": 3e5, "scale": 2.0}, lambda rng, n: signed(rng, -20, 2, n)),
+    (Probit(), "Probit", {}, lambda rng, n: rng.choice([-1.0, 1.0], n)),
+]
+
+
+def check_narrow(likelihood, name, parameters, y, power, mean, variance):
+    """log_z to 1e-13 but for the rounding of log variance, d1 to that of the terms of l', rho as the golden moments."""
+    form = reference.SMOOTH[name]
+    exact = reference.from_narrow(lambda f: form(f, y, **parameters), mean, variance, power)
+    assert exact is not None, "a wider cavity than the reference knows"
+    log_z, d1, d2, tau, rho, shrink = map(float, reference.completed(*exact, mean, variance))
+    at = [float(a[0]) for a in kernel(likelihood, np.array([y]), power, np.array([mean]), np.array([variance]))]
+    where = likelihood, y, power, mean, variance
+    counts = name in ("Poisson", "NegativeBinomial")
+    terms = y + np.exp(min(mean, 30.0)) if counts else abs(y - mean) + abs(mean) if name == "StudentT" else 1.0
+    # exp(f) rounds once, which moves log p by |y - exp(f)| times that
+    rounded = np.finfo(float).eps * abs(y - np.exp(min(mean, 30.0))) if counts else 0.0
+    eps = 4 * np.finfo(float).eps
+    assert abs(at[0] - log_z) <= 1e-13 * (1 + abs(log_z)) + rounded, where
+    assert abs(at[1] - d1) <= 1e-12 * abs(d1) + eps * terms + 1e-20 / np.sqrt(variance), where
+    assert abs(at[2] - d2) <= 1e-10 * abs(d2), where
+    assert abs(at[3] - tau) <= 1e-12 * (abs(d1) / shrink + abs(mean * rho)) + eps * terms / shrink + 1e-19 / np.sqrt(
+        variance
+    ), where
+    assert abs(at[4] - rho) <= 1e-10 * abs(rho), where
+
+
+def narrow_cavities(seed, likelihood, name, parameters, draw, n):
+    """Cavities near 0, near where log p is highest, and elsewhere, compared with the reference."""
+    rng = np.random.default_rng(seed)
+    y = draw(rng, n)
+    top = np.log(np.maximum(y, 1.0)) if name in ("Poisson", "NegativeBinomial") else y if name == "StudentT" else 0.0
+    for mean, low, high in (
+        (signed(rng, -20, -2, n), -60, -6),
+        (top + signed(rng, -20, -3, n), -40, -6),
+        (signed(rng, -3, 1, n), -40, -4),
+    ):
+        # no wider than p is where it bends most
+        width = np.where(y > 1, 1e-3 / np.sqrt(np.maximum(y, 1.0)), 1.0) ** 2 if name == "Poisson" else 1.0
+        variance = np.minimum(10.0 ** rng.uniform(low, high, n), width)
+        for i in range(n):
+            for power in (1.0, 0.3):
+                check_narrow(likelihood, name, parameters, y[i], power, mean[i], variance[i])
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
+def test_narrow_cavities(likelihood, name, parameters, draw):
+    narrow_cavities(1, likelihood, name, parameters, draw, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
+def test_many_narrow_cavities(likelihood, name, parameters, draw):
+    narrow_cavities(2, likelihood, name, parameters, draw, 40)
+
+
+CLOSED_FORMS = [
+    (Probit(), "Probit", {}, lambda rng: rng.choice([-1.0, 1.0])),
+    (Step(), "Probit", {"noise": 0}, lambda rng: rng.choice([-1.0, 1.0])),
+    (Laplace(0.7), "Laplace", {"scale": 0.7}, lambda rng: signed(rng, -20, 2, 1)[0]),
+    (Gaussian(0.3), "Gaussian", {"noise": 0.3}, lambda rng: signed(rng, -20, 2, 1)[0]),
+    (
+        Clutter(0.2, 9.0, 0.5, 1.0),
+        "Clutter",
+        {"weight": 0.2, "clutter": 9.0, "noise": 0.5, "centre": 1.0},
+        lambda rng: signed(rng, -20, 2, 1)[0],
+    ),
+    (Interval(0.3), "Interval", {"noise": 0.3}, lambda rng: tuple(np.sort(signed(rng, -8, 2, 2)).tolist())),
+    (Interval(0.0), "Interval", {"noise": 0}, lambda rng: tuple(np.sort(signed(rng, -8, 2, 2)).tolist())),
+    (OrderedProbit([-1.0, 0.5]), "Interval", {"noise": 1}, lambda rng: (-1.0, 0.5)),
+]
+
+
+def closed_cavities(seed, likelihood, name, parameters, draw, n):
+    """Cavities of all scales from 1e-30 to 1e10, compared with closed forms in many digits."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        y, mean, variance = draw(rng), float(signed(rng, -20, 3, 1)[0]), float(10.0 ** rng.uniform(-60, 20))
+        for power in (1.0, 0.3) if name in ("Laplace", "Gaussian") else (1.0,):
+            digits = 250 + 2 * int(abs(np.log10(variance)))
+            exact = reference.from_closed_form(
+                lambda m, v, y=y, e=power: reference.CLOSED[name](m, v, y, e, **parameters), mean, variance, digits
+            )
+            values = reference.completed(*exact, mean, variance, digits)
+            log_z, d1, d2, _, rho, shrink = map(float, values)
+            checked = np.atleast_1d(np.array(1.0)) if name == "Interval" and likelihood.n_classes else np.array([y])
+            at = [float(a[0]) for a in kernel(likelihood, checked, power, np.array([mean]), np.array([variance]))]
+            where, nothing = (likelihood, y, power, mean, variance), 1e-20 / np.sqrt(variance)
+            assert abs(at[0] - log_z) <= 1e-12 * max(1, abs(log_z)), where
+            # d1 of Laplace is a difference of two probabilities over the scale
+            near = 1e-15 if name == "Laplace" else 0.0
+            assert abs(at[1] - d1) <= 1e-12 * abs(d1) + nothing + near, where
+            assert abs(at[2] - d2) <= 1e-12 * abs(d2) + nothing / np.sqrt(variance), where
+            assert abs(at[4] - rho) <= 1e-12 * abs(rho) + nothing / np.sqrt(variance), where
+            assert abs(1 / (1 + variance * at[4]) - shrink) <= 1e-12 * shrink * max(1, -variance * rho), where
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), CLOSED_FORMS)
+def test_closed_forms_of_all_scales(likelihood, name, parameters, draw):
+    closed_cavities(3, likelihood, name, parameters, draw, 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), CLOSED_FORMS)
+def test_more_closed_forms_of_all_scales(likelihood, name, parameters, draw):
+    closed_cavities(4, likelihood, name, parameters, draw, 100)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "side"), [(Poisson(), 0, -1), (Logit(), 1, 1), (Probit(), 1, 1), (NegativeBinomial(), 0, -1)]
+)
+@pytest.mark.parametrize("exponent", [24, 30, 40, 50, 70])
+def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
+    """The corrections are of the order of log(sd)/sd."""
+    log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 10.0**exponent)
+    assert log_z == pytest.approx(-np.log(2), abs=1e-9)
+    assert d1 * 10 ** (exponent / 2) == pytest.approx(side * np.sqrt(2 / np.pi), abs=1e-9)
+    assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=1e-9)
+
+
+LOG_P = [
+    *[(Poisson(), "Poisson", {}, y) for y in (0, 1, 20, 10**6, 10**9, 10**12)],
+    *[
+        (NegativeBinomial(r), "NegativeBinomial", {"r": r}, y)
+        for r in (1e-3, 0.7, 20.0, 1e6, 1e12, 1e15)
+        for y in (0, 1, 20, 10**4, 10**6, 10**9)
+    ],
+    *[
+        (StudentT(nu, 0.5), "StudentT", {"nu": nu, "scale": 0.5}, 0.3)
+        for nu in (0.01, 0.5, 4.0, 63.9, 64.0, 1e3, 1e5, 2e6, 1e9)
+    ],
+]
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "y"), LOG_P)
+def test_log_p_and_its_constants(likelihood, name, parameters, y):
+    """To 1e-13 and the rounding of exp(f), which moves log p by |y - exp(f)| times that; by the kernel too."""
+    top = np.log(y) if y > 1 else 0.3
+    for f in (top, top + 0.3 / np.sqrt(y + 1.0), top - 2.0 / np.sqrt(y + 1.0), top + 0.7, top - 1.5):
+        with mp.workdps(60):
+            exact = float(reference.SMOOTH[name](mpmath.mpf(float(f)), mpmath.mpf(y), **parameters)[0])
+        counts = name != "StudentT"
+        tol = 1e-13 * abs(exact) + (1.5 * np.finfo(float).eps * abs(y - np.exp(f)) if counts else 0.0)
+        assert float(likelihood.log_p(np.array(float(y)), np.array(f))) == pytest.approx(exact, abs=tol, rel=0)
+        narrow = kernel(likelihood, np.array([float(y)]), 1.0, np.array([float(f)]), np.array([1e-60]))[0][0]
+        assert narrow == pytest.approx(exact, abs=tol + 1e-13, rel=0)  # the rounding of log variance
+
+
+def test_negative_binomial_of_large_dispersion():
+    """As -7.82180 when its constant was a difference of log gammas."""
+    exact = -7.8266943955198917
+    assert float(NegativeBinomial(1e12).log_p(np.array(1e6), np.log(1e6))) == pytest.approx(exact, rel=1e-13)
+
+
+def test_log_p_of_intervals():
+    """Without bounds, far away, and so narrow that differences of the distribution function have no digits."""
+    noise, f = 0.3, np.array([0.0, -40.0, 3.0, 1.0, 2.5, 1e200, 0.0])
+    bounds = [(-np.inf, np.inf), (0, np.inf), (-np.inf, -900.0), (2.0, 2.0 + 1e-13), (2.0, 2.0), (0.0, 1.0), (-1, 9)]
+    values = Interval(noise).log_p(np.array(bounds), f)
+    for value, bound, at in zip(values, bounds, f, strict=True):
+        with mp.workdps(60):
+            exact = (
+                mp.log(reference.interval_z(mpmath.mpf(at), mpmath.mpf(0), bound, 1, noise)) if at < 1e100 else -mp.inf
+            )
+        assert float(value) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
+    grades = OrderedProbit([0.0, 1.0])
+    assert grades.log_p(np.array([0, 1, 2])[:, None], np.zeros((3, 2))).shape == (3, 2)
+    assert grades.log_p(np.array(2), np.array(1e4)) == 0.0
+    assert grades.log_p(np.array([], dtype=float), np.array([])).shape == (0,)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -292,6 +495,23 @@ def test_moments_are_checked(likelihood, y):
     ):
         with pytest.raises(ValueError, match=message):
             likelihood.log_tilted(y, mean, variance)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0), (OwnLaplace(), 0.3)])
+def test_variances_without_all_digits_are_refused(likelihood, y):
+    """The precision of 5e-324 is not within float64; 2.3e-308 is the smallest number with all its digits."""
+    for small in (5e-324, 1e-310):
+        with pytest.raises(ValueError, match=r"variance must be at least 2\.2250738585072014e-308, got"):
+            likelihood.log_tilted(y, 0.3, [1.0, small])
+    log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 2.3e-308)
+    assert np.isfinite([log_z, d1, d2]).all()
+    checked = likelihood.check(y)
+    assert log_z == pytest.approx(float(likelihood.log_p(checked, np.float64(0.3))), abs=1e-12)
+
+
+def test_moments_that_no_rule_resolves_are_refused():
+    with pytest.raises(ArithmeticError, match="mean 2.95e.10 and variance 3.65e-28 cannot be integrated: .*Poisson"):
+        Poisson().log_tilted([1, 8], [0.0, 29459845469.287674], [1.0, 3.654019509795273e-28])
 
 
 def test_parameters_are_checked():

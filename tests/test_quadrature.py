@@ -243,6 +243,23 @@ def test_narrow_cavities_keep_the_digits_of_derivatives(sd):
         assert shrink == pytest.approx(float(exact[3]), rel=1e-14)
 
 
+@pytest.mark.parametrize("sd", [1e-12, 1e-17, 1e-20, 1e-60, 1e-150])
+def test_cavities_narrower_than_float64_is_spaced(sd):
+    """log Z is log p at the mean, d1 and d2 what they are to 1e-10 in units of the cavity."""
+    for mean in (0.3, -1e-18, -5.0):
+        for log_p, slope in (
+            (log_ndtr, np.exp(-0.5 * mean**2 - log_ndtr(mean)) / np.sqrt(2 * np.pi)),
+            (log_expit, np.exp(log_expit(-mean))),
+            (lambda f: f - np.exp(f), 1 - np.exp(mean)),
+            (lambda f: -2.0 * np.abs(f - 7.0), 2.0),
+        ):
+            log_z, d1, d2, shrink = one(log_p, mean, sd)
+            assert log_z == pytest.approx(float(log_p(mean)), rel=1e-13, abs=1e-13)
+            assert d1 * sd == pytest.approx(slope * sd, abs=1e-10)
+            assert d2 * sd * sd == pytest.approx(0.0, abs=1e-10)
+            assert shrink == pytest.approx(1.0, rel=1e-10)
+
+
 def test_far_tails():
     """log Z of -1e6, where a difference of two such numbers has ten digits less."""
     assert max(errors(one(laplace, -1e6, 1.0), closed_form(laplace_z, -1e6, 1.0), 1.0)) < WORST

@@ -20,6 +20,16 @@ def problem(seed, n=40, d=4, noise=0.5):
     return X, X @ np.where(np.arange(d) % 2, 0.0, rng.normal(0, 2, d)) + rng.normal(0, noise, n)
 
 
+def test_rows_of_zeros_have_even_chances():
+    """Their f is 0 without a doubt; one such row is no reason to refuse the others."""
+    X, y = problem(5)
+    posterior = cavity.LogisticRegression().fit(X, y > 0)
+    rows = np.vstack([X[:2], np.zeros(4), 1e-170 * X[:1]])
+    probabilities = posterior.predict_proba(rows)
+    np.testing.assert_array_equal(probabilities[2:], 0.5)
+    np.testing.assert_array_equal(probabilities[:2], posterior.predict_proba(X[:2]))
+
+
 # ---- univariate Gaussian
 
 

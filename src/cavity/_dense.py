@@ -55,11 +55,13 @@ class Belief:
         """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
         from scipy.linalg import solve_triangular
 
-        shift = self.factor.T @ (self.u - old.u)
-        ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
-        ratio = ratio @ ratio.T
-        ratio[np.diag_indices_from(ratio)] -= 1.0
-        return max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
+        with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
+            shift = self.factor.T @ (self.u - old.u)
+            ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
+            ratio = ratio @ ratio.T
+            ratio[np.diag_indices_from(ratio)] -= 1.0
+            change = max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
+        return change if np.isfinite(change) else np.inf
 
 
 class Dense:
@@ -99,15 +101,15 @@ class Dense:
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
         from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-        precision = self.whitened(h)
+        precision, pulled = self.whitened(h), self.pulled(g)
         precision[range(self.size), range(self.size)] += 1.0
-        if not np.all(np.isfinite(precision)):
+        if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
             return None
         try:
             factor = cholesky(precision, lower=True, check_finite=False)
         except LinAlgError:
             return None
-        half = solve_triangular(factor, self.pulled(g), lower=True, check_finite=False)
+        half = solve_triangular(factor, pulled, lower=True, check_finite=False)
         u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
         inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
         root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse

@@ -82,6 +82,21 @@ def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
     return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
 
 
+def within_float64(tau, rho):
+    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
+    return np.isfinite(tau) & np.isfinite(rho)
+
+
+def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
+    """How far beliefs are from the moments that the sites (tau, rho) of cavities ask for: means in sd, variances."""
+    if not within_float64(tau, rho).all():
+        return np.inf
+    tilted_rho = 1.0 / cavity_variance + rho
+    shift = (tau - rho * cavity_mean) / tilted_rho - (mean - cavity_mean)
+    narrowing = 1.0 / (tilted_rho * variance) - 1.0
+    return max(float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing))))
+
+
 class Engine:
     """One EP fit: sites, belief and the schedules that move them."""
 
@@ -163,9 +178,10 @@ class Engine:
             fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
             m, v, proper = cavities(mean, variance, tau, rho, fraction)
             _, match_tau, match_rho = self.sites.match(part, m, v)
-            d_rho = match_rho / fraction - rho
-            damping = np.where(d_rho >= 0, up, down) * proper
-            new_tau[part] = tau + damping * (match_tau / fraction - tau)
+            proper &= within_float64(match_tau, match_rho)
+            d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
+            damping = np.where(d_rho >= 0, up, down)
+            new_tau[part] = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
             new_rho[part] = rho + damping * d_rho
             h, g = self.geometry.add(x, part, new_tau[part], new_rho[part], h, g)
             return h, g, float(np.sum(~proper))
@@ -335,12 +351,7 @@ class Engine:
                 m, v, _ = cavities(mean, variance, tau, rho, fraction)
                 log_z, match_tau, match_rho = self.sites.match(part, m, v)
                 total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
-                tilted_rho = 1.0 / v + match_rho
-                shift = (match_tau - match_rho * m) / tilted_rho - (mean - m)
-                narrowing = 1.0 / (tilted_rho * variance) - 1.0
-                residual = max(
-                    residual, float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing)))
-                )
+                residual = max(residual, distance(mean, variance, m, v, match_tau, match_rho))
                 loo[part] = log_z
                 if not self.sites.leaves_one:
                     m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))

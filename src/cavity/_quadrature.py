@@ -148,7 +148,8 @@ def _look(sites):
     f = mean + scale * GRID
     log_p = sites.log_p(f.copy(), todo).copy()
     for _ in range(TIMES + 1):
-        log_h = log_p[todo] - 0.5 * (f[todo] - mean[todo]) ** 2 / sites.variance[todo, None]
+        # not from f - mean, which is 0 where the cavity is narrower than float64 is spaced
+        log_h = log_p[todo] - 0.5 * (scale[todo] / sites.sd[todo, None] * GRID) ** 2
         todo = todo[np.isin(np.argmax(log_h, axis=1), (0, GRID.size - 1))]  # 0 also where all are -inf
         if not todo.size:
             return f, log_p, scale[:, 0]

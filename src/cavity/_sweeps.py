@@ -47,7 +47,7 @@ def visit(sites, block, f, joint, tau, rho, up, down):
         one = slice(i, i + 1)
         fraction, variance = sites.part(sites.fraction, one), joint[j, j]
         m, v, proper = cavities(f[j : j + 1], joint[j, j : j + 1], tau[one], rho[one], fraction)
-        if not proper[0]:
+        if not (proper[0] and variance + sites.part(sites.residual, one)[0] > 0.0):
             skipped += 1
             continue
         log_z, match_tau, match_rho = sites.match(one, m, v)

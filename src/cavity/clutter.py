@@ -492,10 +492,15 @@ class ClutterPosterior(Posterior):
         return self._evaluate(x, False)[0] + self._units.log_jacobian
 
     def _check_cavities(self, name):
-        """ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it."""
+        """ADF does not look back: a site may be more precise than the posterior ends up.
+
+        Power EP may allow it too, and EP that has not converged may end so.
+        """
         if not np.all(np.asarray(self._state.rho)[..., None] > self._state.site_rho):
             if self._state.loo is not None:
                 raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
+            if self.method == "ep":
+                raise ValueError(f"{name}: EP has left some points without a proper cavity; see status")
             raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x):

@@ -23,6 +23,7 @@ GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL,
 ONE = np.ones(1)
 ZERO = np.zeros(1)
 LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
 
 
 class Likelihood:
@@ -103,7 +104,8 @@ class Likelihood:
         y : array_like
             Observations, as `fit` takes them.
         mean, variance : array_like
-            Moments of the cavity (or of any Gaussian belief about f), broadcast against y; variance > 0.
+            Moments of the cavity (or of any Gaussian belief about f), broadcast against y; variance > 0, and at least
+            2.3e-308, below which numbers of float64 lose digits.
 
         Returns
         -------
@@ -115,19 +117,31 @@ class Likelihood:
         ------
         ValueError, TypeError
             For observations that the likelihood does not know, or moments that are not finite or not positive.
+        ArithmeticError
+            If the scales of cavity and likelihood are so far apart that no quadrature rule resolves both.
         """
         y = self.check(y)
         mean = _arrays.finite_array(mean, "mean")
         variance = _arrays.finite_array(variance, "variance")
         if not np.all(variance > 0):
             raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
+        if not np.all(variance >= SMALLEST_VARIANCE):
+            raise ValueError(f"variance must be at least {SMALLEST_VARIANCE!r}, got {float(np.min(variance))!r}")
         trailing = y.shape[y.ndim - self._y_ndim + 1 :]
         shape = np.broadcast_shapes(y.shape[: y.ndim - len(trailing)], mean.shape, variance.shape)
         flat = np.ascontiguousarray(np.broadcast_to(y, shape + trailing)).reshape((-1, *trailing))
         m, v = (np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in (mean, variance))
         if m.size == 0:
             return tuple(np.empty(shape) for _ in range(3))
-        return tuple(a.reshape(shape)[()] for a in self._tilted(flat, m, v))
+        moments = self._tilted(flat, m, v)
+        lost = np.isnan(moments[0]) | np.isnan(moments[1]) | np.isnan(moments[2])
+        if lost.any():
+            i = int(np.argmax(lost))
+            raise ArithmeticError(
+                f"the moments of a cavity of mean {m[i]:.3g} and variance {v[i]:.3g} cannot be integrated: "
+                f"they are too far from the scale of the likelihood {type(self).__name__}"
+            )
+        return tuple(a.reshape(shape)[()] for a in moments)
 
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
@@ -338,14 +352,10 @@ class Interval(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
-        lower, upper = np.broadcast_to(y[..., 0], np.shape(f)), np.broadcast_to(y[..., 1], np.shape(f))
+        lower, upper = y[..., 0], y[..., 1]
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
-        sd = np.sqrt(self.noise_variance)
-        exact = lower == upper
-        a, b = (lower - f) / sd, (upper - f) / sd
-        density = -0.5 * np.where(exact, a, 0.0) ** 2 - 0.5 * LOG_2PI - np.log(sd)
-        return np.where(exact, density, _log_interval(np.where(exact, -1.0, a), np.where(exact, 1.0, b)))
+        return _log_interval(self, lower, upper, f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,8 +426,7 @@ class OrderedProbit(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the class; see `Likelihood.log_p`."""
-        lower, upper = self._bounds(y)
-        return _log_interval(lower - f, upper - f)
+        return _log_interval(self, *self._bounds(y), f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,10 +514,12 @@ class StudentT(_Compiled):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
 
     def _constant(self):
-        from scipy.special import betaln
+        """log of the density at its top, from Gamma(a + 1/2)/Gamma(a), a = nu/2, by the remainders of log Gamma."""
+        from ._special import binet, gap
 
-        nu = self.degrees_of_freedom
-        return float(-betaln(0.5, 0.5 * nu) - 0.5 * np.log(nu) - np.log(self.scale))
+        a = 0.5 * self.degrees_of_freedom
+        ratio = binet(a + 0.5) - binet(a) - a * gap(0.5 / a, np.log1p(0.5 / a))
+        return float(ratio - 0.5 * LOG_2PI - np.log(self.scale))
 
     def _encode(self, y):
         return y, np.array([self._constant()])
@@ -557,10 +568,15 @@ class Poisson(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
-        from scipy.special import gammaln
+        from ._special import gap
 
+        y = np.asarray(y, dtype=np.float64)
+        some = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
-            return y * f - np.exp(f) - gammaln(y + 1.0)
+            mean = np.exp(f)
+            above = _above_log(some, f, mean)  # log of mean/y
+            below = some * gap((mean - some) / some, above)
+        return np.where(y > 0, -below - _log_stirling(y), -mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,17 +600,26 @@ class NegativeBinomial(_Count):
         return self.dispersion, np.log(self.dispersion)
 
     def _constant(self, y):
-        from scipy.special import betaln
+        """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
+        from ._special import binet
 
-        return -betaln(self.dispersion, y + 1.0) - np.log(y + self.dispersion)
+        r, some = self.dispersion, np.where(y > 0, y, 1.0)
+        n = r + some
+        remainder = binet(n) - binet(r) - binet(some)
+        return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):
         return y, self._constant(y)
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
-        t = f - np.log(self.dispersion)
-        return self._constant(y) + y * t - (y + self.dispersion) * np.logaddexp(0.0, t)
+        y, r = np.asarray(y, dtype=np.float64), self.dispersion
+        some = np.where(y > 0, y, 1.0)
+        n = r + some
+        with np.errstate(over="ignore"):
+            above = _above_log(some, f, np.exp(f))
+        below = n * _log_mean_rest(some / n, r / n, above)
+        return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,14 +662,37 @@ class Clutter(_Compiled):
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))
 
 
-def _log_interval(a, b):
-    """log(Phi(b) - Phi(a)) for a < b, from the side where both are in the lower tail."""
-    from scipy.special import log_ndtr
+def _log_interval(likelihood, lower, upper, f):
+    """log p of bounds by the kernel, which keeps the digits of narrow and of far intervals.
 
-    flip = a + b > 0
-    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-    top, low = log_ndtr(b), log_ndtr(a)
-    return top + np.log(-np.expm1(np.minimum(low - top, -1e-300)))
+    f is a cavity of variance 0, to which the kernel adds that of the noise.
+    """
+    lower, upper, f = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (lower, upper, f)))
+    if f.size == 0:
+        return np.empty(f.shape)
+    given = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
+    out = [np.empty(f.size) for _ in range(3)]
+    _sites.evaluate(likelihood._kind, likelihood.packed(), ONE, *given, False, *out)
+    return out[0].reshape(f.shape)[()]
+
+
+def _above_log(y, f, mean):
+    """f - log y for y > 0; where they are close by mean = exp(f), whose rounding error is that of 1, not of log y."""
+    q = (mean - y) / y
+    near = np.abs(q) < 0.4
+    return np.where(near, np.log1p(np.where(near, q, 0.0)), f - np.log(y))
+
+
+def _log_mean_rest(p, not_p, x):
+    """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
+    from ._special import gap
+
+    w, t = np.where(p <= 0.5, p, not_p), np.where(p <= 0.5, x, -x)
+    bounded = np.minimum(t, 700.0)
+    rise = np.expm1(bounded)
+    log1p = np.log1p(w * rise)
+    far = log1p + (t - bounded) - w * t
+    return np.where(np.abs(t) < 0.35, w * gap(rise, bounded) - gap(w * rise, log1p), far)
 
 
 def _log_stirling(y):

@@ -16,6 +16,7 @@ from ._blocks import merge, rows, starts
 from ._executors import single_blas
 from ._frames import names_of
 from ._loop import warn_unconverged
+from ._predictions import probabilities
 from ._records import Made
 from ._regression import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from ._rows import design_matrix, observations
@@ -274,6 +275,4 @@ class LogisticRegressionPosterior(WeightsPosterior):
         ndarray (n, 2)
             Of class 0 (or -1), then of class 1.
         """
-        mean, variance = self._linear(X)
-        columns = [_likelihood.log_tilted(np.full(len(mean), label), mean, variance)[0] for label in (-1.0, 1.0)]
-        return np.exp(np.column_stack(columns))
+        return probabilities(_likelihood, lambda: self._linear(X))

@@ -3,10 +3,13 @@
 Slow (a second a site), and meant for tests/golden/make_likelihoods.py, which writes what the tests read.
 """
 
+import functools
 import itertools
+import math
 
 import mpmath as mp
 from mpmath.calculus.quadrature import GaussLegendre
+from numpy.polynomial import hermite_e
 
 DIGITS = 60
 CUT = 110  # nats below the highest point at which a panel is left out: 1e-48
@@ -193,6 +196,67 @@ def h_max(h, a, b):
     return max(h(a + (b - a) * mp.mpf(k) / 8) for k in range(9))
 
 
+@functools.cache
+def hermite(order, digits):
+    """Nodes and weights of the rule for exp(-x^2/2)/sqrt(2 pi), by Newton from those in double precision."""
+    with mp.workdps(digits):
+        nodes, weights = [], []
+        for start in hermite_e.hermegauss(order)[0]:
+            x = mp.mpf(float(start))
+            for _ in range(8):
+                low, here = mp.mpf(1), x  # He_{n-1} and He_n
+                for k in range(1, order):
+                    low, here = here, x * here - k * low
+                x -= here / (order * low)
+            nodes.append(x)
+            weights.append(mp.factorial(order - 1) / (order * low * low))
+        return nodes, weights
+
+
+def from_narrow(log_p, mean, variance, power=1, orders=(20, 28)):
+    """(log_z, d1, d2) where p^power N is nearly Gaussian, for concave log p: rules of Hermite around the mode.
+
+    Much faster than `from_quadrature`; None where two orders differ by more than 1e-17.
+    """
+    span = abs(math.log10(variance)) + (abs(math.log10(abs(mean))) if mean else 0)
+    digits = DIGITS + int(2 * span)
+    with mp.workdps(digits):
+        m, v, e, results = mp.mpf(mean), mp.mpf(variance), mp.mpf(power), []
+        f = m
+        for _ in range(100):
+            _, l1, l2 = log_p(f)
+            step = (e * l1 - (f - m) / v) / (1 / v - e * l2)
+            f += step
+            if step * step * (1 / v - e * l2) < mp.mpf(10) ** -30:
+                break
+        else:
+            return None
+        top, slope, curvature = (e * part for part in log_p(f))
+        sd = 1 / mp.sqrt(1 / v - curvature)
+        for order in orders:
+            sums = [mp.mpf(0)] * 4
+            for x, weight in zip(*hermite(order, digits), strict=True):
+                l0, l1, l2 = (e * part for part in log_p(f + sd * x))
+                fall = l0 - top - (sd * x) * (sd * x + 2 * (f - m)) / (2 * v) + x * x / 2
+                g, change = weight * mp.exp(fall), l1 - slope
+                sums = [s + g * t for s, t in zip(sums, (1, change, change**2, l2), strict=True)]
+            change, square, bend = (s / sums[0] for s in sums[1:])
+            log_z = top - (f - m) ** 2 / (2 * v) + mp.log(sums[0] * sd / mp.sqrt(v))
+            results.append((log_z, slope + change, bend + square - change**2))
+        (a, a1, a2), (b, b1, b2) = results
+        same = abs(a - b) < 1e-17 and abs(a1 - b1) * sd < 1e-17 and abs(a2 - b2) * sd**2 < 1e-17
+        return results[1] if same else None
+
+
+def completed(log_z, d1, d2, mean, variance, digits=DIGITS):
+    """(log_z, d1, d2, tau, rho, 1 + v d2)."""
+    with mp.workdps(digits):
+        m, v = mp.mpf(mean), mp.mpf(variance)
+        shrink = 1 + v * d2
+        rho = -d2 / shrink
+        return log_z, d1, d2, d1 / shrink + m * rho, rho, shrink
+
+
 def site(likelihood, parameters, y, power, mean, variance):
     """(log_z, d1, d2, tau, rho, 1 + v d2) of one site; parameters by the names of the functions above."""
     if likelihood in CLOSED and (power == 1 or likelihood not in SMOOTH):
@@ -208,8 +272,4 @@ def site(likelihood, parameters, y, power, mean, variance):
             marks += [(mp.log(y + 0.1), mp.sqrt(1 / mp.mpf(y + 1)))]
             marks += [(mp.log(parameters.get("r", 1)), 1)]
         log_z, d1, d2 = from_quadrature(lambda f: form(f, y, **parameters), mean, variance, power, marks)
-    with mp.workdps(DIGITS):
-        m, v = mp.mpf(mean), mp.mpf(variance)
-        shrink = 1 + v * d2
-        rho = -d2 / shrink
-        return log_z, d1, d2, d1 / shrink + m * rho, rho, shrink
+    return completed(log_z, d1, d2, mean, variance)

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from . import _arrays, _clutter_fit
+from . import _arrays, _clutter_cavities, _clutter_fit
 from ._loop import CONVERGED, warn_unconverged
 from ._power import PowerSweeper
 from .gaussian import Gaussian, SphericalGaussian
@@ -378,9 +378,9 @@ class ClutterPosterior(Posterior):
         if state.loo is not None:
             return state.loo + self._units.log_jacobian
         rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
-        cavity_rho = rho - state.site_rho
+        cavity_tau, cavity_rho = _clutter_cavities.cavities(self._units, state)
         mean = np.expand_dims(state.tau, -2) / rho[..., None]
-        shift = mean - (np.expand_dims(state.tau, -2) - state.site_tau) / cavity_rho[..., None]
+        shift = mean - cavity_tau / cavity_rho[..., None]
         log_z = state.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * np.sum(shift * shift, axis=-1))
         return log_z + self._units.log_jacobian
 
@@ -423,7 +423,7 @@ class ClutterPosterior(Posterior):
 
     def _check_cavities(self, name):
         """ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it."""
-        if not np.all(np.asarray(self._state.rho)[..., None] > self._state.site_rho):
+        if not np.all(_clutter_cavities.cavities(self._units, self._state)[1] > 0):
             if self._state.loo is not None:
                 raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
             raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")

@@ -325,7 +325,7 @@ class GaussianMixture:
         -------
         GaussianMixturePosterior
             The factors after the last step. There is no stopping rule: `converged` is False and `status` says "passes
-            done". `elbo` is that of all data, from one more pass; nan for an iterator, whose data are gone.
+            done". `elbo` is that of all data, from one more pass; None for an iterator, whose data are gone.
 
         Raises
         ------
@@ -377,7 +377,7 @@ class GaussianMixture:
             state, steps = _cavi.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
             if stream is not None:
                 stream.warn_surplus(stacklevel=2)
-                done = _cavi.outcome_of_steps(np.nan, steps, 1)
+                done = _cavi.outcome_of_steps(None, steps, 1)
                 return model._posterior(state, state.counts, replace(data, n_samples=float(n)), prior, done)
             image, elbo = sweeps.sweep(state)
         done = _cavi.outcome_of_steps(elbo, steps, _cavi.passes(len(steps), n, size))

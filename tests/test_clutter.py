@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference import clutter as reference
 
 import cavity
-from cavity import Clutter, ConvergenceWarning, _clutter_fit, _core
+from cavity import Clutter, ConvergenceWarning, SettingsWarning, _clutter_fit, _core
 from cavity._executors import Threads
 
 GOLDEN_X = np.array([0.1, 2.3])
@@ -851,6 +851,7 @@ def test_fixed_points_under_any_prior(way):
         x = rng.normal(size=n) * 10.0 ** rng.uniform(-1, 5, n if rng.random() < 0.5 else 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", SettingsWarning)
             posterior = Clutter(clutter_weight=w, clutter_variance=c, noise_variance=s, prior_variance=v).fit(
                 x, **EVERY_WAY[way]
             )
@@ -895,3 +896,41 @@ def test_a_start_whose_cavities_power_ep_cannot_use():
         warnings.simplefilter("ignore", ConvergenceWarning)
         posterior = model.fit(x, schedule="parallel", power=0.5)
     assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
+
+
+# ---------------------------------------------------------------------------------------------- settings from data
+
+
+def test_settle_is_what_the_command_does():
+    x, _ = cavity.data.load("newcomb")
+    settled = Clutter(clutter_weight=0.1).settle(x)
+    spread = 1.4826 * np.median(np.abs(x - np.median(x)))
+    assert settled.noise_variance == pytest.approx(spread**2, rel=1e-15)
+    assert (settled.prior_mean, settled.clutter_mean, settled.clutter_weight) == (27.0, 27.0, 0.1)
+    assert settled.clutter_variance == max(100 * settled.noise_variance, 71.0**2)
+    posterior = settled.fit(x)
+    assert (round(posterior.mean, 2), round(posterior.variance**0.5, 2)) == (27.73, 0.59)
+    kept = Clutter(noise_variance=2.0, prior_mean=1.0).settle(x, keep=["noise_variance", "prior_mean"])
+    assert (kept.noise_variance, kept.prior_mean, kept.prior_variance) == (2.0, 1.0, 200.0)
+    plane = Clutter().settle(np.stack([x, 1e3 + 2 * x], axis=1))
+    assert plane.prior_mean == (27.0, 1054.0)
+    assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
+    assert Clutter().settle([3.0, 3.0, 3.0]).noise_variance == 1.0
+    with pytest.raises(ValueError, match="keep must be one of"):
+        Clutter().settle(x, keep=["mean"])
+    with pytest.raises(ValueError, match=r"x must have 1 or 2 dimension"):
+        Clutter().settle(np.ones((2, 3, 1)))
+
+
+def test_settings_of_other_data_are_said():
+    x, _ = cavity.data.load("newcomb")
+    words = r"points lie more than 6 standard deviations from both the signal .* Clutter.settle"
+    with pytest.warns(SettingsWarning, match="14 of 66 " + words):
+        posterior = Clutter().fit(x)
+    assert posterior.mean == pytest.approx(28.68, abs=0.01)
+    with pytest.warns(SettingsWarning, match=words):
+        Clutter().fit(x, method="adf")
+    batch = np.stack([x, draw((66,)), 1e3 + x])[..., None]
+    with pytest.warns(SettingsWarning, match="points in 2 of 3 problems lie") as caught:
+        Clutter().fit(batch)
+    assert [each.filename for each in caught] == [__file__]

@@ -5,12 +5,12 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 
 import numpy as np
 
-from . import _arrays, _clutter_cavities, _clutter_fit
+from . import _arrays, _clutter_cavities, _clutter_fit, _clutter_settings
 from ._loop import CONVERGED, warn_unconverged
 from ._power import PowerSweeper
 from .gaussian import Gaussian, SphericalGaussian
@@ -74,6 +74,48 @@ class Clutter:
             array = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             keep(name, tuple(array.tolist()) if array.ndim else float(array))  # tuples compare and hash
 
+    def settle(self, x, *, keep=()):
+        """Return the model with means and variances scaled to data, as ``cavity fit clutter`` does by default.
+
+        The defaults are those of Minka's example, not of any data. The signal is taken to lie around the median, with
+        the spread of the median absolute deviation; the prior and the clutter around the median too, with at least 100
+        noise variances, the clutter out to the farthest point. `clutter_weight` stays as it is.
+
+        Parameters
+        ----------
+        x : array_like, shape (N,) or (N, d)
+            The data.
+        keep : sequence of str, default ()
+            Settings to leave as they are: "noise_variance", from which the other variances follow, "clutter_variance",
+            "clutter_mean", "prior_variance", "prior_mean".
+
+        Returns
+        -------
+        Clutter
+            Another model; this one stays as it is.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data, or a name in `keep` that is no setting.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> from cavity import data
+        >>> x, _ = data.load("newcomb")
+        >>> posterior = cavity.Clutter(clutter_weight=0.1).settle(x).fit(x)
+        >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
+        (27.73, 0.59)
+        """
+        data = _arrays.data_array(x, "x", ndim=(1, 2))
+        names = [field.name for field in fields(self)]
+        for name in keep:
+            _arrays.choice(name, "keep", names)
+        points = np.asarray(data[:, None] if data.ndim == 1 else data, dtype=np.float64)
+        given = {name: getattr(self, name) for name in keep if name != "clutter_weight"}
+        return replace(self, **_clutter_settings.scaled(points, given))
+
     def fit(
         self,
         x,
@@ -136,6 +178,9 @@ class Clutter:
         -----
         ConvergenceWarning
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        SettingsWarning
+            If many points (5 or more, and 5 % of all) are far from both the signal and the clutter: then the settings
+            are those of other data; see `settle`.
 
         Notes
         -----
@@ -183,13 +228,18 @@ class Clutter:
         if power != 1:
             options["kind"] = partial(PowerSweeper, power=power)
         units = self._units(points)
+        posterior = self._run(data, points, units, method, schedule, options)
+        _clutter_settings.warn_strangers(points, self, posterior)
+        return posterior
+
+    def _run(self, data, points, units, method, schedule, options):
         if method == "adf":
             return self._filter(data, points, units, options)
         if data.ndim == 3:
             return self._fit_batch(data, units, schedule, options)
         state, status, trace = _clutter_fit.fit_one(points, units, schedule=schedule, **options)
         change = trace["change"]
-        warn_unconverged(status, change[-1], options["tol"], options["max_iter"])
+        warn_unconverged(status, change[-1], options["tol"], options["max_iter"], stacklevel=4)
         return _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
 
     def _units(self, points):
@@ -227,7 +277,7 @@ class Clutter:
         else:
             state, status, n_iter, trace = _clutter_fit.fit_each(data, units, schedule=schedule, **options)
         last = trace["change"][n_iter - 1, np.arange(len(data))]
-        warn_unconverged(status, last, options["tol"], options["max_iter"], stacklevel=4)
+        warn_unconverged(status, last, options["tol"], options["max_iter"], stacklevel=5)
         return _posterior(self, False, units, state, status, n_iter, trace, "ep")
 
 

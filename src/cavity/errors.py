@@ -21,7 +21,7 @@ class ConvergenceWarning(RuntimeWarning):
 
 
 class SettingsWarning(UserWarning):
-    """The settings are those of the data of the past, and the new data speak against them."""
+    """The settings are those of other data, of the past or of an example, and these data speak against them."""
 
 
 def warn(message, category):

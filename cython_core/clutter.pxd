@@ -27,9 +27,11 @@ cdef extern from *:
     """
     #define CV_HALF_LOG_2PI 0.9189385332046727
     #define CV_FAR 1e130
+    #define CV_LOST 0x1p-20
     """
     const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
     const double FAR "CV_FAR"
+    const double LOST "CV_LOST"          # of the posterior's precision: a cavity below it has lost too many digits
 
 cdef enum:
     CHUNK_ROWS = 8192                    # rows per partial sum; the same for every problem and thread count

@@ -8,14 +8,17 @@ b) `sweep` visits sites one after the other: a chain of latencies (division, exp
 c) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS
    rows and combined by the caller in that order.
 d) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
-   nothing is clamped. The caller sees to it that sweeps that count any do not pass for converged.
+   nothing is clamped. So is one that holds all but LOST of the posterior's precision: the difference has too few digits
+   to tell, and the caller visits it from an exact sum of the others. The caller sees to it that sweeps that count any
+   do not pass for converged.
 """
 
+from libc.math cimport fabs
 from libc.stdint cimport int64_t
 
 from cavity._core.clutter cimport (
-    CHUNK_ROWS, Clutter, Density, Site, base_odds, density, log_normaliser, log_site_value, match, signal_exponent,
-    unpack,
+    CHUNK_ROWS, LOST, Clutter, Density, Site, base_odds, density, log_normaliser, log_site_value, match,
+    signal_exponent, unpack,
 )
 from cavity._core.simd cimport cv_sum, cv_sum_squares
 
@@ -23,6 +26,7 @@ cdef enum:
     TILE = 128                           # rows or coordinates staged on the stack
 
 chunk_rows = CHUNK_ROWS
+lost = LOST
 
 
 # ------------------------------------------------------------------------------------- one problem, site by site
@@ -118,7 +122,7 @@ cdef int64_t visit(
         i = order[n_seen] if order != NULL else start + n_seen
         row = x + n_seen * d
         rho = posterior_rho[0] - site_rho[i]
-        if not rho > 0.0:
+        if not rho > LOST * fabs(posterior_rho[0]):
             skipped += 1
             continue
         k = 1.0 + model.noise * rho
@@ -269,7 +273,7 @@ cdef int64_t tile(
     Py_ssize_t n,
 ) noexcept nogil:
     """At most TILE rows of a parallel sweep, d = 1; returns how many sites had no proper cavity and were left."""
-    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r
+    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r, least = LOST * fabs(rho)
     cdef Site site
     cdef int64_t skipped = 0
     cdef Py_ssize_t i
@@ -284,9 +288,9 @@ cdef int64_t tile(
         site = match(model, 1.0, base_odds(model, 1.0, from_centre * from_centre), cavity_rho, inv, delta * delta)
         t = site_tau[i] + damping * (site.pull * delta + site.rho * m - site_tau[i])
         r = site_rho[i] + damping * (site.rho - site_rho[i])
-        site_tau[i] = t if cavity_rho > 0.0 else site_tau[i]
-        site_rho[i] = r if cavity_rho > 0.0 else site_rho[i]
-        skipped += 0 if cavity_rho > 0.0 else 1
+        site_tau[i] = t if cavity_rho > least else site_tau[i]
+        site_rho[i] = r if cavity_rho > least else site_rho[i]
+        skipped += 0 if cavity_rho > least else 1
     sums[0] += cv_sum(site_tau, n)
     sums[1] += cv_sum(site_rho, n)
     return skipped
@@ -310,7 +314,7 @@ cdef int64_t rows_parallel(
     for i in range(n):
         row, mine = x + i * d, site_tau + i * d
         cavity_rho = rho - site_rho[i]
-        if cavity_rho > 0.0:
+        if cavity_rho > LOST * fabs(rho):
             k = 1.0 + model.noise * cavity_rho
             inv = 1.0 / (cavity_rho * k)
             base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))

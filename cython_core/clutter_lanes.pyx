@@ -5,7 +5,9 @@ of LANES = 32 is four AVX-512 vectors, whose chains of latencies hide each other
 clutter.pyx does them: a problem in a batch has the bits of the problem alone.
 """
 
-from cavity._core.clutter cimport CHUNK_ROWS, Clutter, Density, Site, base_odds, density, match, unpack
+from libc.math cimport fabs
+
+from cavity._core.clutter cimport CHUNK_ROWS, LOST, Clutter, Density, Site, base_odds, density, match, unpack
 
 cdef enum:
     LANES = 32
@@ -28,7 +30,7 @@ cdef void visit_lanes(
     cdef double next_tau[LANES]
     cdef double next_rho[LANES]
     cdef double bad[LANES]
-    cdef double cavity_tau, cavity_rho, k, inv, m, delta, from_centre
+    cdef double cavity_tau, cavity_rho, least, k, inv, m, delta, from_centre
     cdef Site site
     cdef Py_ssize_t visited, i, lane
     for lane in range(LANES):
@@ -37,6 +39,7 @@ cdef void visit_lanes(
         i = (order[visited] if order != NULL else visited) * LANES
         for lane in range(LANES):
             cavity_rho = r[lane] - site_rho[i + lane]
+            least = LOST * fabs(r[lane])
             cavity_tau = t[lane] - site_tau[i + lane]
             k = 1.0 + model.noise * cavity_rho
             inv = 1.0 / (cavity_rho * k)
@@ -48,12 +51,12 @@ cdef void visit_lanes(
             next_tau[lane] = site_tau[i + lane] + damping[lane] * (
                 site.pull * delta + site.rho * m - site_tau[i + lane])
             next_rho[lane] = site_rho[i + lane] + damping[lane] * (site.rho - site_rho[i + lane])
-            # keep the site where its cavity is improper
-            next_tau[lane] = next_tau[lane] if cavity_rho > 0.0 else site_tau[i + lane]
-            next_rho[lane] = next_rho[lane] if cavity_rho > 0.0 else site_rho[i + lane]
-            bad[lane] += 0.0 if cavity_rho > 0.0 else 1.0
-            t[lane] = cavity_tau + next_tau[lane] if cavity_rho > 0.0 else t[lane]
-            r[lane] = cavity_rho + next_rho[lane] if cavity_rho > 0.0 else r[lane]
+            # keep the site where its cavity is improper, or has lost its digits
+            next_tau[lane] = next_tau[lane] if cavity_rho > least else site_tau[i + lane]
+            next_rho[lane] = next_rho[lane] if cavity_rho > least else site_rho[i + lane]
+            bad[lane] += 0.0 if cavity_rho > least else 1.0
+            t[lane] = cavity_tau + next_tau[lane] if cavity_rho > least else t[lane]
+            r[lane] = cavity_rho + next_rho[lane] if cavity_rho > least else r[lane]
         for lane in range(LANES):
             site_tau[i + lane] = next_tau[lane]
             site_rho[i + lane] = next_rho[lane]

@@ -10,15 +10,15 @@ d) `multiply` and `divide` look at the ndarrays directly: nine typed memoryviews
 
 cimport numpy as cnp
 from cpython.float cimport PyFloat_Check
-from libc.math cimport fabs
+from libc.math cimport INFINITY, NAN, fabs, frexp, isfinite, ldexp
 from libc.stdint cimport int64_t
 
 from cavity._core.gaussian cimport (
-    CHUNK, Row, combine_one, divide_row, log_value, multiply_row,
+    CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row, same_place,
 )
-from cavity._core.simd cimport cv_sum
+from cavity._core.simd cimport cv_log, cv_sum
 from cavity._core.stream cimport cv_copy, cv_stream, cv_stream_end
-from cavity._core.types cimport OK
+from cavity._core.types cimport OK, OVERFLOWED
 
 cnp.import_array()
 
@@ -280,17 +280,134 @@ cdef inline bint tame(const double *tau, double rho, Py_ssize_t d) noexcept nogi
     return good
 
 
+# The same with exponents of any size: no product of two of them leaves the range, whatever the factors.
+
+cdef struct Wide:
+    double m                             # 0, or 0.5 <= |m| < 1
+    int64_t e                            # the number is m 2^e
+
+
+cdef inline Wide wide(double m, int64_t e=0) noexcept nogil:
+    cdef Wide result
+    cdef int shift
+    result.m = frexp(m, &shift)
+    result.e = e + shift if m != 0.0 else 0
+    return result
+
+
+cdef inline double narrow(Wide a) noexcept nogil:
+    """The nearest double, infinite beyond their range."""
+    return ldexp(a.m, <int> max(-3000, min(3000, a.e)))
+
+
+cdef inline Wide times(Wide a, Wide b) noexcept nogil:
+    return wide(a.m * b.m, a.e + b.e)
+
+
+cdef inline Wide over(Wide a, Wide b) noexcept nogil:
+    return wide(a.m / b.m, a.e - b.e)
+
+
+cdef inline Wide plus(Wide a, Wide b) noexcept nogil:
+    if a.m == 0.0:
+        return b
+    if b.m == 0.0:
+        return a
+    if a.e >= b.e:                       # what is below the last bit by far may vanish
+        return wide(a.m + ldexp(b.m, <int> max(-3000, b.e - a.e)), a.e)
+    return wide(ldexp(a.m, <int> max(-3000, a.e - b.e)) + b.m, b.e)
+
+
+cdef inline Wide minus(Wide a) noexcept nogil:
+    a.m = -a.m
+    return a
+
+
+cdef inline Wide exponent_at(
+    const double *place, const double *exponents, const double *tau, double rho, Py_ssize_t d,   # in (d,)
+) noexcept nogil:
+    """What depends on the place in the log of a factor: tau'x for rho = 0, else -|rho x - tau|^2/(2 rho)."""
+    cdef Wide total = wide(0.0), x, deviation
+    cdef Py_ssize_t j
+    for j in range(d):
+        x.m, x.e = place[j], <int64_t> exponents[j]
+        if rho == 0.0:
+            total = plus(total, times(wide(tau[j]), x))
+        else:
+            deviation = plus(times(wide(rho), x), wide(-tau[j]))
+            total = plus(total, times(wide(-0.5), times(deviation, over(deviation, wide(rho)))))
+    return total
+
+
+cdef int product_wide(
+    const double *tau, const double *rho, const double *gamma,   # in  (n, d), (n,), (n,)
+    double *tau_out, double *rho_out, double *gamma_out,         # out (d,), scalars
+    double *place, double *exponents,                            # scratch (d,)
+    Py_ssize_t n, Py_ssize_t d,
+) noexcept nogil:
+    """`product` of any factors, point masses among them, whose place every other factor is then evaluated at."""
+    cdef Wide total, size = wide(0.0), exponent = wide(0.0)
+    cdef double sign, logs = 0.0
+    cdef Py_ssize_t i, j, point = -1
+    for i in range(n):
+        if rho[i] == INFINITY:
+            point = i if point < 0 else point
+        else:
+            size = plus(size, wide(fabs(rho[i])))
+    for j in range(d):
+        total = wide(0.0)
+        for i in range(n):
+            sign = 1.0 if rho[i] > 0.0 else (-1.0 if rho[i] < 0.0 else 0.0)
+            total = plus(total, wide(sign * tau[i * d + j])) if point < 0 else total
+        if point >= 0:
+            total = wide(tau[point * d + j])
+        elif size.m != 0.0:
+            total = over(total, size)
+        place[j], exponents[j] = total.m, <double> total.e
+        if point >= 0:
+            tau_out[j] = tau[point * d + j]
+    for i in range(n):
+        if rho[i] == INFINITY:
+            if i != point:               # no log scale at one place, no mass at two
+                logs += NAN if same_place(tau + i * d, tau + point * d, d) else -INFINITY
+            logs += gamma[i]
+            continue
+        exponent = plus(exponent, exponent_at(place, exponents, tau + i * d, rho[i], d))
+        logs += gamma[i] + (0.5 * d * (cv_log(fabs(rho[i])) - LOG_2PI) if rho[i] != 0.0 else 0.0)
+    if point >= 0:
+        rho_out[0] = INFINITY
+        gamma_out[0] = logs + narrow(exponent)
+        return OK
+    total = wide(0.0)
+    for i in range(n):
+        total = plus(total, wide(rho[i]))
+    rho_out[0] = narrow(total)
+    if not isfinite(rho_out[0]):
+        return OVERFLOWED
+    for j in range(d):
+        total = wide(0.0)
+        for i in range(n):
+            total = plus(total, wide(tau[i * d + j]))
+        tau_out[j] = narrow(total)
+        if not isfinite(tau_out[j]):
+            return OVERFLOWED
+    exponent = plus(exponent, minus(exponent_at(place, exponents, tau_out, rho_out[0], d)))
+    if rho_out[0] != 0.0:
+        logs -= 0.5 * d * (cv_log(fabs(rho_out[0])) - LOG_2PI)
+    gamma_out[0] = logs + narrow(exponent)
+    return OK
+
+
 cdef int product(
     const double *tau, const double *rho, const double *gamma,   # in  (n, d), (n,), (n,)
     double *tau_out, double *rho_out, double *gamma_out,         # out (d,), scalars
-    double *place,                                               # scratch (d,)
+    double *place, double *exponents,                            # scratch (d,)
     Py_ssize_t n, Py_ssize_t d,
 ) noexcept nogil:
     """Product of n factors."""
     cdef Py_ssize_t i, j
     cdef double r = cv_sum(rho, n), g = 0.0, size = 0.0
     cdef bint good = True
-    cdef int status = OK
     for j in range(d):
         tau_out[j] = summed(tau + j, d, n)
     for i in range(n):
@@ -309,15 +426,7 @@ cdef int product(
         rho_out[0] = r
         gamma_out[0] = g - log_value(place, tau_out, r, 0.0, d)
         return OK
-    for j in range(d):                   # extreme or point-mass factors: one after the other
-        tau_out[j] = 0.0
-    rho_out[0] = 0.0
-    gamma_out[0] = 0.0
-    for i in range(n):
-        if status == OK:
-            status = combine_one(1.0, tau_out, rho_out[0], gamma_out[0], tau + i * d, rho[i], gamma[i],
-                                 tau_out, rho_out, gamma_out, d)
-    return status
+    return product_wide(tau, rho, gamma, tau_out, rho_out, gamma_out, place, exponents, n, d)
 
 
 def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
@@ -326,7 +435,7 @@ def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
          double[:, ::1] tau_out,         # out (B, d)
          double[::1] rho_out,            # out (B,)
          double[::1] gamma_out,          # out (B,)
-         double[::1] place):             # scratch (d,)
+         double[:, ::1] place):          # scratch (2, d)
     """Products over n, for each of B rows: (status, first bad row)."""
     cdef Py_ssize_t b = 0, n = tau.shape[1], d = tau.shape[2]
     cdef int status = OK
@@ -338,7 +447,7 @@ def prod(const double[:, :, ::1] tau,    # in  (B, n, d)
     with nogil:
         for b in range(tau.shape[0]):
             status = product(&tau[b, 0, 0], &rho[b, 0], &gamma[b, 0], &tau_out[b, 0], &rho_out[b],
-                             &gamma_out[b], &place[0], n, d)
+                             &gamma_out[b], &place[0, 0], &place[1, 0], n, d)
             if status != OK:
                 break
     return status, b

@@ -490,10 +490,11 @@ def test_save_and_load(tmp_path, blocks):
 def test_unknown_contraction_survives_a_file(tmp_path):
     with pytest.warns(ConvergenceWarning):
         posterior = FactorizedGaussian(0.0, correlated(0.5)).fit(max_iter=1)
-    assert np.isnan(posterior.contraction)
+    assert posterior.contraction is None
+    assert "not measured" in repr(posterior)
     posterior.save(tmp_path / "q.npz")
     again = cavity.load(tmp_path / "q.npz")
-    assert np.isnan(again.contraction)
+    assert again.contraction is None
     assert again.predicted_gap == posterior.predicted_gap == posterior.trace["excess"][0]
 
 

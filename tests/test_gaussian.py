@@ -598,3 +598,136 @@ def test_a_power_that_underflows_is_flat():
     g = Gaussian(1e-150, 1e-200) ** 1e-200
     assert g.rho == 0.0
     assert g.log_scale == pytest.approx(1e-200 * Gaussian(1e-150, 1e-200).logpdf(0.0), rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------- any exponents
+
+WIDE = np.random.default_rng(8)
+
+
+def any_number(top, count=None):
+    """Numbers of either sign with exponents in base 2 up to `top`."""
+    return np.ldexp(WIDE.choice([-1.0, 1.0], count) * WIDE.uniform(1, 2, count), WIDE.integers(-top, top, count))
+
+
+def prod_slack(tau, rho, gamma, t, r, d=1):
+    """What errors of eps in the factors can do to the log scale of their product, in units of eps."""
+    place = sum(mp.sign(b) * a for a, b in zip(tau, rho, strict=True)) / max(sum(map(abs, rho)), mp.mpf("1e-999"))
+    centre, slack = t / r, mp.mpf(50)
+    for a, b, g in zip(tau, rho, gamma, strict=True):
+        slack += abs(g) + (abs(mp.log(abs(b))) if b else 0) + abs(place - centre) * abs(a)
+        pull = abs(a) + abs(centre * b)
+        slack += pull * abs(a / b - centre) + EPS * pull**2 / abs(b) if b else abs(a * centre)
+    return slack + (place - centre) ** 2 * sum(map(abs, rho))
+
+
+@pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
+def test_prod_at_any_exponents(top):
+    for _ in range(60):
+        n = int(WIDE.integers(1, 6))
+        rho = np.where(WIDE.random(n) < 0.15, 0.0, any_number(top, n))
+        rho = np.abs(rho) if WIDE.random() < 0.5 else rho
+        tau, gamma = np.where(WIDE.random(n) < 0.1, 0.0, any_number(top, n)), WIDE.normal(size=n)
+        product = Gaussian(tau, rho, gamma).prod()
+        with mp.workdps(1400):
+            factors = [[mp.mpf(float(v)) for v in slot] for slot in (tau, rho, gamma)]
+            t, r = sum(factors[0]), sum(factors[1])
+            assert abs(product.tau - t) <= 10 * EPS * sum(map(abs, factors[0]))
+            assert abs(product.rho - r) <= 10 * EPS * sum(map(abs, factors[1]))
+            if abs(r) > 1e-3 * sum(map(abs, factors[1])):
+                expected = sum(reference.kappa(*f) for f in zip(*factors, strict=True))
+                expected += t**2 / (2 * r) - mp.log(abs(r) / (2 * mp.pi)) / 2
+                if abs(expected) < 1e308:
+                    assert abs(product.log_scale - expected) <= 30 * EPS * prod_slack(*factors, t, r)
+                else:
+                    assert product.log_scale == np.sign(float(mp.sign(expected))) * INF
+
+
+def test_prod_forms_no_intermediate_product():
+    tau = [2.9456389108415354e30, 4.309012688021266e-29, -6.178717854092879e-4]
+    rho = [0, -1.2759476168213699e-11, 4645246.51866707]
+    with mp.workdps(200):
+        exact = sum(map(mp.mpf, tau)) ** 2 / (2 * sum(map(mp.mpf, rho)))  # next to which all else is nothing
+    single, spherical = Gaussian(tau, rho).prod(), SphericalGaussian(np.array(tau)[:, None] * [1, 0], rho).prod()
+    assert single.log_scale == pytest.approx(float(exact), rel=1e-14)
+    assert spherical.log_scale == pytest.approx(float(exact), rel=1e-14)
+    big = Gaussian([1.7e308, 1.7e308, -1.7e308], [1.7e308, 1.7e308, -1.7e308]).prod()  # out of range in between only
+    assert (big.tau, big.rho) == (1.7e308, 1.7e308)
+    with pytest.raises(OverflowError, match="multiply: the natural parameters of element 0 leave the range"):
+        Gaussian([0.0, 0.0], [1.7e308, 1.7e308]).prod()
+    at = Gaussian([3.0, 1e200, 1e-200], [INF, 1e250, 1e-250], [0.5, 0.25, 0.0]).prod()
+    expected = 0.75 + reference.log_value(3.0, 1e200, 1e250, 0.0) + reference.log_value(3.0, 1e-200, 1e-250, 0.0)
+    assert (at.tau, at.rho) == (3.0, INF)
+    assert at.log_scale == pytest.approx(float(expected), rel=1e-14)
+    assert Gaussian([3.0, 4.0, 1e200], [INF, INF, 1.0]).prod().log_scale == -INF
+    assert np.isnan(Gaussian([3.0, 3.0, 1e200], [INF, INF, 1.0]).prod().log_scale)
+
+
+def near(value, exact, size, tolerance=20):
+    """Equal to `tolerance` roundings of `size`, below the smallest normal number to one of its last digit."""
+    if abs(exact) > 1e308:
+        return np.isinf(value)
+    return abs(mp.mpf(float(value)) - exact) <= tolerance * EPS * size + mp.mpf("1e-320")
+
+
+@pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
+def test_linear_functions_at_any_exponents(top):
+    """Where a result is in range it is right, wherever the terms of its formula go; where it is not, that is said."""
+    for _ in range(60):
+        t, r, a, b = any_number(top, 4)
+        g = float(WIDE.normal())
+        r = 0.0 if WIDE.random() < 0.1 else r
+        with mp.workdps(1400):
+            T, R, A, B, inverse = mp.mpf(t), mp.mpf(r), mp.mpf(a), mp.mpf(b), 1 / mp.mpf(a)
+            at = dict(pullback=(A, B), pushforward=(inverse, -B * inverse))
+            for name in ("pullback", "pushforward") if r else ("pullback",):
+                slope, offset = at[name]
+                tau, rho = slope * (T - R * offset), slope * slope * R
+                terms = abs(slope * T) + abs(slope * R * offset)
+                if max(abs(tau), abs(rho)) > 1.7e308:
+                    with pytest.raises(OverflowError, match=f"{name}: the natural parameters leave the range"):
+                        getattr(Gaussian(t, r, g), name)(a, b)
+                    continue
+                result = getattr(Gaussian(t, r, g), name)(a, b)
+                assert near(result.tau, tau, terms)
+                assert near(result.rho, rho, abs(rho))
+                if result.rho:
+                    expected = mp.mpf(g) - (mp.log(abs(A)) if name == "pullback" else 0)
+                    assert near(result.log_scale, expected, abs(g) + abs(mp.log(abs(A))) + 1)
+                else:
+                    expected = reference.kappa(t, r, g) + T * offset - R * offset**2 / 2
+                    expected -= mp.log(abs(A)) if name == "pushforward" else 0
+                    size = abs(g) + 1e3 + (abs(R * offset) + abs(T)) ** 2 / abs(R) if r else abs(T * offset) + abs(g)
+                    assert near(result.log_scale, expected, size)
+
+
+@pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
+def test_observe_at_any_exponents(top):
+    for _ in range(60):
+        t, r, a, b, y, noise = any_number(top, 6)
+        r, noise = abs(r), abs(noise)
+        with mp.workdps(1400):
+            T, R, A, B, Y, V = map(mp.mpf, (t, r, a, b, y, noise))
+            rho, tau = R + A * A / V, T + A / V * (Y - B)
+            if max(rho, abs(tau)) > 1.7e308:
+                with pytest.raises(OverflowError, match="observe: the natural parameters leave the range"):
+                    Gaussian(t, r).observe(y, a, b, variance=noise)
+                continue
+            posterior, evidence = Gaussian(t, r).observe(y, a, b, variance=noise)
+            assert near(posterior.rho, rho, rho)
+            assert near(posterior.tau, tau, abs(T) + abs(A / V) * (abs(Y) + abs(B)))
+            total, residual = V + A * A / R, Y - A * T / R - B
+            expected = -(mp.log(2 * mp.pi * total) + residual**2 / total) / 2
+            terms = abs(Y) + abs(A * T / R) + abs(B)
+            size = 10 + abs(mp.log(total)) + abs(residual) * terms / total + EPS * terms**2 / total
+            assert near(evidence, expected, size)
+
+
+def test_moments_beyond_float64_are_infinite():
+    """Without a warning, which the tests make an error."""
+    g = Gaussian([1e200, -1e200, 1.0], [1e-200, 1e-200, 5e-324])
+    assert g.mean.tolist() == [INF, -INF, INF]
+    assert g.variance[2] == INF
+    assert Gaussian(1e200, 1e-200).mean == INF
+    assert SphericalGaussian([1e200, 0.0], 1e-200).mean.tolist() == [INF, 0.0]
+    assert Gaussian(1e-79, 1e239).logpdf(-5e105) == -INF

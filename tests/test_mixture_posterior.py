@@ -162,7 +162,7 @@ def test_merge_counts_the_data_of_both_and_the_prior_once(covariance, weights):
     one = model_of(covariance, 1, 2, weights)
     merged = one.fit(X[:50]).merge(one.fit(X[50:]))
     assert_same_factors(merged, one.fit(X), rtol=1e-11, atol=1e-11)
-    assert (merged.n_samples, merged.converged, np.isnan(merged.elbo)) == (90.0, False, True)
+    assert (merged.n_samples, merged.converged, merged.elbo) == (90.0, False, None)
     clear = draws(7, 400, np.array(TWO) * 5.0)
     model, start = model_of(covariance, 2, 2, weights), np.array(TWO) * 5.0
     whole = model.fit(clear, initial_means=start)

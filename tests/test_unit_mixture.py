@@ -328,7 +328,7 @@ def test_predictive_density_integrates_to_one_and_samples_follow_it():
     assert post.predict([-3.0, 4.0]).tolist() == [0, 2]
 
 
-def test_stochastic_fit_finds_the_optimum_in_a_pass():
+def test_stochastic_fit_finds_the_optimum_in_a_pass(tmp_path):
     y = draws(16, 100_000, [-4, 0, 5])
     model = cavity.UnitMixture(3)
     exact = model.fit(y)
@@ -342,7 +342,16 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass():
     streamed = model.fit_stochastic(stream, n_samples=len(y), initial_means=[-3, 0.5, 4])
     other = model.fit_stochastic(y, batch_size=1000, initial_means=[-3, 0.5, 4])
     np.testing.assert_array_equal(streamed.mean, other.mean)
-    assert np.isnan(streamed.elbo)
+    assert streamed.elbo is None  # the data are gone: said, not guessed
+    assert "not known: no pass over all data at the end" in repr(streamed)
+    streamed.save(tmp_path / "streamed.npz")
+    again = cavity.load(tmp_path / "streamed.npz")
+    assert (again.elbo, again.contraction, again.predicted_gap) == (None, None, np.inf)
+    pytest.importorskip("matplotlib")
+    from cavity.plot import unit_mixture_figure
+
+    figure = unit_mixture_figure(streamed, y[:1000], "a stream", "y")
+    assert "ELBO not known" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize(

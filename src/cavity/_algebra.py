@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _arrays, _core
 from ._family import LOG_2PI, GaussianFamily
+from ._scaled import Scaled, logarithm, number, reciprocal, scaled, total
 from .errors import raise_status
 
 _kernel = _core.best("gaussian")
@@ -38,14 +39,14 @@ class Algebra(GaussianFamily):
     @property
     def variance(self):
         """1/rho: 0 for a point mass, infinite for a uniform factor, negative for an improper one."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             return plain(np.divide(1.0, self.rho))
 
     @property
     def mean(self):
-        """tau/rho, or the location of a point mass; nan where the precision is zero."""
+        """tau/rho, or the location of a point mass; nan where the precision is zero, infinite beyond float64."""
         tau, rho, _ = self._parts()
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             mean = np.where(np.isinf(rho)[..., None], tau, tau / rho[..., None])
         mean[rho == 0] = np.nan
         return self._points(mean)
@@ -110,7 +111,7 @@ class Algebra(GaussianFamily):
             np.ascontiguousarray(rho.transpose(order)).reshape(rows, n),
             np.ascontiguousarray(gamma.transpose(order)).reshape(rows, n),
             *results,
-            np.empty(d),
+            np.empty((2, d)),
         )
         raise_status(status, row, "multiply")
         return self._make(results[0].reshape(*shape, d), results[1].reshape(shape), results[2].reshape(shape))
@@ -164,15 +165,11 @@ class Algebra(GaussianFamily):
         a, b = _arrays.finite_array(a, "a"), self._vectors(b, "b")
         if np.any(a == 0):
             raise ValueError("a must not be zero: g(b) is a number, not a function of w")
-        d, point = tau.shape[-1], np.isinf(rho)
-        finite = np.where(point, 0.0, rho)
-        with np.errstate(over="ignore"):
-            new_rho = np.where(point, rho, finite * a * a)
-            new_tau = np.where(point[..., None], (tau - b) / a[..., None], a[..., None] * (tau - finite[..., None] * b))
-        if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
-            raise OverflowError("pullback: the natural parameters leave the range of float64; rescale the variable")
-        new_gamma = np.where(new_rho == 0, log_value(b, tau, finite, gamma), gamma - d * np.log(np.abs(a)))
-        return self._make(new_tau, new_rho, new_gamma)
+        d = tau.shape[-1]
+        new_tau, new_rho, at_zero = _pulled(
+            "pullback", rho, gamma, *scaled(tau, np.where(np.isinf(rho), 0.0, rho), a, b)
+        )
+        return self._make(new_tau, new_rho, np.where(new_rho == 0, at_zero, gamma - d * np.log(np.abs(a))))
 
     def pushforward(self, a, b=0.0):
         """Return the density of a w + b for w distributed as this factor.
@@ -203,17 +200,16 @@ class Algebra(GaussianFamily):
         zero = a == 0
         if np.any(zero & ~(rho > 0)):
             raise ValueError("a must not be zero for an improper factor: its integral diverges")
-        safe = np.where(zero, 1.0, a)
-        d = tau.shape[-1]
-        inverse = 1.0 / safe
-        moved = self._make(tau, rho, gamma).pullback(inverse, self._points(-b * inverse[..., None]))
-        new_tau, new_rho, new_gamma = moved._parts()
-        new_gamma = new_gamma - d * np.log(np.abs(safe))
+        safe, d = np.where(zero, 1.0, a), tau.shape[-1]
+        wide_tau, wide_rho, slope, offset = scaled(tau, np.where(np.isinf(rho), 0.0, rho), safe, b)
+        slope = reciprocal(slope)
+        new_tau, new_rho, at_zero = _pulled(
+            "pushforward", rho, gamma, wide_tau, wide_rho, slope, -offset * slope[..., None]
+        )
         shape = np.broadcast_shapes(new_rho.shape, zero.shape)
         new_tau = np.where(zero[..., None], b, np.broadcast_to(new_tau, (*shape, d)))
-        return self._make(
-            new_tau, np.where(zero, np.inf, new_rho), np.where(zero, np.broadcast_to(gamma, shape), new_gamma)
-        )
+        new_gamma = np.where(zero | (new_rho != 0), gamma, at_zero - d * np.log(np.abs(safe)))
+        return self._make(new_tau, np.where(zero, np.inf, new_rho), np.broadcast_to(new_gamma, shape))
 
     def observe(self, y, a=1.0, b=0.0, *, variance):
         """Condition on an observation y = a w + b + noise of w, which has this factor as its prior.
@@ -249,14 +245,16 @@ class Algebra(GaussianFamily):
             raise ValueError(f"variance must be positive, got {np.min(noise)}")
         a, b, y = _arrays.finite_array(a, "a"), self._vectors(b, "b"), self._vectors(y, "y")
         point, d = np.isinf(rho), tau.shape[-1]
-        mean = np.where(point[..., None], tau, tau / np.where(point, 1.0, rho)[..., None])
-        with np.errstate(over="ignore", invalid="ignore"):
-            residual = y - (a[..., None] * mean + b)
-            total = noise + (a / rho) * a
-            distance2 = np.sum(residual * (residual / total[..., None]), axis=-1)
-            log_evidence = -0.5 * (d * (LOG_2PI + np.log(total)) + distance2)
-            new_rho = rho + a * (a / noise)
-            new_tau = np.where(point[..., None], tau, tau + (a / noise)[..., None] * (y - b))
+        safe = np.where(point, 1.0, rho)
+        wide_tau, precision, slope, offset, target, spread, keep = scaled(tau, safe, a, b, y, noise, 1.0 - point)
+        mean = wide_tau / precision[..., None]
+        residual = target - (slope[..., None] * mean + offset)
+        whole = spread + (slope / precision) * slope * keep
+        distance2 = total(residual * (residual / whole[..., None]))
+        log_evidence = -0.5 * (d * (LOG_2PI + logarithm(whole)) + number(distance2))
+        gain = slope / spread
+        new_rho = np.where(point, rho, number(precision + slope * gain))
+        new_tau = np.where(point[..., None], tau, number(wide_tau + gain[..., None] * (target - offset)))
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("observe: the natural parameters leave the range of float64; rescale the variable")
         return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), plain(log_evidence)
@@ -280,13 +278,31 @@ class Algebra(GaussianFamily):
         return f"{name}(tau={self.tau}, rho={self.rho}, log_scale={self.log_scale})"
 
 
+def _pulled(action, rho, gamma, tau, finite, a, b):
+    """tau and rho of w -> g(a w + b), and its log value at 0; `finite` is rho or 0, the last four scaled."""
+    point = np.isinf(rho)
+    deviation, slope = tau - finite[..., None] * b, a[..., None]
+    new_rho = np.where(point, rho, number(finite * a * a))
+    new_tau = np.where(point[..., None], number((tau - b) / slope), number(slope * deviation))
+    if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
+        raise OverflowError(f"{action}: the natural parameters leave the range of float64; rescale the variable")
+    if not np.any(new_rho == 0):
+        return new_tau, new_rho, gamma
+    if not isinstance(tau, Scaled):
+        return new_tau, new_rho, log_value(b, tau, finite, gamma)
+    flat, d = finite.m == 0, tau.m.shape[-1]
+    safe = Scaled(np.where(flat, 1.0, finite.m), np.where(flat, 0, finite.e))
+    value = 0.5 * (d * (logarithm(safe) - LOG_2PI) - number(total(deviation * (deviation / safe[..., None]))))
+    return new_tau, new_rho, gamma + np.where(flat, number(total(tau * b)), value)
+
+
 def log_value(x, tau, rho, gamma):
     """log of the scaled Gaussian at x (..., d), broadcasting, for every kind of precision."""
     d = tau.shape[-1]
     point, flat = np.isinf(rho), rho == 0
     safe = np.where(point | flat, 1.0, rho)
-    deviation = safe[..., None] * x - tau
     with np.errstate(over="ignore"):
+        deviation = safe[..., None] * x - tau
         quadratic = np.sum(deviation * (deviation / safe[..., None]), axis=-1)
         value = gamma + 0.5 * (d * (np.log(np.abs(safe)) - LOG_2PI) - quadratic)
         linear = gamma + np.sum(tau * x, axis=-1)

@@ -272,6 +272,6 @@ def outcome_of_steps(elbo, steps, n_passes):
         "status": ONE_PASS,
         "n_iter": n_passes,
         "trace": {"step": steps},
-        "contraction": np.nan,
+        "contraction": None,
         "predicted_gap": np.inf,
     }

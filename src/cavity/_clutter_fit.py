@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import _core
+from . import _clutter_cavities, _core
 from ._blocks import merge, rows, starts
 from ._executors import Threads, spans
 from ._loop import CONVERGED, STUCK, iterate
@@ -63,6 +63,10 @@ class State:
     site_value: np.ndarray | None = None  # (N,): log of each scaled site at the posterior mean
     log_evidence: float = np.nan  # of the data, in working units
     loo: np.ndarray | None = None  # (N,): after power EP, log densities under the posterior of the others
+
+    def problem(self, b):
+        """Return the state of problem b of a batch."""
+        return State(**{name: value[b] for name, value in present(self).items()})
 
 
 def working_units(data, weight, clutter_variance, noise_variance, centre, prior_mean, prior_variance):
@@ -147,11 +151,6 @@ def stack(states):
     return State(**{name: np.stack([getattr(state, name) for state in states]) for name in present(states[0])})
 
 
-def problem(state, b):
-    """Return the state of problem b of a batch."""
-    return State(**{name: value[b] for name, value in present(state).items()})
-
-
 def assimilate_all(data, units, order, n_threads):
     """ADF on one problem (N, d) or on each of a batch (B, N, d)."""
     if data.ndim == 2:
@@ -179,6 +178,7 @@ class Sweeper:
     """EP on one problem: the step that the iteration loop calls."""
 
     patience = PATIENCE
+    power = 1.0  # of the sites that cavities lack
 
     def __init__(self, data, units, schedule, order, rng, damping, threads):
         n, d = data.shape
@@ -190,15 +190,17 @@ class Sweeper:
     def step(self, active):
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""
         state, n = self.state, self.data.shape[0]
-        old_mean, old_variance = state.tau / state.rho, 1.0 / state.rho
+        before = [(state.tau / state.rho, 1.0 / state.rho)]
         if self.schedule == "sequential":
             skipped = self._sequential(n)
         elif self.improper:
             skipped = self._parallel()
         else:  # from the bare prior all sites would see a flat posterior: let the first rows go first
-            skipped = self._start() + self._parallel()
+            skipped = self._start()
+            before.append((state.tau / state.rho, 1.0 / state.rho))  # to and back is a change too
+            skipped += self._parallel()
         self.improper.append(skipped)
-        change = moment_change(old_mean, old_variance, state.tau / state.rho, 1.0 / state.rho)
+        change = max(moment_change(*old, state.tau / state.rho, 1.0 / state.rho) for old in before)
         return np.array([change / self.damping]), np.array([skipped == 0])
 
     def _start(self):
@@ -228,7 +230,27 @@ class Sweeper:
             )
             total += skipped
         self.refresh()
-        return total
+        return self.visit_lost(total)
+
+    def visit_lost(self, skipped):
+        """Visit the sites that kernels leave alone because their cavities are small differences (`_clutter_cavities`).
+
+        Takes and returns the number of sites left alone.
+        """
+        if not skipped:
+            return 0
+        state, units = self.state, self.units
+        found = _clutter_cavities.lost(state, units.noise)
+        for i in found:
+            tau, rho = _clutter_cavities.exact(units, state, i)
+            if rho > 0:
+                site = _clutter_cavities.match(units, rows(self.data, slice(i, i + 1)), tau, rho)
+                state.site_tau[i] += self.damping * (site[0] - state.site_tau[i])
+                state.site_rho[i] += self.damping * (site[1] - state.site_rho[i])
+                skipped -= 1
+        if len(found):
+            self.refresh()
+        return max(skipped, 0)
 
     def refresh(self):
         """Sum the posterior from prior and sites, so that no rounding is carried from sweep to sweep."""
@@ -268,25 +290,35 @@ class Sweeper:
         skipped = sum(result[0] for result in results)
         sums = merge(np.concatenate([result[1] for result in results]))
         state.tau, state.rho = units.prior_tau + sums[:d], units.prior_rho + sums[d]
-        if state.rho * units.noise <= 1.0:  # no site is more precise than 1/s, so only now can a cavity be improper
+        skipped = self.visit_lost(skipped)
+        if _clutter_cavities.suspects(state.rho, units.noise):
             skipped += self.settle()
         return skipped
 
     def settle(self):
         """Make all cavities proper if they are not; return whether that changed anything."""
-        top = max(self.refresh(), 0.0)  # the posterior itself has to be proper, whatever the sites
-        if self.state.rho <= top:
-            self.make_proper(top)
-            return True
-        return False
+        tightest, changed = self.tightest(), False
+        while not tightest > 0:  # once more where rounding leaves it improper
+            self.make_proper(tightest)
+            tightest, changed = self.tightest(), True
+        return changed
 
-    def make_proper(self, top):
-        """Shrink all sites by the largest fraction that leaves every cavity proper, less a tenth.
+    def tightest(self):
+        """Sum the posterior; return the least precision of the cavities and of the posterior itself."""
+        top = max(self.refresh(), 0.0)
+        tightest = self.state.rho - top
+        if top > 0 and abs(tightest) <= _clutter_cavities.LOST * abs(self.state.rho):
+            i = int(np.argmax(self.state.site_rho))
+            tightest = _clutter_cavities.exact(self.units, self.state, i, self.power)[1]
+        return tightest
+
+    def make_proper(self, tightest):
+        """Shrink all sites by the largest fraction f that leaves every cavity proper, less a tenth.
 
         The tightest cavity is that of the site with the largest precision, prior + f (total - top) > 0.
         """
         state, prior_rho = self.state, self.units.prior_rho
-        fraction = 0.9 * prior_rho / (top - (state.rho - prior_rho))
+        fraction = 0.9 * prior_rho / (prior_rho - tightest)
         state.site_tau *= fraction
         state.site_rho *= fraction
         self.refresh()
@@ -373,6 +405,13 @@ def evaluate(data, units, state, threads, *, fitted=True, values_only=False):
         )
 
     threads.run(task, starts(n))
+    for i in _clutter_cavities.lost(state, units.noise) if fitted else ():
+        one = _clutter_cavities.evaluate(units, state, rows(data, slice(i, i + 1)), i)
+        if not values_only:
+            log_z[i], odds[i] = one[:2]
+        value[i] = one[2]
+        chunk = i // CHUNK
+        sums[chunk] = np.cumsum(value[chunk * CHUNK : (chunk + 1) * CHUNK])[-1]  # in the order of the rows, as ever
     return log_z, odds, value, sums
 
 
@@ -388,7 +427,7 @@ def densities(data, units, state, fitted):
         if data.ndim == 2:
             return evaluate(data, units, state, threads, fitted=fitted)[:2]
         each = [
-            evaluate(data[b], units.problem(b), problem(state, b), threads, fitted=fitted)[:2] for b in range(len(data))
+            evaluate(data[b], units.problem(b), state.problem(b), threads, fitted=fitted)[:2] for b in range(len(data))
         ]
     return tuple(np.stack(part) for part in zip(*each, strict=True))
 
@@ -460,7 +499,7 @@ class LaneSweeper:
     def __init__(self, data, units, order, rng, damping, threads):
         size, n = data.shape[:2]
         groups = -(-size // LANES)
-        self.size, self.units, self.order, self.rng = size, units, order, rng
+        self.data, self.size, self.units, self.order, self.rng = data, size, units, order, rng
         self.damping, self.threads = damping, threads
         self.index = np.minimum(np.arange(groups * LANES), size - 1)
         self.x = np.empty((groups, n, LANES))
@@ -503,16 +542,20 @@ class LaneSweeper:
 
         self.threads.run(task, spans(groups.size, self.threads.count))
         skipped = np.where(padded, skipped, 0.0).ravel()[: self.size].astype(int)
+        for b in np.flatnonzero((skipped > 0) & _clutter_cavities.suspects(self._each("rho"), self.units.noise)):
+            single = self.problem(b)
+            skipped[b] = single.visit_lost(skipped[b])
+            self.replace(b, single.state)
         self.improper.append(skipped)
         change = moment_change(
             (old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho
         )
         return change.ravel()[: self.size] / self.damping, skipped == 0
 
-    def problem(self, b, data):
+    def problem(self, b):
         """Return a single-problem sweeper that stands where problem b stands."""
         units = self.units.problem(b)
-        single = Sweeper(data[b], units, "sequential", None, None, self.damping, self.threads)
+        single = Sweeper(self.data[b], units, "sequential", None, None, self.damping, self.threads)
         g, lane = divmod(b, LANES)
         single.state.site_tau[:, 0], single.state.site_rho[:] = self.site_tau[g, :, lane], self.site_rho[g, :, lane]
         single.refresh()
@@ -530,10 +573,19 @@ class LaneSweeper:
         _lane_kernel.evaluate_lanes(
             self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
         )
-        tau, rho = self.tau.ravel()[: self.size, None].copy(), self.rho.ravel()[: self.size].copy()
+        tau, rho = self._each("tau")[:, None].copy(), self._each("rho").copy()
         result = State(self._rows("site_tau")[..., None], self._rows("site_rho"), tau, rho, self._rows("x"))
         result.log_evidence = combine_evidence(self.units, tau, rho, sums.ravel()[: self.size])
+        for b in np.flatnonzero(_clutter_cavities.suspects(rho, self.units.noise)):
+            one = result.problem(b)
+            if len(_clutter_cavities.lost(one, self.units.noise)):
+                finish(self.data[b], self.units.problem(b), one, self.threads)
+                result.site_value[b], result.log_evidence[b] = one.site_value, one.log_evidence
         return result
+
+    def _each(self, name):
+        """One number for each problem."""
+        return getattr(self, name).ravel()[: self.size]
 
     def _rows(self, name):
         lanes = self.__dict__.pop(name)
@@ -549,12 +601,13 @@ def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, cal
         )
         status, newton = outcome.status, {}
         for b in np.flatnonzero(status == STUCK):
-            single = sweeper.problem(b, data)
+            single = sweeper.problem(b)
             status[b], newton[b] = double_loop(single, tol)
             sweeper.replace(b, single.state)
         largest = np.maximum(sweeper.site_rho.max(axis=1), 0.0)
-        for b in np.flatnonzero((sweeper.rho <= largest).ravel()[: sweeper.size]):
-            single = sweeper.problem(b, data)
+        tight = sweeper.rho - largest <= _clutter_cavities.LOST * np.abs(sweeper.rho)
+        for b in np.flatnonzero(tight.ravel()[: sweeper.size]):
+            single = sweeper.problem(b)
             if single.settle() and status[b] == CONVERGED:
                 status[b] = STUCK
             sweeper.replace(b, single.state)

@@ -15,7 +15,7 @@ from ._records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record,
 from .results import OUTCOME, TRACE, VariationalPosterior, freeze, table, to_list, to_tuple
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
-UNKNOWN = {"elbo": np.nan, "converged": False, "n_iter": 0, "contraction": np.nan, "predicted_gap": np.inf}
+UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
 
 
 MODEL = {
@@ -81,9 +81,9 @@ class GaussianMixturePosterior(VariationalPosterior):
         N, the sum of the weights of all rows.
     counts : ndarray (K,)
         Expected number of rows of each component, sum_n w_n q(z_n = k).
-    elbo : float
-        The evidence lower bound, in nats, with all constants; after `update` that of the new data given the old, nan
-        after `merge` and `forget`.
+    elbo : float or None
+        The evidence lower bound, in nats, with all constants; after `update` that of the new data given the old. None
+        where no pass over all data computed it: after `merge` and `forget`, and of an iterator seen once.
     converged : bool
         Whether the stopping rule was met.
     status : str
@@ -93,8 +93,8 @@ class GaussianMixturePosterior(VariationalPosterior):
     trace : dict of ndarray
         Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
         fit: "step", the step sizes. With moves: "moves", the passes after which one had been accepted.
-    contraction : float
-        The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
@@ -331,7 +331,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         -------
         GaussianMixturePosterior
             Natural parameters of both less those of the prior, which would count twice. No pass over data was made:
-            `elbo` is nan and `converged` False.
+            `elbo` is None and `converged` False.
 
         Raises
         ------
@@ -353,7 +353,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         Returns
         -------
         GaussianMixturePosterior
-            Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is nan.
+            Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is None.
         """
         factor = _arrays.number(factor, "factor", low=0, high=1, closed_high=True)
         state = State.combined([(factor, self._state), (1.0 - factor, self._prior)])

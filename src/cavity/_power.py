@@ -27,7 +27,7 @@ from math import lgamma, log, pi
 
 import numpy as np
 
-from . import _clutter_fit
+from . import _clutter_cavities, _clutter_fit
 from ._blocks import rows
 from ._clutter_fit import CHUNK, Sweeper, visiting_order
 from ._executors import spans
@@ -301,6 +301,9 @@ class PowerSweeper(Sweeper):
             tau, rho, skipped = self._changes(slice(i, i + 1))
             # a step of alpha lands on the tilted moments; a longer one may take all of the posterior's precision
             step = self.damping if self.damping * rho[0] > -0.5 * state.rho else min(self.damping, self.power)
+            if not state.rho + step * rho[0] > 0:  # a point so far out that the tilted variance is all rounding
+                total += 1
+                continue
             state.site_tau[i] += step * tau[0]
             state.site_rho[i] += step * rho[0]
             state.tau = state.tau + step * tau[0]
@@ -310,8 +313,8 @@ class PowerSweeper(Sweeper):
         return total
 
     def _start(self):
-        """Go over the first rows by ordinary EP, which is compiled."""
-        return super()._sequential(min(CHUNK, self.data.shape[0]))
+        """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
+        return super()._sequential(min(CHUNK, self.data.shape[0])) + self.settle()
 
     def _parallel(self):
         """Renew all sites from one posterior; return how many were skipped."""
@@ -343,7 +346,7 @@ class PowerSweeper(Sweeper):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         state, units = self.state, self.units
         state.loo = _clutter_fit.evaluate(self.data, units, state, self.threads)[0]
-        state.loo[state.rho <= state.site_rho] = np.nan
+        state.loo[_clutter_cavities.cavities(units, state)[1] <= 0] = np.nan
         state.site_value = np.empty(len(state.site_rho))
         mean, d = state.tau / state.rho, len(state.tau)
         for low in range(0, len(state.site_rho), BLOCK):

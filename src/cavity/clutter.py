@@ -5,12 +5,12 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 
 import numpy as np
 
-from . import _arrays, _clutter_fit, _records
+from . import _arrays, _clutter_cavities, _clutter_fit, _clutter_settings, _records
 from ._frames import in_order, names_of
 from ._loop import CONVERGED, warn_unconverged
 from ._power import PowerSweeper
@@ -76,6 +76,48 @@ class Clutter:
             array = _arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             keep(name, tuple(array.tolist()) if array.ndim else float(array))  # tuples compare and hash
 
+    def settle(self, x, *, keep=()):
+        """Return the model with means and variances scaled to data, as ``cavity fit clutter`` does by default.
+
+        The defaults are those of Minka's example, not of any data. The signal is taken to lie around the median, with
+        the spread of the median absolute deviation; the prior and the clutter around the median too, with at least 100
+        noise variances, the clutter out to the farthest point. `clutter_weight` stays as it is.
+
+        Parameters
+        ----------
+        x : array_like, shape (N,) or (N, d)
+            The data.
+        keep : sequence of str, default ()
+            Settings to leave as they are: "noise_variance", from which the other variances follow, "clutter_variance",
+            "clutter_mean", "prior_variance", "prior_mean".
+
+        Returns
+        -------
+        Clutter
+            Another model; this one stays as it is.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data, or a name in `keep` that is no setting.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> from cavity import data
+        >>> x, _ = data.load("newcomb")
+        >>> posterior = cavity.Clutter(clutter_weight=0.1).settle(x).fit(x)
+        >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
+        (27.73, 0.59)
+        """
+        data = _arrays.data_array(x, "x", ndim=(1, 2))
+        names = [field.name for field in fields(self)]
+        for name in keep:
+            _arrays.choice(name, "keep", names)
+        points = np.asarray(data[:, None] if data.ndim == 1 else data, dtype=np.float64)
+        given = {name: getattr(self, name) for name in keep if name != "clutter_weight"}
+        return replace(self, **_clutter_settings.scaled(points, given))
+
     def fit(
         self,
         x,
@@ -138,6 +180,9 @@ class Clutter:
         -----
         ConvergenceWarning
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        SettingsWarning
+            If many points (5 or more, and 5 % of all) are far from both the signal and the clutter: then the settings
+            are those of other data; see `settle`.
 
         Notes
         -----
@@ -185,15 +230,19 @@ class Clutter:
         if power != 1:
             options["kind"] = partial(PowerSweeper, power=power)
         units = self._units(points)
+        posterior = replace(self._run(data, points, units, method, schedule, options), columns=names_of(x))
+        _clutter_settings.warn_strangers(points, self, posterior)
+        return posterior
+
+    def _run(self, data, points, units, method, schedule, options):
         if method == "adf":
-            return replace(self._filter(data, points, units, options), columns=names_of(x))
+            return self._filter(data, points, units, options)
         if data.ndim == 3:
             return self._fit_batch(data, units, schedule, options)
         state, status, trace = _clutter_fit.fit_one(points, units, schedule=schedule, **options)
         change = trace["change"]
         warn_unconverged(status, change[-1], options["tol"], options["max_iter"])
-        posterior = _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
-        return replace(posterior, columns=names_of(x))
+        return _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
 
     def _units(self, points):
         d = points.shape[-1]
@@ -448,9 +497,9 @@ class ClutterPosterior(Posterior):
         if state.loo is not None:
             return state.loo + self._units.log_jacobian
         rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
-        cavity_rho = rho - state.site_rho
+        cavity_tau, cavity_rho = _clutter_cavities.cavities(self._units, state)
         mean = np.expand_dims(state.tau, -2) / rho[..., None]
-        shift = mean - (np.expand_dims(state.tau, -2) - state.site_tau) / cavity_rho[..., None]
+        shift = mean - cavity_tau / cavity_rho[..., None]
         log_z = state.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * np.sum(shift * shift, axis=-1))
         return log_z + self._units.log_jacobian
 
@@ -496,7 +545,7 @@ class ClutterPosterior(Posterior):
 
         Power EP may allow it too, and EP that has not converged may end so.
         """
-        if not np.all(np.asarray(self._state.rho)[..., None] > self._state.site_rho):
+        if not np.all(_clutter_cavities.cavities(self._units, self._state)[1] > 0):
             if self._state.loo is not None:
                 raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
             if self.method == "ep":

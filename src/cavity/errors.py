@@ -23,7 +23,7 @@ class ConvergenceWarning(RuntimeWarning):
 
 
 class SettingsWarning(UserWarning):
-    """The data speak against the settings, for example new data against what was learnt from those of the past."""
+    """The settings are those of other data, of the past or of an example, and these data speak against them."""
 
 
 def warn(message, category):

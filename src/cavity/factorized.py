@@ -377,7 +377,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         For every sweep, of the q before it: "kl" = -"elbo", and "excess", what is above the minimum; "change", half the
         squared distance the sweep went, in standard deviations; "contraction", the rate at which that shrinks.
     contraction : float
-        The factor by which errors shrank per sweep, as measured; nan if too few sweeps were needed.
+        The factor by which errors shrank per sweep, as measured; None if too few sweeps were needed.
     predicted_gap : float
         How far `kl` is above its minimum; not a prediction, as it is for other models.
     """
@@ -398,7 +398,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
             [
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("contraction", f"{self.contraction:.4g} per sweep"),
+                ("contraction", "not measured" if self.contraction is None else f"{self.contraction:.4g} per sweep"),
                 *self.outcome_rows(),
             ],
         )

@@ -265,8 +265,8 @@ class LinearRegressionPosterior(WeightsPosterior):
         Passes.
     trace : dict of ndarray
         Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction".
-    contraction : float
-        The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     covariance, variance, relevance

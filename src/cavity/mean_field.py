@@ -360,8 +360,8 @@ class MeanFieldPosterior(VariationalPosterior):
     trace : dict of ndarray
         Per pass: "elbo" of the best state so far, "change" that the sweep made to it (nats), "contraction". Of a
         stochastic fit: "step", the step sizes.
-    contraction : float
-        The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     """

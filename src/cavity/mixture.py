@@ -331,7 +331,7 @@ class GaussianMixture:
         -------
         GaussianMixturePosterior
             The factors after the last step. There is no stopping rule: `converged` is False and `status` says "passes
-            done". `elbo` is that of all data, from one more pass; nan for an iterator, whose data are gone.
+            done". `elbo` is that of all data, from one more pass; None for an iterator, whose data are gone.
 
         Raises
         ------
@@ -384,7 +384,7 @@ class GaussianMixture:
             state, steps = _cavi.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
             if stream is not None:
                 stream.warn_surplus()
-                done = _cavi.outcome_of_steps(np.nan, steps, 1)
+                done = _cavi.outcome_of_steps(None, steps, 1)
                 data = replace(data, n_samples=float(n))
                 return model._posterior(state, state.counts, data, prior, done, columns)
             image, elbo = sweeps.sweep(state)

@@ -93,18 +93,28 @@ class Posterior(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class VariationalPosterior(Posterior):
-    """Base of the posteriors that coordinate ascent finds: what the engine (`_cavi`) says about every fit."""
+    """Base of the posteriors that coordinate ascent finds: what the engine (`_cavi`) says about every fit.
 
-    elbo: float
+    `elbo` and `contraction` are None where nothing measured them, never nan.
+    """
+
+    elbo: float | None
     converged: bool
     status: str
     n_iter: int
     trace: dict
-    contraction: float
+    contraction: float | None
     predicted_gap: float
 
     def __post_init__(self):
         self._freeze()
+
+    def _freeze(self):
+        for name in ("elbo", "contraction"):
+            value = getattr(self, name)
+            if value is not None and np.isnan(value):
+                object.__setattr__(self, name, None)
+        Posterior._freeze(self)
 
     @staticmethod
     def outcome(fit):
@@ -123,10 +133,9 @@ class VariationalPosterior(Posterior):
         return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
 
     def outcome_to_arrays(self):
-        """Return these fields as (arrays, settings); what is not finite becomes None, which JSON has a word for."""
+        """Return these fields as (arrays, settings); an infinite gap becomes None, which JSON has a word for."""
         plain = {f.name: getattr(self, f.name) for f in fields(VariationalPosterior) if f.name != "trace"}
-        numbers = ("elbo", "contraction", "predicted_gap")
-        settings = {k: None if k in numbers and not np.isfinite(v) else v for k, v in plain.items()}
+        settings = {k: None if k == "predicted_gap" and not np.isfinite(v) else v for k, v in plain.items()}
         return {f"trace_{name}": value for name, value in self.trace.items()}, settings
 
     @staticmethod
@@ -145,10 +154,12 @@ class VariationalPosterior(Posterior):
         dict
             By the names of the fields.
         """
-        unknown = {"elbo": np.nan, "contraction": np.nan, "predicted_gap": np.inf}
+        unknown = {"predicted_gap": np.inf}
         trace = _records.part(arrays, "trace_")
         names = [field.name for field in fields(VariationalPosterior) if field.name != "trace"]
-        return {name: unknown[name] if settings[name] is None else settings[name] for name in names} | {"trace": trace}
+        return {name: unknown.get(name) if settings[name] is None else settings[name] for name in names} | {
+            "trace": trace
+        }
 
     def outcome_rows(self):
         """Return the last lines of a repr."""
@@ -156,7 +167,8 @@ class VariationalPosterior(Posterior):
         known.append(f"{self.n_iter} pass{'es' if self.n_iter != 1 else ''}")
         if np.isfinite(self.predicted_gap):
             known.append(f"predicted gap {self.predicted_gap:.2g} nats")
-        return [("elbo", f"{self.elbo:.6f}"), ("converged", f"{self.converged} ({', '.join(known)})")]
+        elbo = "not known: no pass over all data at the end" if self.elbo is None else f"{self.elbo:.6f}"
+        return [("elbo", elbo), ("converged", f"{self.converged} ({', '.join(known)})")]
 
 
 def table(title, rows):

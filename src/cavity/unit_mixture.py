@@ -242,7 +242,7 @@ class UnitMixture:
         -------
         UnitMixturePosterior
             The factors after the last step. There is no stopping rule: `converged` is False and `status` says "passes
-            done". `elbo` is that of all data, from one more pass; nan for an iterator, whose data are gone.
+            done". `elbo` is that of all data, from one more pass; None for an iterator, whose data are gone.
 
         Raises
         ------
@@ -297,7 +297,7 @@ class UnitMixture:
         start = self._start(means, n)
         state, steps = _cavi.fit_stochastic(Sweeps(n, self.learn), start, stream, **schedule, callback=callback)
         stream.warn_surplus()
-        return self._posterior(state, state.counts, n, _cavi.outcome_of_steps(np.nan, steps, 1))
+        return self._posterior(state, state.counts, n, _cavi.outcome_of_steps(None, steps, 1))
 
     def _minibatch(self, batch, name, given):
         """Return a minibatch of a stream, checked."""
@@ -464,7 +464,7 @@ class UnitMixturePosterior(VariationalPosterior):
         Variance of the component means, given or learnt.
     n_samples : int
         N.
-    elbo : float
+    elbo : float or None
         The evidence lower bound, in nats, with all constants.
     converged : bool
         Whether the stopping rule was met.
@@ -475,8 +475,8 @@ class UnitMixturePosterior(VariationalPosterior):
     trace : dict of ndarray
         Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
         fit: "step", the step sizes.
-    contraction : float
-        The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None

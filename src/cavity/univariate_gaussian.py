@@ -205,8 +205,8 @@ class UnivariateGaussianPosterior(VariationalPosterior):
         Sweeps.
     trace : dict of ndarray
         Per sweep: "elbo", "change" (nats), "contraction".
-    contraction : float
-        The measured rate at which errors shrink per sweep; nan if nothing was there to shrink.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
     predicted_gap : float
         How far the ELBO is below its optimum by that rate, in nats.
     """

@@ -9,6 +9,7 @@ from . import options as shared
 from . import tables
 
 SHOWN = 20  # most clutter points listed
+SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
 
 
 def add(models):
@@ -62,10 +63,11 @@ def run(options):
     table = tables.read(options.data, options.column)
     shared.check_output(options)
     x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
-    settings = scaled_settings(table.values, options)
+    model = settled(x, options)
+    settings = {name: getattr(model, name) for name in ("clutter_weight", *SETTINGS)}
     order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
     started = time.perf_counter()
-    posterior = Clutter(**settings).fit(
+    posterior = model.fit(
         x,
         method=options.method,
         schedule=options.schedule,
@@ -87,27 +89,10 @@ def run(options):
     return shared.deliver(options, posterior, report(table, settings, posterior, probability, seconds), draw)
 
 
-def scaled_settings(values, options):
-    """Return the model settings: what was asked for, the rest scaled to the data."""
-    median = np.median(values, axis=0)
-    spread = tables.MAD_TO_SD * np.median(np.abs(values - median))
-    spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
-    noise = spread**2 if options.noise_variance is None else options.noise_variance
-    # the clutter reaches to the farthest point: were it narrower, a gross outlier would pass for the signal
-    farthest = float(np.max(np.abs(values - median))) ** 2
-    chosen = {
-        "clutter_weight": options.clutter_weight,
-        "noise_variance": noise,
-        "clutter_variance": max(100 * noise, farthest)
-        if options.clutter_variance is None
-        else options.clutter_variance,
-        "clutter_mean": options.clutter_mean if options.clutter_mean is not None else median,
-        "prior_mean": options.prior_mean if options.prior_mean is not None else median,
-        "prior_variance": options.prior_variance if options.prior_variance is not None else 100 * noise,
-    }
-    if values.shape[1] == 1:
-        chosen = {name: float(np.ravel(value)[0]) for name, value in chosen.items()}
-    return chosen
+def settled(x, options):
+    """Return the model: what was asked for, the rest scaled to the data."""
+    given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
+    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=tuple(given))
 
 
 def report(table, settings, posterior, probability, seconds):

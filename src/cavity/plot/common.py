@@ -58,7 +58,7 @@ def beside_ascent(posterior, size, ratios):
 
 def _behind(posterior):
     """How far the ELBO of each pass is below the last one; 0 where that is rounding."""
-    elbo = posterior.trace["elbo"]
+    elbo = posterior.trace.get("elbo", np.zeros(1))  # steps of minibatches have none
     behind = elbo[-1] - elbo
     return np.where(behind > 4 * np.finfo(float).eps * np.abs(elbo[-1]), behind, 0.0)
 
@@ -66,7 +66,8 @@ def _behind(posterior):
 def _verdict(posterior):
     done = "converged" if posterior.converged else posterior.status
     passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
-    return f"ELBO {posterior.elbo:.4f}, {done} after {passes}"
+    elbo = "ELBO not known" if posterior.elbo is None else f"ELBO {posterior.elbo:.4f}"
+    return f"{elbo}, {done} after {passes}"
 
 
 def _ascent(axes, posterior, behind):

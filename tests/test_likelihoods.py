@@ -180,6 +180,8 @@ def check_narrow(likelihood, name, parameters, y, power, mean, variance):
     where = likelihood, y, power, mean, variance
     counts = name in ("Poisson", "NegativeBinomial")
     terms = y + np.exp(min(mean, 30.0)) if counts else abs(y - mean) + abs(mean) if name == "StudentT" else 1.0
+    if name == "NegativeBinomial":  # whose probabilities are functions of f - log r, which rounds
+        terms *= 1.0 + 0.25 * abs(np.log(parameters["r"]))
     # exp(f) rounds once, which moves log p by |y - exp(f)| times that
     rounded = np.finfo(float).eps * abs(y - np.exp(min(mean, 30.0))) if counts else 0.0
     eps = 4 * np.finfo(float).eps

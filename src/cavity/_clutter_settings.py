@@ -59,9 +59,9 @@ def warn_strangers(points, model, posterior):
     if np.any(against):
         where = f" in {np.sum(against)} of {len(points)} problems" if points.ndim == 3 else ""
         warn(
-            f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + FAR:.3g} standard deviations from both the "
-            f"signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
-            f"{model.clutter_variance:g} around clutter_mean): the settings are not those of such data; give others, or "
-            "take those that Clutter.settle scales to the data",
+            f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + FAR:.3g} standard deviations from both "
+            f"the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
+            f"{model.clutter_variance:g} around clutter_mean): the settings are not those of such data; give others, "
+            "or take those that Clutter.settle scales to the data",
             SettingsWarning,
         )

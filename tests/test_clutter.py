@@ -937,3 +937,28 @@ def test_settings_of_other_data_are_said():
     with pytest.warns(SettingsWarning, match="points in 2 of 3 problems lie") as caught:
         Clutter().fit(batch)
     assert [each.filename for each in caught] == [__file__]
+
+
+@pytest.mark.parametrize("variant", _core.variants("clutter"))
+@pytest.mark.parametrize("n", [*range(1, 18), *range(126, 131), 255, 256, 257])
+def test_the_last_rows_of_a_tile_count(variant, n):
+    """A parallel sweep and the evaluation at its end, from given sites, against the naive twin; d = 1 and 2."""
+    kernel = _core.load("clutter", variant)
+    for d in (1, 2):
+        x = draw((n, d), seed=n)
+        x[-1] = 2.2
+        unit = _clutter_fit.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+        where = unit.model, x, unit.origin, unit.scale, unit.centre
+        site_tau, site_rho, sums = np.zeros((n, d)), np.zeros(n), np.empty((1, d + 1))
+        tau, rho = np.zeros(d) - 1.3 * unit.origin, 1.3
+        assert kernel.sweep_parallel(*where, site_tau, site_rho, tau, rho, 1.0, sums) == 0
+        log_z, odds, value = np.empty(n), np.empty(n), np.empty(n)
+        none = np.zeros((n, d)), np.zeros(n)
+        kernel.evaluate(*where, *none, tau, rho, log_z, odds, value, np.empty(1))
+        for i in range(n):
+            z, r, m, v = reference.tilted(x[i], np.zeros(d), 1 / 1.3, 0.5, 10.0, 1.0)
+            assert log_z[i] == pytest.approx(z, rel=1e-12)
+            assert odds[i] == pytest.approx(np.log1p(-r) - np.log(r), rel=1e-9, abs=1e-9)
+            assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=1e-9, abs=1e-12)
+            np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)

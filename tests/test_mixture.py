@@ -432,3 +432,18 @@ def test_passes_that_chose_the_start_count_where_the_sample_is_all_data():
     for most in (1, 2, 15, 22):
         with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached"):
             assert cavity.GaussianMixture(3).fit(X, max_iter=most).n_iter == most
+
+
+@pytest.mark.parametrize("init", ["auto", "kmeans", "split", "principal"])
+def test_whole_weights_are_repetitions_from_the_start_on(init):
+    """After a single pass, which forgets nothing of where it started: weights count in the choice of starts too."""
+    rng = np.random.default_rng(12)
+    X = rng.normal(size=(60, 2))  # no clusters: where it is cut depends on the weights
+    weight = np.where(X[:, 0] + X[:, 1] > 0.5, 30, 1)
+    model, options = cavity.GaussianMixture(3), dict(init=init, max_iter=1, tol=0.0)
+    with pytest.warns(cavity.ConvergenceWarning):
+        weighted = model.fit(X, sample_weight=weight, **options)
+    with pytest.warns(cavity.ConvergenceWarning):
+        repeated = model.fit(np.repeat(X, weight, axis=0), **options)
+    assert weighted.elbo == pytest.approx(repeated.elbo, rel=1e-9)
+    np.testing.assert_allclose(np.sort(weighted.mean, axis=0), np.sort(repeated.mean, axis=0), rtol=1e-9)

@@ -326,3 +326,36 @@ def test_noise_so_small_that_no_weight_is_left():
     y, mean, log_weight, _ = draw(50, 3, seed=15)
     y[20] = 1e5
     assert MAIN.statistics(y, mean, log_weight, 1e300, False, np.empty((3, 2)), np.empty(2)) == 20
+
+
+# within the reach of cv8_root_exp, which all_near is there to find out, and at many places beyond: it then returns any
+# power of two at all, and some pass for right
+FAR = np.concatenate([[8.0, -30.0], *(sign * np.geomspace(38.0, 2e4, 12) for sign in (1, -1))])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", range(1, 66))
+def test_the_last_points_count(variant, n):
+    """Whatever is left over by lanes, vectors and groups: one decisive point in each of the last places."""
+    module, mean, log_weight = _core.load("mixture", variant), np.array([-1.0, 1.5]), np.array([-0.3, -1.2])
+    y = np.random.default_rng(n).normal(size=n)
+    for place in range(max(0, n - 2), n):
+        for far in FAR:
+            one = y.copy()
+            one[place] = far
+            assert_within_rounding(statistics(one, mean, log_weight, 0.5, module=module), one, mean, log_weight, 0.5)
+            resp, log_density = responsibilities(one, mean, log_weight, 0.5, module=module)
+            truth = np.logaddexp.reduce(log_weight - 0.5 * (far - mean) ** 2)
+            assert log_density[place] == pytest.approx(truth, rel=1e-13)
+            assert resp[place].sum() == pytest.approx(1.0, rel=1e-13)
+
+
+def test_the_last_point_of_a_chunk_counts():
+    """In each place of the last groups of 8193 points."""
+    y = np.random.default_rng(1).normal(size=8192 + 40)
+    mean, log_weight = np.array([-1.0, 1.5]), np.array([-0.3, -1.2])
+    for n in (8191, 8192, 8193, 8199, 8200, 8201, 8225):
+        for far in FAR[3::4]:
+            one = y[:n].copy()
+            one[-1] = far
+            assert_within_rounding(statistics(one, mean, log_weight, 0.5), one, mean, log_weight, 0.5)

@@ -433,3 +433,22 @@ def test_callback_stops_and_save_keeps_every_bit(tmp_path):
 def test_bad_input_is_named(make, message):
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, 1e150])
+def test_constant_data_have_no_noise_to_learn(value):
+    """Rounding of large data is a large number, which is no news to anybody."""
+    model = cavity.UnitMixture(2, prior_variance=1e300, noise_variance=1e298, learn=["noise_variance"])
+    with pytest.raises(
+        ArithmeticError, match="noise_variance has fallen to zero but for rounding: the data have no more"
+    ):
+        model.fit(np.full(10, value))
+
+
+def test_a_prior_far_wider_than_the_noise():
+    """precision times prior variance leaves float64, the ELBO does not."""
+    y, s, v = np.array([0.1, 0.5]), 1e-10, 1e300
+    posterior = cavity.UnitMixture(1, prior_variance=v, noise_variance=s).fit(y)
+    variance = 1 / (1 / v + 2 / s)
+    evidence = -np.log(2 * np.pi) - np.log(s) - 0.5 * (np.log(v) - np.log(variance)) - 0.5 * np.sum((y - 0.3) ** 2) / s
+    assert posterior.elbo == pytest.approx(evidence, rel=1e-13)

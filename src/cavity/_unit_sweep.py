@@ -44,9 +44,14 @@ class State:
 
     def divergence(self):
         """KL(q(theta) || p(theta)), summed over the components."""
-        ratio = 1.0 / (self.precision * self.prior_variance)
+        with np.errstate(over="ignore"):
+            gain = self.precision * self.prior_variance
+        ratio = 1.0 / gain
+        fine = np.isfinite(gain)  # else the product leaves float64, its log does not
+        log_ratio = np.log(np.where(fine, ratio, 1.0))
+        log_ratio = np.where(fine, log_ratio, -np.log(self.precision) - np.log(self.prior_variance))
         distance = (self.mean - self.prior_mean) ** 2 / self.prior_variance
-        return 0.5 * float(np.sum(distance + (ratio - 1.0 - np.log(ratio))))
+        return 0.5 * float(np.sum(distance + (ratio - 1.0 - log_ratio)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +123,8 @@ class Sweeps:
         """Raise ArithmeticError if a learnt noise variance has gone to zero."""
         if not variance > self._finest:
             raise ArithmeticError(
-                f"the learnt noise_variance has fallen to {variance:g}: the data have no more different values than "
-                "there are components; give noise_variance, or fit fewer components"
+                "the learnt noise_variance has fallen to zero but for rounding: the data have no more different values "
+                "than there are components; give noise_variance, or fit fewer components"
             )
 
     def estimate(self, state, y):

@@ -24,7 +24,7 @@ FITS = {
     "gp classes": lambda X: cavity.GaussianProcess(RBF, likelihoods.Probit()).fit(X, LABEL, learn=False),
     "streaming": lambda X: cavity.StreamingGP(RBF).fit(X, REAL, learn=False),
     "mixture": lambda X: cavity.GaussianMixture(2, covariance="diag").fit(X),
-    "clutter": lambda X: cavity.Clutter().fit(X),
+    "clutter": lambda X: cavity.Clutter(clutter_variance=1e4).fit(X),
 }
 NEW = FRAME[:7]
 

@@ -440,7 +440,12 @@ EXPONENT = st.floats(-30, 12)
 @pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0), (Interval(0.25), (1.0, 1.0 + 1e-12))])
 @given(mean=WILD, exponent=EXPONENT)
 def test_never_nan(likelihood, y, mean, exponent):
-    log_z, d1, d2 = likelihood.log_tilted(y, mean, 10.0**exponent)
+    try:
+        log_z, d1, d2 = likelihood.log_tilted(y, mean, 10.0**exponent)
+    except ArithmeticError:  # said rather than returned: exp(f) has left float64 for every f in reach
+        assert isinstance(likelihood, Poisson | NegativeBinomial)
+        assert abs(mean) > 700
+        return
     assert not np.isnan([log_z, d1, d2]).any()
     natural = evaluate(likelihood, y, 1, mean, 10.0**exponent) if np.ndim(y) == 0 else ()
     assert not any(np.isnan(a).any() for a in natural)

@@ -48,7 +48,7 @@ def _parts(value):
         return value.items()
     if isinstance(value, list | tuple):
         return enumerate(value)
-    if is_dataclass(value) and type(value).__module__.partition(".")[0] == __package__:
+    if is_dataclass(value) and type(value).__module__.partition(".")[0] == "cavity":
         known = {field.name: getattr(value, field.name, None) for field in fields(value)}
         return (known | getattr(value, "__dict__", {})).items()  # properties are kept there
     return ()

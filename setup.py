@@ -1,4 +1,4 @@
-"""Compile cython_core/NAME.pyx to cavity._core.NAME, and nothing else.
+"""Compile cython_core/FOLDER/NAME.pyx to cavity._core.NAME, and nothing else.
 
 Cython translates each source to C once; what every module needs of it (memoryviews above all) is in SHARED, once.
 Kernels listed in SIMD are compiled once more for each x86-64 level in LEVELS, as cavity._core.LEVEL.NAME;
@@ -31,11 +31,11 @@ SIMD = (
     "gaussian",
     "gaussian_mixture",
     "latent",
-    "mixture",
     "normal",
     "simd",
     "sites",
     "sparse_gp",
+    "unit_mixture",
 )
 LEVELS = {
     "v3": ["-march=x86-64-v3"],
@@ -60,8 +60,8 @@ LINK_FLAGS = ["-Wl,-s"] if sys.platform == "linux" else []  # no symbol tables
 def extensions():
     """The shared module, one extension per kernel file, and one more per instruction-set level for the SIMD kernels."""
     yield Extension(SHARED, [])  # Cython writes its source
-    headers = sorted(str(p) for pattern in ("*.pxd", "include/*.h") for p in CORE.glob(pattern))
-    for source in sorted(CORE.glob("*.pyx")):
+    headers = sorted(str(p) for pattern in ("*.pxd", "*.h") for p in CORE.rglob(pattern))
+    for source in sorted(CORE.rglob("*.pyx")):
         for level in ("", *LEVELS) if source.stem in SIMD else ("",):
             name = ".".join(filter(None, ("cavity._core", level, source.stem)))
             yield Extension(name, [str(source)], depends=headers, include_dirs=[str(CORE / "include")])
@@ -77,7 +77,7 @@ def link_pxd_root():
     root = BUILD / "cython_include"
     package = root / "cavity" / "_core"
     package.mkdir(parents=True, exist_ok=True)
-    sources = list(CORE.glob("*.pxd"))
+    sources = list(CORE.rglob("*.pxd"))
     for stale in {p.name for p in package.glob("*.pxd")} - {p.name for p in sources}:
         (package / stale).unlink()
     for pxd in sources:
@@ -100,7 +100,7 @@ def translated(extension):
     """
     from Cython.Utils import file_generated_by_this_cython
 
-    newest = max(path.stat().st_mtime for path in CORE.glob("*.p*"))
+    newest = max(path.stat().st_mtime for path in CORE.rglob("*.p*"))
     return bool(extension.sources) and all(
         file_generated_by_this_cython(str(c)) and c.stat().st_mtime > newest for c in map(c_source, extension.sources)
     )

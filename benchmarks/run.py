@@ -20,17 +20,17 @@ from cavity import _core
 
 HERE = Path(__file__).resolve().parent
 SUITES = (
-    "bench_gaussian.py",
-    "bench_clutter.py",
-    "bench_sites.py",
-    "bench_glm.py",
-    "bench_diagonal.py",
-    "bench_unit_mixture.py",
-    "bench_gaussian_mixture.py",
-    "bench_factorized.py",
-    "bench_covariance.py",
-    "bench_gaussian_process.py",
-    "bench_streaming_gp.py",
+    "cases/bench_gaussian.py",
+    "cases/bench_clutter.py",
+    "cases/bench_sites.py",
+    "cases/bench_glm.py",
+    "cases/bench_diagonal.py",
+    "cases/bench_unit_mixture.py",
+    "cases/bench_gaussian_mixture.py",
+    "cases/bench_factorized.py",
+    "cases/bench_covariance.py",
+    "cases/bench_gaussian_process.py",
+    "cases/bench_streaming_gp.py",
 )
 OTHERS = {
     "blocked": "in blocks",

@@ -233,79 +233,90 @@ class Switch:
 
 probit, counts = likelihoods.Probit(), likelihoods.Poisson()
 student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
-CANDIDATES = "_streaming_update.CANDIDATES"
-BLOCKS = "_mixture_sweep.MOST_ROWS _mixture_sweep.LEAST_ROWS"
-REGRESSION = "sklearn.gaussian_process_regression.BLOCK_ROWS"
-SPARSE_BLOCK = "_sparse.BLOCK _streaming_rows.BLOCK _streaming_checks.BLOCK _streaming_increment.BLOCK"
+CANDIDATES = "models.streaming_gp.update.CANDIDATES"
+BLOCKS = "models.mixture.sweep.MOST_ROWS models.mixture.sweep.LEAST_ROWS"
+REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
+SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "checks", "increment"))
 HUGE = 1 << 40
 SWITCHES = [
     Switch(CANDIDATES, (N, N - 1), streaming(), OTHERWISE),
     Switch(CANDIDATES, (N, 7), streaming(batches=3), OTHERWISE, "-batches"),
     Switch(CANDIDATES, (N, 7), streaming(learn=True), OTHERWISE, "-learn", few=True),
     Switch(CANDIDATES, (N, 7), streaming(probit), OTHERWISE, "-probit"),
-    Switch("_streaming_learn.FIRST_ROWS", (N, N - 1, 9), streaming(learn=True), OTHERWISE, few=True),
+    Switch("models.streaming_gp.search.FIRST_ROWS", (N, N - 1, 9), streaming(learn=True), OTHERWISE, few=True),
     Switch(
-        "_streaming_learn.FIRST_ROWS",
+        "models.streaming_gp.search.FIRST_ROWS",
         (24, 9),
         streaming(student, learn="covariance", most=24),
         OTHERWISE,
         "-student",
         few=True,
     ),
-    Switch("_streaming_rows.HELD", (HUGE, 0), streaming(batches=2)),
-    Switch("_streaming_rows.HELD", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
-    Switch("_streaming_increment.HELD", (HUGE, 0), streaming(learn=True), few=True),
+    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(batches=2)),
+    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
+    Switch("models.streaming_gp.increment.HELD", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
-    Switch("_inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
-    Switch("_inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
-    Switch("_sparse_posterior.PREDICT_ROWS", (N, 7), streaming()),
-    Switch("_latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),
-    Switch("_latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
-    Switch("_latent.SWEEP", (N, 7), process(student), RULES, "-student"),
-    Switch("_latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
-    Switch("_latent_solver.FEW_ROWS", (N, N - 1, 32), process(gaussian, learn=True), RULES, few=True),
-    Switch("_latent_solver.COLUMNS", (N, 7), process(student), RULES),
-    Switch("_covariance_program.MIN_ROWS _covariance_program.NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING),
-    Switch("_gp_posterior.PREDICT_ROWS", (N, 7), process(gaussian), ROUNDING),
-    Switch("_ep.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
-    Switch("_ep.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
-    Switch("_ep.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
-    Switch("_ep.RETREAT_ROWS", (N, N - 1), glm(), BITS, "-glm"),
-    Switch("_dense.SWEEP_ROWS", (N, 7), glm(schedule="sequential"), RULES),
-    Switch("_dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
-    Switch("_dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
-    Switch("_dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("glm.PREDICT_ROWS", (N, 7), glm()),
-    Switch("glm.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
-    Switch("_diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
-    Switch("_diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
-    Switch("linear_regression.ROWS", (N, 7), regression, ROUNDING),
-    Switch("_regression.PREDICT_ROWS", (N, 7), regression),
-    Switch("logistic_regression.ROWS", (N, 7), logistic, ROUNDING),
+    Switch("models.streaming_gp.inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
+    Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
+    Switch("models.streaming_gp.posterior.PREDICT_ROWS", (N, 7), streaming()),
+    Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),
+    Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
+    Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
+    Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
+    Switch("ep.latent_solver.FEW_ROWS", (N, N - 1, 32), process(gaussian, learn=True), RULES, few=True),
+    Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
+    Switch("covariances.program.MIN_ROWS covariances.program.NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING),
+    Switch("models.gp.posterior.PREDICT_ROWS", (N, 7), process(gaussian), ROUNDING),
+    Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
+    Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
+    Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
+    Switch("ep.engine.RETREAT_ROWS", (N, N - 1), glm(), BITS, "-glm"),
+    Switch("ep.dense.SWEEP_ROWS", (N, 7), glm(schedule="sequential"), RULES),
+    Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
+    Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
+    Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
+    Switch("models.glm.model.PREDICT_ROWS", (N, 7), glm()),
+    Switch("models.glm.model.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
+    Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
+    Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
+    Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
+    Switch("models.regression.logistic.ROWS", (N, 7), logistic, ROUNDING),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
-    Switch("_mixture_sweep.BLOCK_WORK _mixture_sweep.LEAST_ROWS", ((HUGE, 1), (1, 4)), mixture(), RULES, few=True),
-    Switch(BLOCKS, ((N, N), (8, 8)), mixture("memoised"), OTHERWISE, "-m", few=True),
-    Switch("_mixture_memoised.LEAST_ROWS", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
-    Switch("_mixture_memoised.KEPT_NUMBERS", (HUGE, 1), mixture("memoised", covariance="diag"), OTHERWISE, few=True),
-    Switch(f"_mixture_data.HELD {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
-    Switch("_mixture_start.ROWS", (N, 7), mixture(weight=True), few=True),
-    Switch("_blocks.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
-    Switch("_blocks.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
-    Switch("_blocks.ROWS", (N, 7), unit_mixture, RULES),
-    Switch("_blocks.NUMBERS _blocks.MIN_ROWS", ((HUGE, 8), (D * 8, 8)), mixture(), RULES, few=True),
-    Switch("_blocks.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
-    Switch("_clutter_fit.SAMPLE", (N, 7), clutter(), RULES),
-    Switch("_power.BLOCK", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
-    Switch("_quadrature.CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
-    Switch("_quadrature.BLOCK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
-    Switch("_arrays.CHECK_NUMBERS", (HUGE, 7), regression),
-    Switch("_arrays.TILE", (N, 7), gram),
-    Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
-    Switch("sklearn._mixture.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True),
     Switch(
-        "sklearn._starts.DRAWN", (HUGE, 7), face("GaussianMixture", 2, init_params="random", random_state=0), few=True
+        "models.mixture.sweep.BLOCK_WORK models.mixture.sweep.LEAST_ROWS",
+        ((HUGE, 1), (1, 4)),
+        mixture(),
+        RULES,
+        few=True,
+    ),
+    Switch(BLOCKS, ((N, N), (8, 8)), mixture("memoised"), OTHERWISE, "-m", few=True),
+    Switch("models.mixture.memoised.LEAST_ROWS", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
+    Switch(
+        "models.mixture.memoised.KEPT_NUMBERS", (HUGE, 1), mixture("memoised", covariance="diag"), OTHERWISE, few=True
+    ),
+    Switch(f"models.mixture.data.HELD {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
+    Switch("models.mixture.start.ROWS", (N, 7), mixture(weight=True), few=True),
+    Switch("blocks.sources.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
+    Switch("blocks.sources.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
+    Switch("blocks.sources.ROWS", (N, 7), unit_mixture, RULES),
+    Switch("blocks.sources.NUMBERS blocks.sources.MIN_ROWS", ((HUGE, 8), (D * 8, 8)), mixture(), RULES, few=True),
+    Switch("blocks.sources.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
+    Switch("models.clutter.sweeps.SAMPLE", (N, 7), clutter(), RULES),
+    Switch("models.clutter.power.BLOCK", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
+    Switch("likelihoods.quadrature.CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.BLOCK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
+    Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
+    Switch("base.arrays.TILE", (N, 7), gram),
+    Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
+    Switch("sklearn.mixture.base.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True),
+    Switch(
+        "sklearn.mixture.starts.DRAWN",
+        (HUGE, 7),
+        face("GaussianMixture", 2, init_params="random", random_state=0),
+        few=True,
     ),
     Switch(REGRESSION, (N, 7), face("GaussianProcessRegressor", alpha=0.1), ROUNDING, few=True),
     Switch(
@@ -373,7 +384,7 @@ def by_vectors(X, y, w, offset):
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("int16", "map by columns")])
 @pytest.mark.parametrize("candidates", [HUGE, 7])
 def test_layouts_of_vectors(layout, candidates, monkeypatch, tmp_path):
-    monkeypatch.setattr("cavity._streaming_update.CANDIDATES", candidates)
+    monkeypatch.setattr("cavity.models.streaming_gp.update.CANDIDATES", candidates)
     X, y = numbers()
     w, offset = 0.5 + np.arange(N) % 3, np.arange(N) % 5 / 4.0
     folders = [tmp_path / str(i) for i in range(3)]
@@ -390,7 +401,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     root = rng.integers(-2, 3, (30, 30)).astype(np.float64)
     matrix, mean, found = root @ root.T + 40.0 * np.eye(30), np.arange(30.0), []
     for side in sides:
-        monkeypatch.setattr(f"cavity._target.{name}", side)
+        monkeypatch.setattr(f"cavity.models.factorized.target.{name}", side)
 
         def fit(mean, matrix):
             done = cavity.FactorizedGaussian(mean, matrix).fit()
@@ -402,7 +413,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("module", "approximation"), [("_rows", "full"), ("_diagonal", "diagonal")])
+@pytest.mark.parametrize(("module", "approximation"), [("base.rows", "full"), ("models.glm.diagonal", "diagonal")])
 def test_copies_of_rows(module, approximation, monkeypatch):
     X, y = numbers()
     weights = 1.0 + np.arange(N) % 3
@@ -504,9 +515,9 @@ def test_large_matrices_are_written_past_the_caches(n):
 def test_large_products_on_threads_and_past_the_caches(n):
     tau = np.arange(n) % 41 - 20.0
     a, b = (tau, 1.0 + tau * tau, 0.0 * tau), (0.5 * tau, 2.0 + 0.0 * tau, tau)
-    one, two = (cavity.products.multiply(*a, *b, n_threads=n_threads) for n_threads in (1, 2))
+    one, two = (cavity.multiply(*a, *b, n_threads=n_threads) for n_threads in (1, 2))
     few = slice(n - 300, n)
-    end = cavity.products.multiply(*(v[few] for v in a), *(v[few] for v in b))
+    end = cavity.multiply(*(v[few] for v in a), *(v[few] for v in b))
     for x, y, z in zip(one, two, end, strict=True):
         np.testing.assert_array_equal(x, y)
         np.testing.assert_array_equal(x[few], z)

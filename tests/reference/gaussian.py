@@ -1,7 +1,7 @@
 """Scaled Gaussians from their definition, in arbitrary precision.
 
 The value at x is exp(kappa + tau x - rho x^2/2), and gamma relates to kappa as the head of
-cython_core/gaussian.pxd says.
+cython_core/gaussian/gaussian.pxd says.
 Products and quotients add and subtract kappas: with enough digits that is exact, whatever the operands.
 """
 

@@ -122,7 +122,7 @@ def predict(K, cross, diagonal, tau, rho, mean=0.0, new_mean=0.0):
 def ep(K, log_ps, mean=0.0, fraction=1.0, passes=200, tol=1e-13):
     """Sequential EP by rank-1 updates of the N x N covariance; log_ps[i](f) is the log of the factor that is matched.
 
-    With weights or powers that is p^e, of which `fraction` times the site is left out (see cavity._sites).
+    With weights or powers that is p^e, of which `fraction` times the site is left out (see cavity.ep.sites).
     Returns mean, covariance, log_evidence, log_z of every cavity at the end, (tau, rho), and the change of each pass.
     """
     n = len(K)

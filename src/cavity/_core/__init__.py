@@ -8,7 +8,7 @@ the same bits. Nothing in here imports the rest of cavity.
 from importlib import import_module
 from importlib.util import find_spec
 
-from . import cpu
+from cavity._core import cpu
 
 BASELINE = "baseline"
 

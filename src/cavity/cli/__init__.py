@@ -12,10 +12,10 @@ import threading
 import warnings
 from contextlib import contextmanager
 
-from .. import __version__
-from ..errors import naming
-from . import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
-from . import options as shared
+from cavity import __version__
+from cavity.base.errors import naming
+from cavity.cli import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
+from cavity.cli import options as shared
 
 MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
 

@@ -4,7 +4,7 @@ import os
 from itertools import chain, islice, repeat
 from pathlib import Path
 
-from . import parquet, tables
+from cavity.cli import parquet, tables
 
 
 class Batches:

@@ -4,9 +4,9 @@ import time
 
 import numpy as np
 
-from ..clutter import Clutter
-from . import options as shared
-from . import tables
+from cavity.cli import options as shared
+from cavity.cli import tables
+from cavity.models.clutter.model import Clutter
 
 SHOWN = 20  # most clutter points listed
 SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
@@ -82,7 +82,7 @@ def run(options):
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
     def draw():
-        from ..plot import clutter_figure
+        from cavity.plot import clutter_figure
 
         return clutter_figure(posterior, table.values, probability, table.name, table.columns, table.about.get("unit"))
 

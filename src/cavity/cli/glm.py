@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from . import options as shared
-from . import tables
-from .targets import (
+from cavity.cli import options as shared
+from cavity.cli import tables
+from cavity.cli.targets import (
     LIKELIHOODS,
     REAL,
     add_columns,
@@ -80,8 +80,8 @@ def add(models):
 
 def run(options):
     """Fit, print, save, plot."""
-    from .._executors import single_blas
-    from ..glm import GLM
+    from cavity.blocks.executors import single_blas
+    from cavity.models.glm.model import GLM
 
     table = tables.read_columns(options.data)
     shared.check_output(options)
@@ -111,7 +111,7 @@ def run(options):
     title = table.about.get("title", table.source)
 
     def draw():
-        from ..plot import glm_figure
+        from cavity.plot import glm_figure
 
         predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
         names = title, problem.target, problem.classes

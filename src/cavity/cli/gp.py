@@ -3,10 +3,10 @@
 import time
 from dataclasses import replace
 
-from .. import likelihoods
-from . import options as shared
-from . import processes, tables, targets
-from .processes import ORDERED
+from cavity import likelihoods
+from cavity.cli import gaussian_processes, tables, targets
+from cavity.cli import options as shared
+from cavity.cli.gaussian_processes import ORDERED
 
 MANY = 2000  # most rows fitted without being asked to
 MEANS = ("zero", "constant", "linear")
@@ -25,10 +25,10 @@ def add(models):
     columns = targets.add_columns(command)
     columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
     model = command.add_argument_group("model")
-    processes.add_model(model, "default probit for a target of two values, else gaussian")
+    gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
     model.add_argument("--mean", choices=MEANS, help="default zero for classes, else constant (learnt)")
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
-    processes.add_starts(model)
+    gaussian_processes.add_starts(model)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
     shared.steps(fit, "[1e-6, 1]")
     fit.add_argument("--schedule", choices=("auto", "sequential", "parallel"), default="auto")
@@ -39,15 +39,15 @@ def add(models):
 
 def run(options):
     """Fit, print, save, plot."""
-    from ..gp import GaussianProcess
+    from cavity.models.gp.model import GaussianProcess
 
     table = tables.read_columns(options.data)
     shared.check_output(options)
     if options.plot is not None and options.offset is not None:
         raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
     problem = problem_of(table, options)
-    likelihood, given = processes.likelihood_of(problem, options)
-    covariance = processes.covariance_of(problem, options)
+    likelihood, given = gaussian_processes.likelihood_of(problem, options)
+    covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
     model = GaussianProcess(covariance, likelihood, 0.0 if mean == "zero" else mean)
     learn = False if options.no_learn else ("covariance" if given else True)
@@ -71,9 +71,9 @@ def run(options):
     title = table.about.get("title", table.source)
 
     def draw():
-        from ..plot import gp_figure
+        from cavity.plot import gp_figure
 
-        labels = [processes.label(name, table.about) for name in (*problem.names, problem.target)]
+        labels = [gaussian_processes.label(name, table.about) for name in (*problem.names, problem.target)]
         return gp_figure(posterior, problem.y, labels[:-1], labels[-1], title, problem.classes)
 
     return shared.deliver(options, posterior, report(title, problem, posterior, mean, learn, seconds), draw)
@@ -81,13 +81,13 @@ def run(options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    kind = options.likelihood or processes.default_likelihood(table, options)
+    kind = options.likelihood or gaussian_processes.default_likelihood(table, options)
     rows = targets.chosen(table, options, kind, (ORDERED,))
     names, values, notes = rows.without_constants(table.source, options.features is not None)
     if not values:
         raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
     n = fitted_rows(table, options, len(rows.y))
-    problem = processes.problem_of(rows, names, values, kind, notes, slice(n))
+    problem = gaussian_processes.problem_of(rows, names, values, kind, notes, slice(n))
     rest = part(problem, slice(n, None)) if n < len(problem.y) else None
     return replace(part(problem, slice(n)), rest=rest)
 
@@ -119,8 +119,8 @@ def report(title, problem, posterior, mean, learn, seconds):
     yield from targets.heading(title, problem.y, problem.target, problem.classes, problem.notes)
     yield f"  columns          {tables.some(problem.names, 12)}"
     yield "model"
-    found = "" if mean == "zero" else f" {processes.shown(posterior.model.mean)} (learnt)"
-    yield from processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
+    found = "" if mean == "zero" else f" {gaussian_processes.shown(posterior.model.mean)} (learnt)"
+    yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     try:

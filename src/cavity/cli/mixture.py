@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import _blocks
-from .._executors import Threads
-from .._mixture_factors import is_full
-from .._mixture_moves import OCCUPIED
-from ..mixture import COVARIANCES, WEIGHTS, GaussianMixture
-from ..selection import CANDIDATES, select_components
-from . import options as shared
-from . import tables
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+from cavity.cli import options as shared
+from cavity.cli import tables
+from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
+from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.selection import CANDIDATES, select_components
 
 MOST = 1000  # numbers of components in a range
 SHOWN = 12  # most columns with their correlations printed, and most components
@@ -109,7 +109,7 @@ def run(options):
     seconds = time.perf_counter() - started
 
     def draw():
-        from ..plot import mixture_figure
+        from cavity.plot import mixture_figure
 
         return mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
 
@@ -121,7 +121,7 @@ def read(options):
     """Return the data; those of a .npy file are left there."""
     gaps = not is_full(options.covariance)
     X, names, about, notes = tables.matrix(options.data, "--columns", gaps, columns=options.columns)
-    rows = _blocks.open_source(X, "the data", ndim=(2,))
+    rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(options.threads) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
     varied = np.flatnonzero(low < high)  # of columns without a value both are nan

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..errors import naming
-from . import tables
+from cavity.base.errors import naming
+from cavity.cli import tables
 
 PRINTED = "standard output"  # where results go, for messages
 DOMAINS = (  # of the options of all commands: names, what is good, and words for it
@@ -146,7 +146,7 @@ def check_output(options):
     """Fail now, before any work, if a file or its format cannot be written or the plot extra is missing."""
     tables.check_paths(options)
     if options.plot is not None:
-        from .. import plot  # ImportError if matplotlib is missing
+        from cavity import plot  # ImportError if matplotlib is missing
 
         plot.format_of(options.plot)
 
@@ -159,7 +159,7 @@ def deliver(options, posterior, lines, draw):
     if options.output is not None:
         lines.append(f"  saved            {options.output}")
     if options.plot is not None:
-        from .. import plot
+        from cavity import plot
 
         plot.save(draw(), options.plot)
         lines.append(f"  plot             {options.plot}")

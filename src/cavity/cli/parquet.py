@@ -2,8 +2,8 @@
 
 from itertools import repeat
 
-from ..errors import missing_extra
-from . import tables
+from cavity.base.errors import missing_extra
+from cavity.cli import tables
 
 READ = 1 << 14  # rows that are read together
 DAMAGE = (OSError, ValueError, LookupError, OverflowError)  # what else pyarrow raises at damaged files and values

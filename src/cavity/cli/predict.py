@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from .. import _blocks
-from .._executors import Threads
-from .._predictions import LatentPosterior, probabilities
-from ..persistence import load, whole_file
-from . import options as shared
-from . import tables
+from cavity.base.persistence import load, whole_file
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+from cavity.cli import options as shared
+from cavity.cli import tables
+from cavity.models.latent import LatentPosterior, probabilities
 
 LOG_DENSITY = "log_density"
 
@@ -53,7 +53,7 @@ def run(options):
         rows = open_rows(told, options, threads)
         with whole_file(options.output) as file:
             begin(file, rows.n_rows, names)
-            for found in _blocks.map_blocks(rows, told.of, threads):
+            for found in sources.map_blocks(rows, told.of, threads):
                 block(file, found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
@@ -143,8 +143,8 @@ def open_rows(told, options, threads):
             f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({tables.some(names)}); "
             "choose with --columns"
         )
-    size = _blocks.rows_per_block(max(told.width, len(told.names)))
-    rows = _blocks.open_source(X, options.data, ndim=(2,), block_rows=size)
+    size = sources.rows_per_block(max(told.width, len(told.names)))
+    rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
     rows.summary(threads, missing=told.gaps)
     return rows
 

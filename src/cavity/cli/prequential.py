@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .. import likelihoods
-from .._predictions import log_density, probabilities
-from .._rows import observations
+from cavity import likelihoods
+from cavity.base.rows import observations
+from cavity.models.latent import log_density, probabilities
 
 MOST = 256  # sums that are held; then neighbours are added up
 ENOUGH = 50  # rows to judge by

@@ -6,14 +6,14 @@ import warnings
 
 import numpy as np
 
-from .. import likelihoods
-from .._loop import CONVERGED
-from ..errors import SettingsWarning
-from . import options as shared
-from . import processes, tables, targets
-from .batches import Batches
-from .prequential import Scores
-from .processes import ORDERED, numbers
+from cavity import likelihoods
+from cavity.base.errors import SettingsWarning
+from cavity.base.loop import CONVERGED
+from cavity.cli import gaussian_processes, tables, targets
+from cavity.cli import options as shared
+from cavity.cli.batches import Batches
+from cavity.cli.gaussian_processes import ORDERED, numbers
+from cavity.cli.prequential import Scores
 
 BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
@@ -38,7 +38,7 @@ def add(models):
     command.add_argument("data", help="a shipped data set (co2, banana), a .csv, .npy or .parquet file")
     add_columns(command)
     model = command.add_argument_group("model")
-    processes.add_model(
+    gaussian_processes.add_model(
         model, "default probit for a first batch with two values of the target, else gaussian", without=("white",)
     )
     model.add_argument(
@@ -48,7 +48,7 @@ def add(models):
         help="zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
         "as in --mean=-3,0.2 (default constant, for classes zero)",
     )
-    processes.add_starts(model)
+    gaussian_processes.add_starts(model)
     add_sparsity(model)
     add_stream(command)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
@@ -159,7 +159,7 @@ class Stream:
     def take(self, table):
         """Predict and absorb a batch; if it fails, the state is what it was before."""
         rows = self._rows(table)
-        self.problem = processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
+        self.problem = gaussian_processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
         counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
@@ -174,7 +174,7 @@ class Stream:
             options.target = targets.target_of(table, options)
             if self.state is not None and self.state.columns is not None:
                 options.features = self._features(table)
-            self.kind = self.kind or processes.default_likelihood(table, options, self.classes)
+            self.kind = self.kind or gaussian_processes.default_likelihood(table, options, self.classes)
         if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
             table.check_complete([options.target])
             kinds, _ = targets.kinds_of(table, options.target)
@@ -204,7 +204,7 @@ class Stream:
 
     def _begin(self):
         """The state after the first batch."""
-        from ..streaming_gp import StreamingGP
+        from cavity.models.streaming_gp.model import StreamingGP
 
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
@@ -212,11 +212,11 @@ class Stream:
                 f"{options.data}: the first batch has {len(problem.y)} row(s), too few to learn from; say --first 200, "
                 "for example, or --learn never"
             )
-        likelihood, given = processes.likelihood_of(problem, options)
+        likelihood, given = gaussian_processes.likelihood_of(problem, options)
         mean, self.mean = mean_of(problem, options)
         settings = {"n_inducing": options.inducing, "tolerance": options.tolerance, "jitter": options.jitter}
         settings = {name: value for name, value in settings.items() if value is not None}
-        covariance = processes.covariance_of(problem, options)
+        covariance = gaussian_processes.covariance_of(problem, options)
         model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
         self.given = given
         self.learnt = False if options.learn == "never" else "covariance" if given else True
@@ -303,9 +303,9 @@ class Stream:
 
     def draw(self):
         """The picture."""
-        from ..plot import streaming_gp_figure
+        from cavity.plot import streaming_gp_figure
 
-        labels = [processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
+        labels = [gaussian_processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
         *columns, y = np.concatenate(self.drawn).T
         title = self.about.get("title", self.options.data)
         return streaming_gp_figure(
@@ -324,8 +324,8 @@ def classes_of(options, state):
 
 def resumed(path):
     """The state in a file."""
-    from .._streaming_state import StreamingGPState
-    from ..persistence import load
+    from cavity.base.persistence import load
+    from cavity.models.streaming_gp.state import StreamingGPState
 
     state = load(path)
     if not isinstance(state, StreamingGPState):
@@ -335,7 +335,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name, (kind, _) in processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
+    name = next((name for name, (kind, _) in gaussian_processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -345,7 +345,7 @@ def mean_of(problem, options):
     """Return the mean of f that was asked for, and words about it."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
-        return (mean[0] if len(mean) == 1 else mean), processes.shown(mean)
+        return (mean[0] if len(mean) == 1 else mean), gaussian_processes.shown(mean)
     if mean == "zero":
         return 0.0, mean
     y = problem.y - (0.0 if problem.offset is None or problem.likelihood in targets.COUNTS else problem.offset)
@@ -362,7 +362,7 @@ def mean_of(problem, options):
         columns = np.column_stack([np.ones(len(y)), problem.X - middle])
         found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
         found[0] -= found[1:] @ middle
-    return found, f"{mean} {processes.shown(found)} (of the first batch)"
+    return found, f"{mean} {gaussian_processes.shown(found)} (of the first batch)"
 
 
 def report(stream, seconds):
@@ -376,7 +376,7 @@ def report(stream, seconds):
         yield f"  left out         {', '.join(problem.notes)}"
     yield f"  columns          {tables.some(problem.names, 12)}"
     yield "model"
-    yield from processes.model_lines(problem, state.model, stream.mean, stream.learnt)
+    yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"
     if state.n_samples != stream.n_rows:
         yield f"  rows             {state.n_samples} in all"

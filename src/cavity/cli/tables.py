@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import _arrays, _blocks, data
-from ..errors import naming
+from cavity import data
+from cavity.base import arrays
+from cavity.base.errors import naming
+from cavity.blocks import sources
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
 SHOWN = 5  # most rows named in a message
@@ -249,12 +251,12 @@ def read_columns(source):
     path = Path(source)
     if path.suffix == ".npy":
         rows, names = open_npy(source)
-        values = _arrays.matrix((len(names), rows.n_rows), f"{source}: a table")  # a column is a row of it
-        for block, (low, high) in enumerate(_blocks.starts(rows.n_rows, rows.block_rows)):
+        values = arrays.matrix((len(names), rows.n_rows), f"{source}: a table")  # a column is a row of it
+        for block, (low, high) in enumerate(sources.starts(rows.n_rows, rows.block_rows)):
             values[:, low:high] = rows.read(block).reshape(high - low, -1).T
-        return Columns(source, dict(zip(names, _arrays.read_only(values), strict=True)), _places("row", rows.n_rows))
+        return Columns(source, dict(zip(names, arrays.read_only(values), strict=True)), _places("row", rows.n_rows))
     if path.suffix == ".parquet":
-        from . import parquet
+        from cavity.cli import parquet
 
         return next(parquet.parts(path))[0]
     names, lines = _csv_lines(path)
@@ -297,7 +299,7 @@ def open_npy(source):
 
     The file is not mapped: a map of one that is cut short meanwhile ends the process.
     """
-    rows = _blocks.open_source(source, "the data", ndim=(1, 2))
+    rows = sources.open_source(source, "the data", ndim=(1, 2))
     return rows, [str(j + 1) for j in range(rows.n_features)]
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import likelihoods
-from . import tables
+from cavity import likelihoods
+from cavity.cli import tables
 
 LIKELIHOODS = {
     "probit": (likelihoods.Probit, ()),

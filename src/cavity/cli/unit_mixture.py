@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import _blocks
-from .._executors import Threads
-from ..unit_mixture import LEARNABLE, UnitMixture
-from . import options as shared
-from . import tables
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+from cavity.cli import options as shared
+from cavity.cli import tables
+from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
 MOST = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
@@ -44,7 +44,7 @@ def run(options):
     y, title, label, unit = read(options)
     shared.check_output(options)
     shared.fit_options(options)  # checked before the data are read through
-    source = _blocks.open_source(y, "the data")
+    source = sources.open_source(y, "the data")
     with Threads(options.threads) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
@@ -53,7 +53,7 @@ def run(options):
     seconds = time.perf_counter() - started
 
     def draw():
-        from ..plot import unit_mixture_figure
+        from cavity.plot import unit_mixture_figure
 
         return unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
 

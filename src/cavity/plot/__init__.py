@@ -1,12 +1,12 @@
 """Pictures of results. Needs the plot extra (matplotlib), which is imported in `common` and nowhere else."""
 
-from .clutter import clutter_figure
-from .common import format_of, save
-from .glm import glm_figure
-from .gp import gp_figure
-from .line import unit_mixture_figure
-from .mixture import mixture_figure, selection_figure
-from .streaming_gp import streaming_gp_figure
+from cavity.plot.clutter import clutter_figure
+from cavity.plot.common import format_of, save
+from cavity.plot.glm import glm_figure
+from cavity.plot.gp import gp_figure
+from cavity.plot.line import unit_mixture_figure
+from cavity.plot.mixture import mixture_figure, selection_figure
+from cavity.plot.streaming_gp import streaming_gp_figure
 
 __all__ = [
     "clutter_figure",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .common import CLUTTER, SIGNAL, Figure, grid
+from cavity.plot.common import CLUTTER, SIGNAL, Figure, grid
 
 
 def clutter_figure(posterior, values, probability, title, columns, unit=None):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..errors import missing_extra
-from ..persistence import whole_file
+from cavity.base.errors import missing_extra
+from cavity.base.persistence import whole_file
 
 try:
     from matplotlib import colormaps

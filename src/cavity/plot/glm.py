@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .common import SIGNAL, Figure
+from cavity.plot.common import SIGNAL, Figure
 
 SHOWN = 40  # most coefficients drawn
 BINS = 10  # of the probability

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from .. import likelihoods
-from .._predictions import log_density, probabilities
-from .common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
-from .glm import against_others, loo_or_none
+from cavity import likelihoods
+from cavity.models.latent import log_density, probabilities
+from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
+from cavity.plot.glm import against_others, loo_or_none
 
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
 MESH = 100  # points along each side of a map

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .._mixture_moves import OCCUPIED
-from .common import PEAKS, beside_ascent, colormaps
+from cavity.models.mixture.moves import OCCUPIED
+from cavity.plot.common import PEAKS, beside_ascent, colormaps
 
 
 def unit_mixture_figure(posterior, sample, title, label):

@@ -4,11 +4,11 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.special import gammaln
 
-from .. import _blocks
-from .._frames import in_order
-from .._mixture_moves import OCCUPIED
-from .common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
-from .line import line_figure
+from cavity.base.frames import in_order
+from cavity.blocks import sources
+from cavity.models.mixture.moves import OCCUPIED
+from cavity.plot.common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
+from cavity.plot.line import line_figure
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")  # told apart by the colour blind
 GRAY = (0.6, 0.6, 0.6)
@@ -44,7 +44,7 @@ def mixture_figure(X, posterior, names=None, title=None):
     matplotlib.figure.Figure
         Components bear the numbers of their responsibilities, from 1.
     """
-    rows = _blocks.open_source(in_order(X, posterior.columns), "X", ndim=(1, 2))
+    rows = sources.open_source(in_order(X, posterior.columns), "X", ndim=(1, 2))
     sample = rows.sample(POINTS).reshape(-1, posterior.mean.shape[1])
     sample = sample[~np.isnan(sample).any(axis=1)]
     names = [f"column {d + 1}" for d in range(sample.shape[1])] if names is None else list(names)

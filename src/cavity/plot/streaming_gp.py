@@ -1,8 +1,8 @@
 """Pictures of streaming sparse Gaussian processes: those of Gaussian processes, with the inducing points."""
 
-from .. import _arrays
-from .._frames import in_order
-from .gp import process_figure
+from cavity.base import arrays
+from cavity.base.frames import in_order
+from cavity.plot.gp import process_figure
 
 
 def streaming_gp_figure(state, X, y, names, target, title, classes=()):
@@ -35,5 +35,5 @@ def streaming_gp_figure(state, X, y, names, target, title, classes=()):
     matplotlib.figure.Figure
         To be saved with `save`.
     """
-    X, y = _arrays.real_array(in_order(X, state.columns), "X"), _arrays.real_array(y, "y")
+    X, y = arrays.real_array(in_order(X, state.columns), "X"), arrays.real_array(y, "y")
     return process_figure(state, X, y, names, target, title, classes, state.inducing)

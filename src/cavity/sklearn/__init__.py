@@ -1,19 +1,19 @@
 """Models with the interface of scikit-learn, which is imported here and nowhere else (the sklearn extra)."""
 
-from ..errors import missing_extra
+from cavity.base.errors import missing_extra
 
 try:
     import sklearn  # noqa: F401
 except ImportError as error:
     raise missing_extra("scikit-learn", "sklearn") from error
 
-from .gaussian_process import GaussianProcessClassifier
-from .gaussian_process_regression import GaussianProcessRegressor
-from .linear import LogitClassifier, ProbitClassifier
-from .maximum_likelihood import GaussianMixture
-from .mixture import BayesianGaussianMixture
-from .streaming_gp import StreamingGPClassifier
-from .streaming_gp_regression import StreamingGPRegressor
+from cavity.sklearn.gp.classification import GaussianProcessClassifier
+from cavity.sklearn.gp.regression import GaussianProcessRegressor
+from cavity.sklearn.linear import LogitClassifier, ProbitClassifier
+from cavity.sklearn.mixture.bayesian import BayesianGaussianMixture
+from cavity.sklearn.mixture.maximum_likelihood import GaussianMixture
+from cavity.sklearn.streaming_gp.classification import StreamingGPClassifier
+from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
 
 __all__ = [
     "BayesianGaussianMixture",

@@ -15,12 +15,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .. import _arrays
-from ..errors import ConvergenceWarning, NumericalWarning, warn
-from ..glm import GLM
-from ..likelihoods import Logit, Probit
-from ._check import NamesArguments, weighted_rows
-from ._classes import classes_in, known_classes, log_probabilities, loo_log_density, one_vs_rest
+from cavity.base import arrays
+from cavity.base.errors import ConvergenceWarning, NumericalWarning, warn
+from cavity.likelihoods import Logit, Probit
+from cavity.models.glm.model import GLM
+from cavity.sklearn.checks import NamesArguments, weighted_rows
+from cavity.sklearn.classes import classes_in, known_classes, log_probabilities, loo_log_density, one_vs_rest
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -196,14 +196,14 @@ class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
 
     def _model(self, X):
         """Return the GLM of every one-vs-rest problem."""
-        _arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
+        arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
         variance = np.full(
-            X.shape[1] + bool(self.fit_intercept), _arrays.number(self.prior_variance, "prior_variance", low=0)
+            X.shape[1] + bool(self.fit_intercept), arrays.number(self.prior_variance, "prior_variance", low=0)
         )
         if self.fit_intercept:
-            variance[-1] = _arrays.number(self.intercept_variance, "intercept_variance", low=0)
+            variance[-1] = arrays.number(self.intercept_variance, "intercept_variance", low=0)
         return GLM(
             self._likelihood,
             prior_variance=variance,
@@ -232,7 +232,7 @@ class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
         self.prior_variance_ = np.array([posterior.model.prior_variance[0] for posterior in posteriors])
         self.n_iter_ = max(posterior.n_iter for posterior in posteriors)
         self.converged_ = all(posterior.converged for posterior in posteriors)
-        self.log_evidence_ = float(_arrays.added(posterior.log_evidence for posterior in posteriors))
+        self.log_evidence_ = float(arrays.added(posterior.log_evidence for posterior in posteriors))
 
     # --------------------------------------------------------------------------------------- predicting
 

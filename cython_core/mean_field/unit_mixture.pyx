@@ -1,0 +1,328 @@
+"""Responsibilities and sufficient statistics of a mixture of Gaussians on a line with one noise variance.
+
+For points y (N,), means m (K,), log weights c (K,) and h = 1/(2 noise variance), the log weight of component k at
+point i is c_k - h (y_i - m_k)^2, and r_ik is its softmax over k. These are the updates of [Blei2017] section 3.1; the
+caller puts the expectations over q that do not depend on i into c.
+
+Design:
+* Groups of ROWS = 32 points go through in one pass: weights of all components (kept, K x ROWS doubles), their sums and
+  inverses, then the sums over the group. Components are the inner loop, so that points, sums and inverses stay in
+  registers, and there is no array of N x K.
+* Differences y_i - m_k are formed first: offsets far larger than the noise cost no digits, unlike an expanded square.
+* Weights are powers 2^(x/16) with 16/log 2 folded into h and c; c is shifted so that its largest is 0, hence x <= 0.
+  A point with a weight above 2^-400 (within 23 standard deviations of a component) needs no shift by its largest x.
+  Where a sum is lower, the largest x are found and the group is done again; other points keep shift 0 and so
+  their bits.
+* One division a point. No logarithm a point: mantissas of the sums are multiplied lane by lane, exponents added.
+* Sums are in eight lanes per component (point i of a group in lane i mod 8) within chunks of CHUNK points, and chunks
+  are added in their order: the result depends on the points and their order alone.
+Errors: a log weight is off by a few eps of |c_k - max c| + h (y_i - m_k)^2, everything else by a few eps. Weights below
+2^-1022 may be 0, that is responsibilities below 1e-187.
+
+[Blei2017] Blei, Kucukelbir, McAuliffe, Variational inference: a review for statisticians, JASA 112 (2017).
+"""
+
+from libc.math cimport INFINITY, ldexp
+from libc.stdlib cimport free, malloc
+
+from cavity._core.lanes cimport (
+    CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
+    cv8_max, cv8_mul, cv8_root_exp, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
+)
+from cavity._core.lane_sums cimport aligned, log_of_lanes
+from cavity._core.simd cimport cv_combine, cv_log_normal
+
+cdef enum:
+    LANES = 8
+    VECTORS = 4
+    ROWS = 32           # LANES * VECTORS
+    CHUNK = 8192        # a multiple of ROWS
+    LOW = -6400         # 400 powers of two: the product of two sums stays a normal number
+    NEAR = 16000        # cv8_root_exp ends at 16352
+
+
+cdef struct Mixture:
+    Py_ssize_t n_components
+    const double *mean      # (K,)
+    const double *height    # (K,): (c - max c) 16/log 2
+    double scale            # h 16/log 2
+    double top              # max c
+    double bottom           # lowest height
+    double low              # sums from here on belong to points whose largest x is above LOW
+    double first, last      # lowest and highest mean
+
+
+cdef struct Rows:
+    double y[ROWS]
+    double shift[ROWS]      # 0, or the largest x of a point that is far from all components
+    double total[ROWS]      # sum of the weights
+    double inverse[ROWS]    # 1/total, 0 beyond the last point
+    bint shifted
+
+
+cdef Mixture prepare(const double[::1] mean, const double[::1] log_weight, double h, double *height) noexcept nogil:
+    """The constants of a call; `height` is filled."""
+    cdef Mixture mix
+    cdef Py_ssize_t k
+    mix.n_components, mix.mean, mix.height, mix.scale = mean.shape[0], &mean[0], height, h * CV_PER_NAT
+    mix.top, mix.first, mix.last, mix.bottom = log_weight[0], mean[0], mean[0], 0.0
+    for k in range(mix.n_components):
+        mix.top = max(mix.top, log_weight[k])
+        mix.first, mix.last = min(mix.first, mean[k]), max(mix.last, mean[k])
+    for k in range(mix.n_components):
+        height[k] = (log_weight[k] - mix.top) * CV_PER_NAT
+        mix.bottom = min(mix.bottom, height[k])
+    mix.low = ldexp(<double>mix.n_components, -399)
+    return mix
+
+
+cdef bint all_near(const Mixture *mix, const double *y, Py_ssize_t n) noexcept nogil:
+    """Whether no weight of these points can be out of the range of cv8_root_exp."""
+    cdef double lanes[LANES]
+    cdef double low = y[0], high = y[0], span
+    cdef cv8 lowest = cv8_set(-low), highest = cv8_set(high), zero = cv8_set(0.0), x
+    cdef Py_ssize_t i
+    for i in range(n // LANES):
+        x = cv8_load(y + i * LANES)
+        highest, lowest = cv8_max(x, highest), cv8_max(cv8_sub(zero, x), lowest)
+    cv8_store(lanes, highest)
+    for i in range(LANES):
+        high = max(high, lanes[i])
+    cv8_store(lanes, lowest)
+    for i in range(LANES):
+        low = min(low, -lanes[i])
+    for i in range(n - n % LANES, n):
+        low, high = min(low, y[i]), max(high, y[i])
+    span = max(high - mix.first, mix.last - low)
+    return mix.scale * (span * span) - mix.bottom < NEAR
+
+
+cdef inline cv8 log_weight_of(cv8 y, cv8 mean, cv8 height, cv8 scale) noexcept nogil:
+    """x, in sixteenths of a power of two."""
+    cdef cv8 d = cv8_sub(y, mean)
+    return cv8_sub(height, cv8_mul(scale, cv8_mul(d, d)))
+
+
+cdef inline template weigh(const Mixture *mix, Rows *rows, double *weight, bint near) noexcept nogil:
+    """weight (K, ROWS) = 2^((x - shift)/16) and its sums over k; without shift and bounds if near."""
+    cdef cv8 y[VECTORS]
+    cdef cv8 total[VECTORS]
+    cdef cv8 x[VECTORS]
+    cdef cv8 mean, height, scale = cv8_set(mix.scale)
+    cdef const double *means = mix.mean
+    cdef const double *heights = mix.height
+    cdef double *to
+    cdef Py_ssize_t k, u, step, at, n_components = mix.n_components
+    for step in range(VECTORS // CV_STEP):
+        at = step * CV_STEP * LANES
+        to = weight + at
+        for u in range(CV_STEP):
+            y[u], total[u] = cv8_load(&rows.y[at + u * LANES]), cv8_set(0.0)
+        for k in range(n_components):
+            mean, height = cv8_set(means[k]), cv8_set(heights[k])
+            for u in range(CV_STEP):
+                x[u] = log_weight_of(y[u], mean, height, scale)
+            for u in range(CV_STEP):
+                if near:
+                    x[u] = cv8_root_exp(x[u])
+                else:
+                    x[u] = cv8_root_exp_any(cv8_sub(x[u], cv8_load(&rows.shift[at + u * LANES])))
+            for u in range(CV_STEP):
+                cv8_store(to + u * LANES, x[u])
+                total[u] = cv8_add(total[u], x[u])
+            to += ROWS
+        for u in range(CV_STEP):
+            cv8_store(&rows.total[at + u * LANES], total[u])
+            cv8_store(&rows.inverse[at + u * LANES], cv8_div(cv8_set(1.0), total[u]))
+
+
+cdef Py_ssize_t find_shifts(const Mixture *mix, Rows *rows) noexcept nogil:
+    """Shifts of the points far from all components; the first point whose largest x is -inf or nan, or -1."""
+    cdef cv8 y, top, scale = cv8_set(mix.scale)
+    cdef Py_ssize_t k, u, i
+    for u in range(VECTORS):
+        y, top = cv8_load(&rows.y[u * LANES]), cv8_set(-INFINITY)
+        for k in range(mix.n_components):
+            top = cv8_max(log_weight_of(y, cv8_set(mix.mean[k]), cv8_set(mix.height[k]), scale), top)
+        cv8_store(&rows.shift[u * LANES], top)
+    for i in range(ROWS):
+        if not rows.shift[i] > -INFINITY:
+            return i
+        if rows.shift[i] >= LOW:
+            rows.shift[i] = 0.0
+    return -1
+
+
+cdef Py_ssize_t visit(const Mixture *mix, const double *y, Py_ssize_t n, bint near, Rows *rows,
+                      double *weight) noexcept nogil:
+    """Weights and sums of n <= ROWS points; the first point without any weight, or -1."""
+    cdef Py_ssize_t i, low = 0, bad
+    if n == ROWS:       # a fixed number of steps
+        for i in range(ROWS):
+            rows.y[i] = y[i]
+    else:
+        for i in range(ROWS):
+            rows.y[i] = y[min(i, n - 1)]
+    if rows.shifted:
+        for i in range(ROWS):
+            rows.shift[i] = 0.0
+        rows.shifted = False
+    if near:
+        weigh(mix, rows, weight, True)
+    else:
+        weigh(mix, rows, weight, False)
+    for i in range(ROWS):
+        low += 0 if rows.total[i] >= mix.low else 1
+    if low > 0:
+        bad = find_shifts(mix, rows)
+        if bad >= 0:
+            return bad
+        rows.shifted = True
+        weigh(mix, rows, weight, False)
+    for i in range(n, ROWS):
+        rows.total[i], rows.inverse[i] = 1.0, 0.0
+    return -1
+
+
+cdef inline template accumulate(const Mixture *mix, const Rows *rows, const double *weight, double *lanes,
+                                bint squares) noexcept nogil:
+    """Add a group to lanes (2 K + 1, LANES): N_k and D_k of each component, then Q."""
+    cdef cv8 y[VECTORS]
+    cdef cv8 inverse[VECTORS]
+    cdef cv8 r[VECTORS]
+    cdef cv8 d[VECTORS]
+    cdef cv8 q[VECTORS]
+    cdef cv8 mean, total
+    cdef Py_ssize_t k, u
+    for u in range(VECTORS):
+        y[u], inverse[u] = cv8_load(&rows.y[u * LANES]), cv8_load(&rows.inverse[u * LANES])
+        q[u] = cv8_set(0.0)
+    for k in range(mix.n_components):
+        mean = cv8_set(mix.mean[k])
+        for u in range(VECTORS):
+            r[u] = cv8_mul(cv8_load(weight + k * ROWS + u * LANES), inverse[u])
+            d[u] = cv8_sub(y[u], mean)
+            if squares:
+                q[u] = cv8_add(q[u], cv8_mul(cv8_mul(r[u], d[u]), d[u]))
+            d[u] = cv8_mul(r[u], d[u])
+        total = cv8_add(cv8_add(r[0], r[1]), cv8_add(r[2], r[3]))
+        cv8_store(lanes + 2 * k * LANES, cv8_add(cv8_load(lanes + 2 * k * LANES), total))
+        total = cv8_add(cv8_add(d[0], d[1]), cv8_add(d[2], d[3]))
+        cv8_store(lanes + (2 * k + 1) * LANES, cv8_add(cv8_load(lanes + (2 * k + 1) * LANES), total))
+    if squares:
+        lanes += 2 * mix.n_components * LANES
+        total = cv8_add(cv8_add(q[0], q[1]), cv8_add(q[2], q[3]))
+        cv8_store(lanes, cv8_add(cv8_load(lanes), total))
+
+
+cdef Py_ssize_t chunk(const Mixture *mix, const double *y, Py_ssize_t n, bint squares, double *weight, double *lanes,
+                      double *out, double *totals) noexcept nogil:
+    """Add the sums of n <= CHUNK points to out and totals; the first point without any weight, or -1."""
+    cdef Rows rows
+    cdef cv8 product = cv8_set(1.0), exponent = cv8_set(0.0)
+    cdef double shift = 0.0
+    cdef bint near = all_near(mix, y, n)
+    cdef Py_ssize_t group, i, k, bad
+    rows.shifted = True
+    for i in range((2 * mix.n_components + 1) * LANES):
+        lanes[i] = 0.0
+    for group in range((n + ROWS - 1) // ROWS):
+        cv_prefetch_32(y + group * ROWS + CHUNK)    # all_near comes to them next, and would wait
+        bad = visit(mix, y + group * ROWS, min(<Py_ssize_t>ROWS, n - group * ROWS), near, &rows, weight)
+        if bad >= 0:
+            return group * ROWS + bad
+        if squares:
+            accumulate(mix, &rows, weight, lanes, True)
+        else:
+            accumulate(mix, &rows, weight, lanes, False)
+        for i in range(VECTORS // 2):
+            product = cv8_mul(product, cv8_mul(cv8_load(&rows.total[2 * i * LANES]),
+                                               cv8_load(&rows.total[(2 * i + 1) * LANES])))
+            exponent = cv8_add(exponent, cv8_exponent(product))
+            product = cv8_mantissa(product)
+        if rows.shifted:
+            for i in range(min(<Py_ssize_t>ROWS, n - group * ROWS)):
+                shift += rows.shift[i]
+    for k in range(mix.n_components):
+        out[2 * k] += cv_combine(lanes + 2 * k * LANES)
+        out[2 * k + 1] += cv_combine(lanes + (2 * k + 1) * LANES)
+    totals[0] += log_of_lanes(product, exponent, shift)
+    totals[1] += cv_combine(lanes + 2 * mix.n_components * LANES)
+    return -1
+
+
+def statistics(const double[::1] y,             # in  (N,), N > 0
+               const double[::1] mean,          # in  (K,), finite
+               const double[::1] log_weight,    # in  (K,): c, finite or -inf, one of them finite
+               double h,                        # 1/(2 noise variance)
+               bint squares,                    # whether Q is wanted
+               double[:, ::1] out,              # out (K, 2): N_k = sum_i r_ik, D_k = sum_i r_ik (y_i - m_k)
+               double[::1] totals):             # out (2,): L = sum_i log sum_k exp(.), Q = sum_ik r_ik (y_i - m_k)^2
+    """One pass over the points. Return the index of the first point that has no weight in any component, or -1.
+
+    Such a point is nan, infinite or so far that (y - m)^2 or h (y - m)^2 overflows for every component (1e154 for the
+    former); out and totals mean nothing then. Differences y - m must not overflow. Q is 0 without `squares`.
+    """
+    cdef Py_ssize_t n = y.shape[0], n_components = mean.shape[0], i, bad = -1
+    cdef double *memory = <double *>malloc((n_components * (ROWS + 2 * LANES + 1) + LANES + 8) * sizeof(double))
+    cdef double *weight
+    cdef double *lanes
+    cdef Mixture mix
+    if memory == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            weight = aligned(memory)
+            lanes = weight + n_components * ROWS
+            mix = prepare(mean, log_weight, h, lanes + (2 * n_components + 1) * LANES)
+            for i in range(n_components):
+                out[i, 0] = out[i, 1] = 0.0
+            totals[0] = totals[1] = 0.0
+            for i in range((n + CHUNK - 1) // CHUNK):
+                bad = chunk(&mix, &y[i * CHUNK], min(<Py_ssize_t>CHUNK, n - i * CHUNK), squares, weight, lanes,
+                            &out[0, 0], &totals[0])
+                if bad >= 0:
+                    bad += i * CHUNK
+                    break
+            totals[0] += n * mix.top
+    finally:
+        free(memory)
+    return bad
+
+
+def responsibilities(const double[::1] y,           # in  (N,), N > 0
+                     const double[::1] mean,        # in  (K,), finite
+                     const double[::1] log_weight,  # in  (K,): c, finite or -inf, one of them finite
+                     double h,                      # 1/(2 noise variance)
+                     double[:, ::1] resp,           # out (N, K): r_ik
+                     double[::1] log_density):      # out (N,): log sum_k exp(c_k - h (y_i - m_k)^2)
+    """The rows of r and their log normalisers. Return as `statistics` does."""
+    cdef Py_ssize_t n = y.shape[0], n_components = mean.shape[0], start, size, i, k, group, bad = -1
+    cdef bint near
+    cdef double *memory = <double *>malloc((n_components * (ROWS + 1) + 8) * sizeof(double))
+    cdef double *weight
+    cdef Rows rows
+    cdef Mixture mix
+    if memory == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            weight = aligned(memory)
+            mix = prepare(mean, log_weight, h, weight + n_components * ROWS)
+            near = all_near(&mix, &y[0], n)
+            rows.shifted = True
+            for group in range((n + ROWS - 1) // ROWS):
+                start = group * ROWS
+                size = min(<Py_ssize_t>ROWS, n - start)
+                bad = visit(&mix, &y[start], size, near, &rows, weight)
+                if bad >= 0:
+                    bad += start
+                    break
+                for i in range(size):
+                    log_density[start + i] = (
+                        cv_log_normal(rows.total[i]) + rows.shift[i] * (0.0625 * CV_LOG_2)) + mix.top
+                    for k in range(n_components):
+                        resp[start + i, k] = weight[k * ROWS + i] * rows.inverse[i]
+    finally:
+        free(memory)
+    return bad

@@ -1,0 +1,62 @@
+"""Draw the pictures of the pages on mixtures and Gaussian processes: `python docs/scripts/pictures.py`."""
+
+from pathlib import Path
+
+import numpy as np
+
+import cavity
+from cavity import covariances, likelihoods
+from cavity.plot import gp_figure, mixture_figure, streaming_gp_figure
+
+HERE = Path(__file__).parents[1]
+DPI = 80
+
+
+def main():
+    """Draw all."""
+    mixtures()
+    processes()
+    stream()
+
+
+def mixtures():
+    """Fit Old Faithful, from one start so that the way there can be seen, and for several numbers of components."""
+    columns, about = cavity.data.table("faithful")
+    X = np.column_stack(list(columns.values()))
+    names = [f"{name} [{about['unit']}]" for name in columns]
+    posterior = cavity.GaussianMixture(2).fit(X, init="principal")
+    mixture_figure(X, posterior, names, about["title"]).savefig(HERE / "faithful.png", dpi=DPI)
+    selection = cavity.select_components(cavity.GaussianMixture(1), X, moves=True)
+    selection.figure().savefig(HERE / "faithful_selection.png", dpi=DPI)
+
+
+def processes():
+    """Fit the motorcycle accident and the banana's first 400 rows, as `cavity fit gp` does."""
+    columns, about = cavity.data.table("motorcycle")
+    X, y = columns["time"][:, None], columns["acceleration"]
+    model = cavity.GaussianProcess(covariances.RBF(2000.0, 5.0), likelihoods.Gaussian(500.0), mean="constant")
+    labels = [f"{name} [{unit}]" for name, unit in about["units"].items()]
+    figure = gp_figure(model.fit(X, y), y, labels[:1], labels[1], about["title"])
+    figure.savefig(HERE / "motorcycle.png", dpi=DPI)
+    columns, about = cavity.data.table("banana")
+    X, y = np.column_stack([columns["x"], columns["y"]])[:400], columns["class"][:400] > 0
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0, [1.0, 1.0]), likelihoods.Probit()).fit(X, y)
+    figure = gp_figure(posterior, y, ["x", "y"], "class", about["title"], ("-1", "1"))
+    figure.savefig(HERE / "banana.png", dpi=DPI)
+
+
+def stream():
+    """Take in the carbon dioxide year by year, as the page on streams does."""
+    columns, about = cavity.data.table("co2")
+    X, y = columns["year"][:, None], columns["co2"]
+    covariance = covariances.RBF(4.0, 3.0) + covariances.RBF(10.0, 100.0) * covariances.Periodic(1.0, 1.0, 1.0)
+    model = cavity.StreamingGP(covariance, likelihoods.Gaussian(0.15), mean=[315.0 - 1.3 * 1959, 1.3])
+    state = model.fit(X[:12], y[:12], learn=False)
+    for start in range(12, len(y), 12):
+        state.update(X[start : start + 12], y[start : start + 12])
+    figure = streaming_gp_figure(state, X, y, ["year"], f"co2 [{about['units']['co2']}]", about["title"])
+    figure.savefig(HERE / "co2.png", dpi=DPI)
+
+
+if __name__ == "__main__":
+    main()

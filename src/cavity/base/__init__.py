@@ -1,0 +1,1 @@
+"""What everything stands on: checks of arrays and numbers, errors, results, files, the loop of an iteration."""

@@ -1,0 +1,315 @@
+"""The one boundary check: every array, number and option of a public call comes through here.
+
+Messages name the argument, what was expected and what came. Nothing is checked again further in.
+"""
+
+import numbers
+import os
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.frames import names_of
+from cavity.base.frames import numbers as frame_numbers
+
+CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
+TILE = 512  # rows and columns of a matrix looked at together with their mirror image
+ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
+
+
+def check_real(value, name):
+    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column."""
+    try:
+        array = np.asarray(frame_numbers(value, name))
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"{name} must be an array of real numbers ({error})") from error
+    check_dtype(array.dtype, name)
+    return array
+
+
+def check_dtype(dtype, name):
+    """Raise TypeError unless the dtype is one of real numbers."""
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}")
+
+
+def check_ndim(array, name, ndim):
+    """Raise ValueError unless the array has one of the numbers of dimensions in `ndim`."""
+    if array.ndim not in ndim:
+        wanted = " or ".join(str(n) for n in ndim)
+        hint = f"; {name}[:, None] makes numbers one column" if array.ndim == 1 and ndim == (2,) else ""
+        hint = hint if name.isidentifier() else ""
+        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}{hint}")
+
+
+def real_array(value, name):
+    """Return `value` as an aligned float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
+    array = check_real(value, name).astype(np.float64, copy=False)
+    return array if array.flags.aligned else array.copy()
+
+
+def finite_array(value, name, ndim=None):
+    """Return `value` as float64, free of nan and infinity and, if given, of a number of dimensions in `ndim`."""
+    array = real_array(value, name)
+    if ndim is not None:
+        check_ndim(array, name, ndim)
+    check_finite(array, name, names_of(value))
+    return array
+
+
+def positive_array(value, name):
+    """Return `value` as float64, all of it positive and finite."""
+    array = finite_array(value, name)
+    if not np.all(array > 0):
+        raise ValueError(f"{name} must be positive, got {array[~(array > 0)][0]}")
+    return array
+
+
+def check_finite(array, name, columns=None):
+    """Raise ValueError naming the first entry of `array` that is nan or infinite, by the name of its column if any."""
+    rows = array.reshape(1) if array.ndim == 0 else array
+    index = first_nonfinite(rows)
+    if index is not None:
+        place = f"[{entry(index, columns)}]" if array.ndim else ""
+        raise ValueError(f"{name} must be finite, got {name}{place} = {rows[index]}")
+
+
+def entry(index, columns=None):
+    """Return words for the place of an entry: 3, or 3, 1, or 3, 'height' if the columns have names."""
+    row, *rest = index
+    return ", ".join([str(row), *(repr(columns[j]) if columns else str(j) for j in rest)])
+
+
+def first_nonfinite(rows):
+    """Return the index of the first entry of rows (N, ...) that is nan or infinite, as a tuple, or None."""
+    step = max(1, CHECK_NUMBERS * len(rows) // max(rows.size, 1))
+    for start in range(0, len(rows), step):
+        bad = ~np.isfinite(rows[start : start + step])
+        if bad.any():
+            row, *rest = map(int, np.argwhere(bad)[0])
+            return (start + row, *rest)
+    return None
+
+
+def data_array(value, name, ndim):
+    """Return data as an array of real numbers in its own dtype: finite, not empty, `ndim` one of the given.
+
+    float64 data are not copied, float32 and integers are converted block by block where they are used.
+    """
+    array = unread_array(value, name, ndim)
+    check_finite(array, name, names_of(value))
+    return array
+
+
+def unread_array(value, name, ndim):
+    """Return data as `data_array` does, without having looked at the numbers."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array; drop the masked points first, for example x.compressed()")
+    array = check_real(value, name)
+    check_ndim(array, name, ndim)
+    check_not_empty(array.shape, name)
+    return array
+
+
+def check_not_empty(shape, name):
+    """Raise ValueError for the shape of an empty array."""
+    if 0 in shape:
+        raise ValueError(f"{name} must not be empty, got shape {shape}")
+
+
+def copy_real(array, out):
+    """Write an array of real numbers of any dtype into a float64 one; what float64 cannot hold becomes infinite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.copyto(out, array, casting="same_kind")
+
+
+def number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
+    """Return `value` as a float inside the interval (low, high), ends included where said."""
+    if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    result = float(value)
+    above = result >= low if closed_low else result > low
+    below = result <= high if closed_high else result < high
+    if not (above and below):
+        left, right = "[" if closed_low else "(", "]" if closed_high else ")"
+        raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {result!r}")
+    return result
+
+
+def integer(value, name, *, low):
+    """Return `value` as an int, at least `low`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+    return int(value)
+
+
+def flag(value, name):
+    """Return `value` as a bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def choice(value, name, options):
+    """Return `value` if it is one of the strings in `options`."""
+    if not isinstance(value, str) or value not in options:
+        wanted = ", ".join(repr(option) for option in options)
+        raise ValueError(f"{name} must be one of {wanted}, got {value!r}")
+    return value
+
+
+def vector(value, name, size):
+    """Return a number or `size` numbers as a float64 vector of length `size`, finite."""
+    array = finite_array(value, name, ndim=(0, 1))
+    if array.ndim == 1 and array.shape != (size,):
+        raise ValueError(f"{name} must be a number or have shape ({size},) like a data point, got {array.shape}")
+    return np.ascontiguousarray(np.broadcast_to(array, (size,)))
+
+
+def shaped(value, name, shape):
+    """Return `value` as a finite float64 array in C order, of exactly that shape."""
+    array = finite_array(value, name)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    return np.ascontiguousarray(array)
+
+
+def matrix(shape, what, way_out=""):
+    """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
+
+    `what` begins the message, `way_out` ends it.
+    """
+    return matrices(1, shape, what, way_out)[0]
+
+
+def matrices(count, shape, what, way_out=""):
+    """Return several such matrices, or raise MemoryError with the bytes they need together."""
+    needed = 8 * count * shape[0] * shape[1]
+    try:
+        if needed > _memory():
+            raise MemoryError
+        return [np.empty(shape) for _ in range(count)]
+    except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
+        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}") from None
+
+
+def _memory():
+    """Return the bytes of memory of this machine, as many as can be if that is not known."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return np.inf
+
+
+def output(value, name, shape):
+    """Return `value`, which has to be a writeable float64 array of that shape in C order."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} must be an array, got {type(value).__name__}")
+    good = value.shape == shape and value.dtype == np.float64 and value.flags.carray
+    if not good:
+        raise ValueError(
+            f"{name} must be a writeable float64 array of shape {shape} in C order, got shape {value.shape}, "
+            f"dtype {value.dtype}, writeable={value.flags.writeable}, C order={value.flags.c_contiguous}"
+        )
+    return value
+
+
+def symmetric(value, name, size=None, *, copy=True):
+    """Return `value` as a finite symmetric float64 matrix in C order, of `size` rows if given.
+
+    One that is symmetric up to rounding is replaced by its symmetric part. With copy=False a float64 matrix in C or
+    Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
+    """
+    matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+    wanted = matrix.shape[:1] * 2 if size is None else (size, size)
+    if matrix.shape != wanted:
+        rows = "n >= 1" if size is None else f"n = {size}"
+        raise ValueError(f"{name} must have shape (n, n) with {rows}, got {matrix.shape}")
+    tiles = [slice(start, start + TILE) for start in range(0, len(matrix), TILE)]
+    pairs = [(a, b) for i, a in enumerate(tiles) for b in tiles[i:]]
+    if all(np.array_equal(matrix[a, b], matrix[b, a].T) for a, b in pairs):
+        ordered = matrix.T if matrix.flags.f_contiguous else matrix
+        return np.array(ordered, order="C") if copy else np.ascontiguousarray(ordered)
+    scale, mean = np.sqrt(np.abs(np.diag(matrix))), np.empty(matrix.shape)
+    for a, b in pairs:
+        upper, lower = matrix[a, b], matrix[b, a].T
+        with np.errstate(over="ignore"):
+            bad = np.abs(upper - lower) > ASYMMETRY * np.maximum(np.abs(upper), np.outer(scale[a], scale[b]))
+        if bad.any():
+            i, j = np.argwhere(bad)[0] + (a.start, b.start)
+            raise ValueError(f"{name} must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
+        mean[a, b] = 0.5 * upper + 0.5 * lower
+        mean[b, a] = mean[a, b].T
+    return mean
+
+
+def cholesky(matrix, name):
+    """Return the lower Cholesky factor of a symmetric matrix."""
+    from scipy.linalg import lapack
+
+    factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
+    if info > 0:
+        raise NotPositiveDefiniteError(
+            f"{name} must be positive definite; its Cholesky factorisation fails at pivot {info}"
+        )
+    return factor
+
+
+def partition(value, name, size):
+    """Return lists of indices as a tuple of index arrays that hold each of 0..size-1 once, none of them empty."""
+    try:
+        parts = [np.asarray(each) for each in value]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a sequence of lists of coordinates, got {value!r}") from None
+    owner = np.full(size, -1)
+    for k, part in enumerate(parts):
+        if part.ndim != 1 or part.size == 0 or part.dtype.kind not in "iu":
+            raise ValueError(f"{name}[{k}] must be a list of one or more coordinates, got {part.tolist()!r}")
+        for index in part.tolist():
+            if not 0 <= index < size:
+                raise ValueError(f"{name}[{k}] must hold coordinates in 0..{size - 1}, got {index}")
+            if owner[index] >= 0:
+                raise ValueError(
+                    f"{name} must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]"
+                )
+            owner[index] = k
+    if np.any(owner < 0):
+        raise ValueError(f"{name} must cover every coordinate: {np.argmin(owner >= 0)} is missing")
+    return tuple(part.astype(np.intp) for part in parts)
+
+
+def permutation(value, name, size):
+    """Return `value` as an index array that holds each of 0..size-1 once."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" or array.shape != (size,):
+        raise ValueError(
+            f"{name} must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}"
+        )
+    if size and not np.array_equal(np.sort(array), np.arange(size)):
+        raise ValueError(f"{name} must hold each of 0..{size - 1} once")
+    return np.ascontiguousarray(array, dtype=np.intp)
+
+
+def generator(rng, name="rng"):
+    """Return a numpy Generator from a seed or a Generator; randomness is never implicit."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise TypeError(f"{name} must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}")
+
+
+def added(values):
+    """Return the sum of numbers, from left to right; the built-in sum compensates for rounding from Python 3.12 on."""
+    return reduce(add, values, 0.0)
+
+
+def read_only(array):
+    """Return `array` with its writeable flag cleared."""
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array

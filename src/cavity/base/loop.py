@@ -1,0 +1,76 @@
+"""The one iteration loop: when to stop, what to remember, what to tell the caller.
+
+It drives any number of independent problems at once, so that a batch and a single fit stop by the same rule.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base.errors import ConvergenceWarning, warn
+
+CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
+
+ROUNDING = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the loop ended, per problem: `status` and `n_iter` have shape (B,), `changes` (n_sweeps, B)."""
+
+    status: np.ndarray
+    n_iter: np.ndarray
+    changes: np.ndarray
+
+
+def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
+    """Call `step(active)` until every problem has converged, is stuck, or max_iter sweeps are done.
+
+    Parameters
+    ----------
+    step : callable
+        Does one sweep of the problems marked in the boolean array it gets. Returns, for each, its change and whether
+        the sweep was complete, both (B,); an incomplete sweep does not count as converged however small its change.
+    max_iter : int
+        Most sweeps.
+    tol : float
+        A problem has converged when its change in a complete sweep is at most tol.
+    patience : float
+        A problem is stuck when its smallest change has not halved in that many sweeps and is above rounding.
+    callback : callable, optional
+        Called as callback(n_iter, change) after each sweep with the largest change; a true result stops the loop.
+    """
+    status = np.full(n_problems, MAX_ITER, dtype=object)
+    n_iter = np.zeros(n_problems, dtype=np.intp)
+    best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
+    active = np.ones(n_problems, dtype=bool)
+    changes, stopped = [], False
+    while active.any() and len(changes) < max_iter and not stopped:
+        change, complete = step(active)
+        change = np.where(active, change, 0.0)
+        changes.append(change)
+        n_iter += active
+        halved = complete & (change < 0.5 * best)
+        best = np.where(halved, change, best)
+        waited = np.where(halved, 0, waited + 1)
+        done = (change <= tol) & complete
+        status[active & done] = CONVERGED
+        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING))] = STUCK
+        active = status == MAX_ITER
+        if callback is not None and callback(len(changes), float(change.max())):
+            stopped = True
+            status[active] = STOPPED
+    return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems))
+
+
+def warn_unconverged(status, change, tol, max_iter):
+    """Issue the ConvergenceWarning for problems whose status is not CONVERGED, at the line that called `fit`."""
+    status = np.atleast_1d(status)
+    failed = status != CONVERGED
+    if failed.any():
+        many = f" for {failed.sum()} of {failed.size} problems" if failed.size > 1 else ""
+        warn(
+            f"not converged{many}: {status[failed][0]} (last change {np.max(np.atleast_1d(change)[failed]):.3g}, "
+            f"tol {tol:.3g}, max_iter {max_iter})",
+            ConvergenceWarning,
+        )

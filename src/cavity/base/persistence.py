@@ -1,0 +1,278 @@
+"""Files: named arrays plus a small JSON header in one .npz, without pickle, written atomically."""
+
+import errno
+import json
+import os
+import platform
+import re
+import secrets
+import struct
+import sys
+import zipfile
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from cavity import __version__
+from cavity.base import records
+from cavity.base.errors import naming
+
+FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
+HEADER = "header"
+LONGEST_PREFIX = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
+HEADERS = {
+    "kind": records.TEXT,
+    "format": records.integer(1),
+    "cavity": records.TEXT,
+    "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
+    "settings": records.TABLE,
+}
+KINDS = {
+    "clutter": ("models.clutter.model", "ClutterPosterior"),
+    "factorized": ("models.factorized.model", "FactorizedGaussianPosterior"),
+    "gaussian_mixture": ("models.mixture.posterior", "GaussianMixturePosterior"),
+    "gaussian_process": ("models.gp.posterior", "GaussianProcessPosterior"),
+    "glm": ("models.glm.model", "GLMPosterior"),
+    "linear_regression": ("models.regression.linear", "LinearRegressionPosterior"),
+    "logistic_regression": ("models.regression.logistic", "LogisticRegressionPosterior"),
+    "streaming_gp": ("models.streaming_gp.state", "StreamingGPState"),
+    "univariate_gaussian": ("models.univariate_gaussian", "UnivariateGaussianPosterior"),
+    "mean_field": ("mean_field", "MeanFieldPosterior"),
+    "unit_mixture": ("models.unit_mixture.model", "UnitMixturePosterior"),
+}
+MAGIC = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
+NPY_HEADER = re.compile(
+    rb"\{'descr': '([<>|](?:[fiub][1248]|U[1-9]\d{0,9}))', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*,?)?)\), \} *\n"
+)
+ENCRYPTED = 0x1  # bit of a flag in the archive
+PIECE = 1 << 20  # bytes read at a time
+MOST_EMPTY = 1 << 20  # length of an axis of an array without entries, of which a small file could say anything
+DAMAGES = (  # what reading and decoding raise where the bytes are not as they were written
+    *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
+    *(struct.error, zipfile.BadZipFile),
+)
+
+
+@contextmanager
+def whole_file(path):
+    """Open a binary file that appears under `path` whole or not at all: a temporary file beside it, fsync, rename.
+
+    On any failure the temporary file is removed and an existing file at `path` is as it was. What a process of this
+    host left behind that was killed while it wrote a file of this name is removed.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, not a file")
+    prefix = _temporary_prefix(path.name)
+    _remove_abandoned(path.parent, prefix)
+    temporary = path.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.part")
+    handle = _create(temporary, path)
+    try:
+        with naming(path), os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _create(temporary, path):
+    """Return the descriptor of a new file, whose rights the system takes from the umask; errors are about `path`."""
+    try:
+        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _temporary_prefix(name):
+    """Return what the names of temporary files for a file begin with on this host; then comes the process."""
+    prefix = f".{name}.{_host()}."
+    if len(os.fsencode(prefix)) > LONGEST_PREFIX:
+        return f".{blake2b(os.fsencode(prefix), digest_size=16).hexdigest()}."
+    return prefix
+
+
+@cache
+def _host():
+    """Return a word for where numbers of processes have one meaning: this machine, or a container on it."""
+    name = re.sub(r"[^\w-]", "-", platform.node())
+    try:
+        return f"{name}-{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:  # a system without such containers
+        return name
+
+
+def _remove_abandoned(folder, prefix):
+    """Remove temporary files with that prefix of processes that have ended."""
+    if os.name != "posix":  # to ask for a process there is to end it
+        return
+    ours = re.compile(rf"{re.escape(prefix)}([0-9]+)\.[0-9a-f]{{8}}\.part")
+    with suppress(OSError):  # what cannot be seen or removed is no reason not to save
+        with os.scandir(folder) as entries:
+            found = [match for entry in entries if (match := ours.fullmatch(entry.name))]
+        for match in found:
+            if _has_ended(int(match[1])):
+                os.unlink(folder / match[0])
+
+
+def _has_ended(process):
+    """Whether there is no process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # somebody else's, or no such number
+        return False
+    return False
+
+
+def write(path, kind, arrays, settings):
+    """Write arrays and settings to `path`, whole or not at all."""
+    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "arrays": [*arrays], "settings": settings}
+    header = json.dumps(about)
+    with whole_file(path) as file:
+        np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
+
+
+def load(path):
+    """Read a posterior that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    posterior
+        Of the kind that was saved, equal to it in every bit.
+
+    Raises
+    ------
+    ValueError
+        If the file is not one of ours, damaged, or from a newer format; the message names it, and the part of it.
+    """
+    try:
+        with open(path, "rb") as file:
+            kind, version, settings, arrays = _read(file)
+    except DAMAGES as error:
+        raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
+    if arrays is None:
+        raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
+    module, name = KINDS[kind]
+    try:
+        return getattr(import_module(f"cavity.{module}"), name).from_arrays(arrays, settings)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged, or was not written by cavity: {error}") from error
+
+
+def _read(file):
+    """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
+
+    Nothing larger than the file is made.
+    """
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:
+            parts = _parts(archive, size)
+            if HEADER not in parts:
+                raise ValueError("it has no header")
+            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
+            if settings is None or kind not in KINDS:
+                return kind, version, None, None
+            return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
+    except OSError as error:
+        if error.errno not in (None, errno.EINVAL):  # of a place that no file has
+            raise
+        raise ValueError(f"{error}") from error
+
+
+def _parts(archive, size):
+    """Return what an archive of that many bytes holds, by names of arrays."""
+    parts = {}
+    for part in archive.infolist():
+        name = part.filename.removesuffix(".npy")
+        if name in parts:
+            raise ValueError(f"array {name!r} is there twice")
+        parts[name] = part
+    if sum(part.file_size for part in parts.values()) > size:
+        raise ValueError("its arrays are larger than it is")
+    return parts
+
+
+def _header(raw, parts):
+    """Return kind, format and settings from the header; no settings of a newer format, which may have changed all."""
+    header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
+    if not isinstance(header, dict):
+        raise ValueError("its header is not an object")
+    version = header.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        return header.get("kind"), version, None
+    header = records.check_settings(HEADERS, header)
+    missing = {*header.get("arrays", parts)} ^ {*parts}
+    if missing:
+        raise ValueError(f"its header and its directory do not have the same arrays: {', '.join(sorted(missing))}")
+    return header["kind"], version, header["settings"]
+
+
+def _array(archive, name, part, size):
+    """Return an array of an archive of so many bytes, whose header must be as numpy writes it and say what there is."""
+    try:
+        plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
+        if not plain or part.flag_bits & ENCRYPTED:
+            raise ValueError("it is compressed or encrypted, which files written by cavity are not")
+        with archive.open(part) as stream:
+            start = stream.read(len(MAGIC) + 2)
+            header = stream.read(int.from_bytes(start[len(MAGIC) :], "little"))
+            found = NPY_HEADER.fullmatch(header) if start.startswith(MAGIC) else None
+            if found is None:
+                raise ValueError("its header is not that of an array of numbers")
+            code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
+            n_bytes = part.file_size - len(start) - len(header)
+            width = int(code[2:]) * (4 if code[1] == "U" else 1)
+            if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MOST_EMPTY):
+                raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
+            room = _bytes(stream, n_bytes)
+        if code[1] == "b" and np.any(room > 1):
+            raise ValueError("a boolean must be 0 or 1")
+        if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
+            raise ValueError("a character must be one")
+        return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
+    except DAMAGES as error:
+        raise ValueError(f"array {name!r}: {error}") from error
+
+
+def _bytes(stream, n_bytes):
+    """Return all bytes that a stream has left, of which there must be so many."""
+    room = np.empty(n_bytes, dtype=np.uint8)
+    for low in range(0, n_bytes, PIECE):
+        part = room[low : low + PIECE]
+        piece = stream.read(len(part))
+        if len(piece) < len(part):
+            raise EOFError("it ends too early")
+        part[:] = np.frombuffer(piece, dtype=np.uint8)
+    if stream.read(1):  # at the end the checksum is compared
+        raise ValueError("it is longer than it should be")
+    return room
+
+
+def _sync_directory(path):
+    """Make the rename durable, where directories can be opened."""
+    if os.name == "posix":
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,404 @@
+"""Tables of what a saved record holds, and the one check of a record against its table.
+
+A `Record` says what arrays and settings there are. An array is an `Array`: its axes, its domain, its kind. Axes are
+written as
+
+    "N D"           two of them; a name stands for one size in all arrays of the record;
+    "()"            none: a number;
+    "K-1 2"         one less than K, and exactly two;
+    "B? N D"        B is there in all arrays that name it, or in none;
+    "S* D"          S are any number of axes, the same ones wherever they are named;
+    "K 1 | K D"     either.
+
+Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
+
+A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
+`Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
+that end in "?" may be missing; those not in the table are refused.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+
+KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
+KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
+TOGETHER = "arrays and settings do not fit each other: "
+LARGEST = sys.float_info.max
+REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)  # of constructors
+
+
+# ------------------------------------------------------------------------------------------ arrays
+
+
+def _finite(array):
+    return arrays.first_nonfinite(array if array.ndim else array.reshape(1)) is None
+
+
+def _triangle(array):
+    return _finite(array) and bool(np.all(np.diagonal(array, axis1=-2, axis2=-1) > 0))
+
+
+def _symmetric(array):
+    scale = np.sqrt(np.abs(np.diagonal(array, axis1=-2, axis2=-1)))
+    return _triangle(array) and bool(
+        np.all(
+            np.abs(array - np.swapaxes(array, -1, -2))
+            <= arrays.ASYMMETRY * np.maximum(np.abs(array), scale[..., :, None] * scale[..., None, :])
+        )
+    )
+
+
+def _shares(array):
+    sums_to_one = np.all(np.abs(np.sum(array, axis=-1) - 1.0) <= 1e-6)
+    return _finite(array) and bool(np.all(array >= 0) and sums_to_one)
+
+
+DOMAINS = {  # what the numbers of an array must be, in words, and the test
+    "any": ("", lambda array: True),
+    "finite": ("finite", _finite),
+    "known": ("free of nan", lambda array: not np.isnan(array).any()),
+    "nonnegative": ("finite and not negative", lambda array: _finite(array) and bool(np.all(array >= 0))),
+    "positive": ("finite and positive", lambda array: _finite(array) and bool(np.all(array > 0))),
+    "triangle": ("finite, with a positive diagonal", _triangle),
+    "symmetric": ("finite and symmetric, with a positive diagonal", _symmetric),
+    "log shares": ("logs of probabilities with sums of 1", lambda array: _shares(np.exp(array))),
+    "shares": ("probabilities with sums of 1", _shares),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """What an array must be: its axes and its domain, one of DOMAINS; its kind, of which there may be several."""
+
+    axes: str
+    domain: str = "finite"
+    kind: str = "f"
+
+    def check(self, name, array, sizes):
+        """Return the array in the bytes of this machine, and the sizes with those that it tells.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        array : ndarray
+            The array.
+        sizes : dict
+            Known sizes by names of axes.
+
+        Returns
+        -------
+        array : ndarray
+            The same numbers.
+        sizes : dict
+            With more of them.
+
+        Raises
+        ------
+        ValueError
+            Naming the array, if it is not what it must be.
+        """
+        if not any(array.dtype.type in KINDS[kind] for kind in self.kind):
+            wanted = " or ".join(KIND_WORDS[kind] for kind in self.kind)
+            raise ValueError(f"array {name!r} must hold {wanted}, got {array.dtype}")
+        forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
+        found = next((each for each in forms if each is not None), None)
+        if found is None:
+            named = self.axes.replace("-1", "").split()
+            known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
+            told = f", where {known}" if known else ""
+            raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
+        words, test = DOMAINS[self.domain]
+        if array.dtype.kind in "fi" and not test(array):
+            raise ValueError(f"array {name!r} must be {words}")
+        dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
+        return array.astype(dtype, copy=False), found
+
+
+def _matched(shape, form, sizes):
+    """Return the sizes with those of a shape in that form, or None if it does not have that form."""
+    sizes, axes = dict(sizes), [axis for axis in form if axis != "()"]
+    group = next((i for i, axis in enumerate(axes) if axis[-1] in "?*"), None)
+    if group is not None:
+        width = len(shape) - len(axes) + 1
+        if width < 0 or (axes[group][-1] == "?" and width > 1):
+            return None
+        if sizes.setdefault(axes[group], shape[group : group + width]) != shape[group : group + width]:
+            return None
+        shape, axes = shape[:group] + shape[group + width :], axes[:group] + axes[group + 1 :]
+    if len(axes) != len(shape):
+        return None
+    for axis, size in zip(axes, shape, strict=True):
+        axis, _, less = axis.partition("-")
+        whole = size + int(less or 0)
+        wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, whole)
+        if whole != wanted or (whole == 0 and not axis.islower()):
+            return None
+    return sizes
+
+
+# ------------------------------------------------------------------------------------------ settings
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a setting must be, in words, and the test; `axis` names one that it is the size of, or has the length of."""
+
+    words: str
+    test: Callable
+    axis: str | None = None
+    convert: Callable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nullable:
+    """Null, or what is said."""
+
+    form: object
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is said, of which a function then makes an object."""
+
+    make: Callable
+    form: object
+
+
+def _real(value):
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _reals(value):
+    return all(map(_reals, value)) if isinstance(value, list | tuple) else _real(value)
+
+
+def _text(value):
+    return isinstance(value, str)
+
+
+def number(words="", test=lambda value: True):
+    """A finite number that passes a test, which the words describe."""
+    return Setting(f"a finite number{words}", lambda value: _real(value) and test(value), convert=float)
+
+
+def integer(least=0, axis=None):
+    """An integer, at least that, and the size of the axis if one is named."""
+
+    def test(value):
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= sys.maxsize
+
+    return Setting(f"an integer, at least {least}", test, axis)
+
+
+def one_of(*options):
+    """One of some strings."""
+    return Setting(f"one of {', '.join(map(repr, options))}", lambda value: _text(value) and value in options)
+
+
+def names(axis=None):
+    """A list of strings, as many as the axis is long if one is named."""
+    return Setting("a list of strings", lambda value: isinstance(value, list | tuple) and all(map(_text, value)), axis)
+
+
+NUMBER, POSITIVE = number(), number(" above 0", lambda value: value > 0)
+NONNEGATIVE = number(", not negative", lambda value: value >= 0)
+SHARE = number(" above 0 and at most 1", lambda value: 0 < value <= 1)
+NUMBERS = Setting("a finite number, or lists of them", _reals)
+LOG_DENSITY = Setting(
+    "a finite number, or -Infinity", lambda value: _real(value) or value == float("-inf"), convert=float
+)
+ANY_NUMBER = Setting(
+    "a number, which may be infinite or nan", lambda value: _real(value) or isinstance(value, float), convert=float
+)
+FLAG = Setting("true or false", lambda value: isinstance(value, bool))
+TEXT = Setting("a string", _text)
+TABLE = Setting("an object", lambda value: isinstance(value, dict))
+
+
+def _setting(name, value, form, claims):
+    """Return a setting as it is used; `claims` get (name, size, axis) where it must be as long as an axis."""
+    match form:
+        case Nullable():
+            return None if value is None else _setting(name, value, form.form, claims)
+        case Made():
+            value = _setting(name, value, form.form, claims)
+            with refusing(f"setting {name!r}: "):
+                return form.make(value)
+        case Setting():
+            if not form.test(value):
+                raise ValueError(f"setting {name!r} must be {form.words}, got {_short(value)}")
+            if form.axis is not None:
+                claims.append((name, value if isinstance(value, int) else len(value), form.axis))
+            return value if form.convert is None else form.convert(value)
+        case list():
+            if not isinstance(value, list | tuple) or len(value) != len(form):
+                raise ValueError(f"setting {name!r} must be a list of {len(form)}, got {_short(value)}")
+            return [_setting(f"{name}[{i}]", *pair, claims) for i, pair in enumerate(zip(value, form, strict=True))]
+    if not isinstance(value, dict):
+        raise ValueError(f"setting {name or 'settings'!r} must be an object, got {_short(value)}")
+    prefix = f"{name}." if name else ""
+    forms = _entries(value, form, f"setting '{prefix}")
+    return {key: _setting(f"{prefix}{key}", each, forms[key], claims) for key, each in value.items()}
+
+
+def _short(value):
+    words = repr(value)
+    return words if len(words) <= 80 else f"{words[:77]}..."
+
+
+def _entries(found, table, what):
+    """Return the entries of a table for all that was found, in its order; all must be known, and none missing."""
+    plain = {name.removesuffix("?"): (entry, name.endswith("?")) for name, entry in table.items()}
+    unknown = next((name for name in found if name not in plain), None)
+    if unknown is not None:
+        raise ValueError(f"{what}{unknown}' is not known")
+    missing = next((name for name, (_, optional) in plain.items() if name not in found and not optional), None)
+    if missing is not None:
+        raise ValueError(f"{what}{missing}' is missing")
+    return {name: entry for name, (entry, _) in plain.items() if name in found}
+
+
+# ------------------------------------------------------------------------------------------ records
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a kind of record holds.
+
+    Parameters
+    ----------
+    arrays : dict of str to Array, or callable
+        By names, or what returns them given the checked settings.
+    settings : dict
+        By names.
+    rules : tuple of callables
+        Each gets (arrays, settings, sizes), all of them checked, and raises an error, or returns None or words, if
+        they do not fit each other.
+    """
+
+    arrays: Mapping | Callable
+    settings: Mapping
+    rules: tuple = ()
+
+
+@contextmanager
+def refusing(what=TOGETHER):
+    """Turn whatever a constructor raises about its arguments into a ValueError that begins with `what`."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except REFUSALS as error:
+        words = f"there is no {error}" if isinstance(error, KeyError) else f"{error}"
+        raise ValueError(f"{what}{words or type(error).__name__}") from error
+
+
+def check_settings(form, settings):
+    """Return settings checked against a table without axes.
+
+    Parameters
+    ----------
+    form : dict
+        The table.
+    settings : dict
+        The settings.
+
+    Returns
+    -------
+    dict
+        As they are used.
+
+    Raises
+    ------
+    ValueError
+        Naming what is not as it must be.
+    """
+    return _setting("", settings, form, [])
+
+
+def check(record, arrays, settings):
+    """Check arrays and settings against the tables of a record, and against each other.
+
+    Parameters
+    ----------
+    record : Record
+        The tables.
+    arrays : dict of ndarray
+        By names.
+    settings : dict
+        As JSON has them.
+
+    Returns
+    -------
+    arrays : dict of ndarray
+        In the order of the table.
+    settings : dict
+        In their order, with what is made of them.
+
+    Raises
+    ------
+    ValueError
+        Naming the first array or setting that is missing, not known, or not as it must be.
+    """
+    claims, sizes, checked = [], {}, {}
+    settings = _setting("", settings, record.settings, claims)
+    table = record.arrays(settings) if callable(record.arrays) else record.arrays
+    for name, entry in _entries(arrays, table, "array '").items():
+        checked[name], sizes = entry.check(name, arrays[name], sizes)
+    for name, size, axis in claims:
+        if size != sizes.setdefault(axis, size):
+            raise ValueError(f"setting {name!r} must be of size {axis} = {sizes[axis]} like the arrays, got {size}")
+    for rule in record.rules:
+        with refusing():
+            words = rule(checked, settings, sizes)
+        if words is not None:
+            raise ValueError(words)
+    return checked, settings
+
+
+def part(arrays, prefix):
+    """Return the arrays whose names begin with a prefix, by the rest of their names.
+
+    Parameters
+    ----------
+    arrays : dict of ndarray
+        By names.
+    prefix : str
+        The beginning.
+
+    Returns
+    -------
+    dict of ndarray
+        Some of them, in their order.
+    """
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def together(*names):
+    """Return a rule: all of some arrays are there, or none.
+
+    Parameters
+    ----------
+    *names : str
+        Their names.
+
+    Returns
+    -------
+    callable
+        For `Record.rules`.
+    """
+
+    def rule(arrays, settings, sizes):
+        there = [name for name in names if name in arrays]
+        if there and len(there) < len(names):
+            missing = next(name for name in names if name not in arrays)
+            return f"array {missing!r} is missing, as there is {there[0]!r}"
+        return None
+
+    return rule

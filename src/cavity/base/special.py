@@ -1,0 +1,149 @@
+"""Logs and log-gamma functions where their textbook forms cancel: parts of entropies, densities and divergences.
+
+Two decompositions do all the work. Every divergence here is a sum of terms y/x - 1 - log(y/x) >= 0, computed to full
+relative accuracy by `excess`. And lgamma(a) = (a - 1/2) log a - a + log(2 pi)/2 + R(a) with Binet's remainder R, which
+is small and smooth, so that the large terms can be taken together by hand.
+
+References
+----------
+.. [DLMF] NIST Digital Library of Mathematical Functions, sections 5.5 (recurrence) and 5.11 (asymptotic expansions).
+"""
+
+import numpy as np
+from scipy import special
+
+from cavity.distributions.family import LOG_2PI
+
+LARGE = 12.0  # from here on eight terms of the expansion of R are exact to double precision, its curvature included
+# R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
+BINET = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+NEAR = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
+
+quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
+
+
+@quiet
+def gap(u, log1p_u):
+    """u - log(1 + u) >= 0 without cancellation; `log1p_u` is used where |u| is not small.
+
+    With s = u/(2 + u), log(1 + u) = 2 (s + s^3/3 + ...) and u - 2 s = s u.
+    """
+    u = np.asarray(u, dtype=np.float64)
+    s = u / (2.0 + u)
+    z = s * s
+    tail = np.zeros_like(z)
+    for k in reversed(range(GAP_TERMS)):
+        tail = tail * z + 1.0 / (2 * k + 3)
+    return np.where(np.abs(u) <= NEAR, s * (u - 2.0 * z * tail), u - log1p_u)
+
+
+@quiet
+def log_ratio(y, x):
+    """log(y/x) of positive numbers whose ratio may leave the range of float64."""
+    ratio = np.divide(y, x)
+    inside = (ratio > 1e-300) & (ratio < 1e300)
+    return np.where(inside, np.log(ratio), np.log(y) - np.log(x))
+
+
+@quiet
+def excess(y, x, u=None):
+    """y/x - 1 - log(y/x) >= 0 of positive numbers; `u` is y/x - 1, where the caller knows it better near zero."""
+    y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
+    rough = (y - x) / x
+    u = rough if u is None else np.where(np.abs(rough) <= NEAR, u, rough)
+    return gap(u, log_ratio(y, x))
+
+
+@quiet
+def quotient_difference(y1, x1, y2, x2, difference=None):
+    """(y1/x1)/(y2/x2) - 1 from differences of like numbers, exact for close ones; `difference` is x2 - x1."""
+    difference = x2 - x1 if difference is None else difference
+    return difference / x1 * (y1 / y2) + (y1 - y2) / y2
+
+
+@quiet
+def binet(a):
+    """R(a) = lgamma(a) - (a - 1/2) log a + a - log(2 pi)/2."""
+    low, high = np.minimum(a, LARGE), 1.0 / np.maximum(a, LARGE)
+    direct = special.gammaln(low) - (low - 0.5) * np.log(low) + low - 0.5 * LOG_2PI
+    series = high * np.polynomial.polynomial.polyval(high * high, BINET)
+    return np.where(np.asarray(a) < LARGE, direct, series)
+
+
+@quiet
+def binet_slope(a):
+    """The derivative of R: digamma(a) - log a + 1/(2 a)."""
+    low, high = np.minimum(a, LARGE), 1.0 / np.maximum(a, LARGE)
+    coefficients = [-(2 * k + 1) * c for k, c in enumerate(BINET)]
+    series = high * high * np.polynomial.polynomial.polyval(high * high, coefficients)
+    return np.where(np.asarray(a) < LARGE, special.digamma(low) - np.log(low) + 0.5 / low, series)
+
+
+def stirling(a):
+    """a log a - a - lgamma(a)."""
+    return 0.5 * (np.log(a) - LOG_2PI) - binet(a)
+
+
+def shape_entropy(a):
+    """lgamma(a) - a digamma(a) + a."""
+    low = np.minimum(a, LARGE)
+    direct = special.gammaln(low) - low * special.digamma(low) + low
+    series = 0.5 * (1.0 + LOG_2PI - np.log(a)) + binet(a) - a * binet_slope(a)
+    return np.where(np.asarray(a) < LARGE, direct, series)
+
+
+@quiet
+def binet_divergence(b, a, difference=None):
+    """R(b) - R(a) - (b - a) R'(a) >= 0, the Bregman divergence of R; `difference` is b - a, where known better."""
+    b, a, difference = np.broadcast_arrays(b, a, np.subtract(b, a) if difference is None else difference)
+    result = np.asarray(binet(b) - binet(a) - (b - a) * binet_slope(a))
+    near = (b <= 2.0 * a) & (a <= 2.0 * b)
+    large = np.minimum(a, b) >= LARGE
+    for rows, method in ((near & large, _expanded), (near & ~large, _shifted)):
+        if np.any(rows):
+            result[rows] = method(b[rows], a[rows], difference[rows])
+    return result
+
+
+def _expanded(b, a, difference):
+    """The divergence term by term: with s = a/b, b^-n - a^-n + n (b - a) a^(-n-1) is positive in every factor.
+
+    It is a^-n (1 - s)^2/s times the sum over j < n of 1 + s + ... + s^j.
+    """
+    s, inverse = a / b, 1.0 / a
+    geometric, double, power, total = np.zeros_like(s), np.zeros_like(s), np.ones_like(s), np.zeros_like(s)
+    for j in range(2 * len(BINET) - 1):
+        geometric = geometric * s + 1.0
+        double = double + geometric
+        power = power * inverse
+        if j % 2 == 0:
+            total = total + BINET[j // 2] * power * double
+    return (difference / b) ** 2 / s * total
+
+
+def _shifted(b, a, difference):
+    """The divergence below `LARGE`, moved there by lgamma(a) = lgamma(a + 1) - log a: all terms positive."""
+    steps = np.arange(LARGE)
+    low = a[..., None] + steps
+    total = np.sum(excess(b[..., None] + steps, low, difference[..., None] / low), axis=-1)
+    B, A = b + LARGE, a + LARGE
+    total += B * excess(A, B, -difference / B) + 0.5 * excess(B, A, difference / A) + _expanded(B, A, difference)
+    return total - b * excess(a, b, -difference / b) - 0.5 * excess(b, a, difference / a)
+
+
+def shape_divergence(a, b, difference=None):
+    """KL between Gamma variables of one mean and shapes a, b; the last argument is b - a where known better."""
+    u = None if difference is None else difference / a
+    return 0.5 * excess(b, a, u) + binet_divergence(b, a, difference)
+
+
+def wishart_shape_divergence(nu_p, nu_q, dim):
+    """KL between Wishart variables of one mean and dim x dim, from their degrees of freedom, (...)."""
+    # the gamma factors have shapes nu/2 - step; with x = nu_p/2, y = nu_q/2 their means add
+    # (y - s) excess(x - s, y - s) - y excess(x, y) = s excess(y - s, x - s) - y excess((y - s)/y, (x - s)/x)
+    nu_p, nu_q, steps = np.asarray(nu_p)[..., None], np.asarray(nu_q)[..., None], 0.5 * np.arange(dim)
+    a, b, difference = 0.5 * nu_p - steps, 0.5 * nu_q - steps, 0.5 * (nu_q - nu_p)
+    u = difference / a
+    shifted = steps * excess(b, a, u) - 0.5 * nu_q * excess(b / (0.5 * nu_q), a / (0.5 * nu_p), 2.0 * steps * u / nu_q)
+    return np.sum(shape_divergence(a, b, difference) + shifted, axis=-1)

@@ -1,0 +1,185 @@
+"""Rows of .npy files, read piece by piece into memory that the caller owns.
+
+Plain reads, no memory map: what is mapped counts as resident, and a file that shrinks under a map kills the process.
+The format is that of numpy.lib.format.
+"""
+
+import ast
+import os
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from cavity.base import arrays
+from cavity.base.errors import naming
+
+LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
+LONGEST = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
+FIELDS = {"descr", "fortran_order", "shape"}
+DTYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
+SAMPLED = 16  # places at which a file is compared with what it was
+SAMPLED_BYTES = 512  # most bytes of the row there
+
+
+@dataclass(frozen=True, slots=True)
+class NpyFile:
+    """A .npy file of real numbers whose header has been read and checked."""
+
+    path: str  # as the user wrote it
+    place: str  # absolute, so that it is found from another working directory
+    dtype: np.dtype
+    shape: tuple
+    by_columns: bool
+    offset: int  # of the first number, in bytes
+    stamp: tuple  # of the file when the header was read, see `_stamp`
+    sample: bytes  # digest of rows here and there, at that time
+
+    @property
+    def ndim(self):
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def where(self, row, column=None):
+        """Words for a row, or for a row and a column, for messages."""
+        return f"row {row} of {self.path}" if column is None else f"row {row}, column {column} of {self.path}"
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return f"{value} in {self.where(*place)}"
+
+    def view(self, start, stop):
+        """None: the rows have to be read."""
+        return None
+
+    def fill(self, out, start, scratch):
+        """Read the rows from `start` on into out (n,) or (n, d); scratch(size) returns that many bytes to work in."""
+        with naming(self.path), open(self.place, "rb", buffering=0) as file:
+            if self._is_another(file):
+                raise ValueError(f"{self.path} has changed while it was in use; start again with the file as it is now")
+            if not self.by_columns:
+                self._read(file, out, start * prod(self.shape[1:]), scratch)
+                return
+            for column in range(prod(self.shape[1:])):
+                self._read(file, out[:, column], column * self.shape[0] + start, scratch)
+
+    def _is_another(self, file):
+        """Whether an open file is not the one whose header was read, or has changed.
+
+        A new name or other rights change the time of status alone; so does who writes to a file and sets its time of
+        modification back. Then some of its rows tell.
+        """
+        *now, status_time = _stamp(file)
+        *then, status_time_then = self.stamp
+        if now != then:
+            return True
+        return status_time != status_time_then and _sample(file, self.offset, self.stamp[0]) != self.sample
+
+    def _read(self, file, out, first, scratch):
+        """Read consecutive numbers, the first-th of the file and those after it, into out."""
+        file.seek(self.offset + first * self.dtype.itemsize)
+        if self.dtype == out.dtype and out.flags.c_contiguous:
+            self._read_bytes(file, memoryview(out).cast("B"))
+            return
+        staged = scratch(out.size * self.dtype.itemsize)
+        self._read_bytes(file, memoryview(staged))
+        arrays.copy_real(staged.view(self.dtype).reshape(out.shape), out)
+
+    def _read_bytes(self, file, target):
+        """Fill a memoryview of bytes; a read may bring fewer than were asked for."""
+        done = 0
+        while done < len(target):
+            count = file.readinto(target[done:])
+            if not count:
+                raise ValueError(f"{self.path} ends too early: it was cut short while it was in use")
+            done += count
+
+
+def _stamp(file):
+    """Return what tells whether an open file has changed: size, time of modification, inode, time of status change.
+
+    Where a system has no such time (the field is then the time of creation, as on Windows), that is 0.
+    """
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns if os.name == "posix" else 0
+
+
+def _sample(file, offset, size):
+    """Return a digest of the bytes at equal distances between the header of an open file and its end."""
+    digest = blake2b(digest_size=16)
+    for start in np.linspace(offset, max(offset, size - SAMPLED_BYTES), SAMPLED, dtype=np.int64).tolist():
+        file.seek(start)
+        digest.update(file.read(SAMPLED_BYTES))
+    return digest.digest()
+
+
+def open_npy(path, name):
+    """Return a path, checked to be a whole .npy file of real numbers, as an NpyFile; `name` is the argument's."""
+    path = os.fsdecode(path)
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{name} must be real numbers or the path of a .npy file; there is no file {path!r}")
+    if not Path(path).is_file():
+        raise ValueError(f"{name}: {path} is not a file")
+    with naming(path), open(path, "rb") as file:
+        try:
+            shape, by_columns, dtype = _header(file)
+        except ValueError as error:
+            raise ValueError(f"{name}: {path} is not a .npy file that can be read ({error})") from error
+        offset, stamp = file.tell(), _stamp(file)
+        sample = _sample(file, offset, stamp[0])
+    arrays.check_dtype(dtype, f"{name} ({path})")
+    found, needed = stamp[0] - offset, prod(shape) * dtype.itemsize
+    if found < needed:
+        raise ValueError(f"{name}: {path} is cut short: shape {shape} takes {needed} bytes, the file has {found}")
+    by_columns = by_columns and len(shape) > 1
+    return NpyFile(path, os.path.abspath(path), dtype, shape, by_columns, offset, stamp, sample)
+
+
+def _header(file):
+    """Return (shape, whether by columns, dtype) and leave the file at the first number; ValueError if it is damaged.
+
+    numpy's own reader raises errors of many kinds, and advises to trust files it cannot read.
+    """
+    version = npy.read_magic(file)
+    if version not in LENGTHS:
+        raise ValueError(f"format version {version} is not known")
+    length = int.from_bytes(_exactly(file, LENGTHS[version]), "little")
+    if length > LONGEST:
+        raise ValueError(f"it says that its header has {length} bytes")
+    text = _exactly(file, length).decode("utf-8" if version == (3, 0) else "latin1")
+    text = re.sub(r"(?<=[0-9])L\b", "", text)  # long integers, as Python 2 wrote them
+    try:
+        header = ast.literal_eval(text.strip())
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that it raises
+        raise ValueError("its header cannot be read") from None
+    if not isinstance(header, dict) or header.keys() != FIELDS:
+        raise ValueError("its header does not say shape, order and dtype")
+    shape, by_columns = header["shape"], header["fortran_order"]
+    if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"its header says shape {shape!r}")
+    if not isinstance(by_columns, bool):
+        raise ValueError(f"its header says fortran_order {by_columns!r}")
+    return shape, by_columns, _dtype(header["descr"])
+
+
+def _exactly(file, count):
+    """Return the next `count` bytes of a file."""
+    found = file.read(count)
+    if len(found) < count:
+        raise ValueError("it ends within its header")
+    return found
+
+
+def _dtype(described):
+    """Return the dtype that a header describes; ValueError for one with fields or parts."""
+    message = f"its header says dtype {described!r}, which is not one of real numbers"
+    if not isinstance(described, str) or not DTYPE.fullmatch(described):
+        raise ValueError(message)
+    try:
+        return np.dtype(described)
+    except (TypeError, ValueError):  # there is none of that size
+        raise ValueError(message) from None

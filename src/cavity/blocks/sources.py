@@ -1,0 +1,398 @@
+"""Sources of blocks: fixed-size runs of rows, as contiguous float64, whatever the data are; and how results merge.
+
+    source --blocks--> kernel(block) --statistics--> merge
+
+Where blocks begin and end depends on the number of rows and columns alone, and their statistics are added up along a
+fixed tree. So the result has the same bits for an array, a memory map or the files it was split into, whoever computes.
+"""
+
+import os
+import threading
+from bisect import bisect_right
+from itertools import accumulate
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frames import names_of
+from cavity.blocks.npy import open_npy
+
+ROWS = 1 << 17  # rows per kernel call: 16 chunks of partial sums
+NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than MIN_ROWS rows
+MIN_ROWS = 1 << 10
+SAMPLE = 1 << 14  # rows of a sample to choose starting points from
+FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
+HUGE = 2.0**900  # sums of any number of smaller values are finite
+SHRINK = 200  # 2^-200 times even the largest values can be summed
+
+
+def starts(n_rows, size=None):
+    """Return the (start, stop) pairs of the blocks of n_rows rows, of ROWS each unless another size is given."""
+    size = ROWS if size is None else size
+    return [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
+
+
+def rows(data, index):
+    """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
+    return np.require(data[index], dtype=np.float64, requirements="CA")
+
+
+def rows_per_block(n_features):
+    """Return the number of rows in a block: ROWS, or a smaller power of two where rows are wide."""
+    size = ROWS
+    while size * n_features > NUMBERS and size > MIN_ROWS:
+        size //= 2
+    return size
+
+
+def merge(parts, add=None):
+    """Add up an iterable of arrays, numbers or tuples of them: a tree over their indices, two neighbours at a time.
+
+    The shape of the tree depends on the number of parts alone, and at most log2 of them are held.
+
+    Parameters
+    ----------
+    parts : iterable
+        What to add up, in order; at least one.
+    add : callable, optional
+        add(left, right) returns the sum of two parts, if it is not to be +.
+    """
+    add = _plus if add is None else add
+    pending = []  # sums of 2^k parts, for the binary digits of the number of parts so far
+    for count, part in enumerate(parts, 1):
+        while count % 2 == 0:
+            part, count = add(pending.pop(), part), count // 2
+        pending.append(part)
+    if not pending:
+        raise ValueError("there is nothing to merge")
+    total = pending.pop()
+    while pending:
+        total = add(pending.pop(), total)
+    return total
+
+
+def _plus(left, right):
+    if isinstance(left, tuple):
+        return tuple(a + b for a, b in zip(left, right, strict=True))
+    return left + right
+
+
+def map_blocks(source, kernel, threads):
+    """Yield kernel(block) for the blocks of a source, in order, whoever runs them.
+
+    A kernel gets (rows,) or (rows, D) float64, read-only and only its own until it returns.
+    """
+
+    def task(index):
+        block = source.read(index)
+        return _apart(kernel(block), block)
+
+    return threads.imap(task, zip(range(source.block_count)))
+
+
+def reduce_blocks(source, kernel, threads):
+    """Return the sum of kernel(block), an array or a tuple of arrays, over the blocks of a source, see `merge`."""
+    return merge(map_blocks(source, kernel, threads))
+
+
+def _apart(result, block):
+    """Copy what shares memory with the block, which is about to be used for the next one."""
+    if isinstance(result, tuple):
+        return tuple(_apart(each, block) for each in result)
+    if isinstance(result, np.ndarray) and np.may_share_memory(result, block):
+        return result.copy()
+    return result
+
+
+def open_source(data, name, *, ndim=(1,), block_rows=None):
+    """Return data of any supported kind, with everything checked but the numbers themselves, as a Source.
+
+    Parameters
+    ----------
+    data : array_like, data frame, path of a .npy file, list of such paths, or Source
+        Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole, but for
+        data frames of several dtypes. The files of a list follow each other. A Source is opened once more.
+    name : str
+        What the argument is called, for messages.
+    ndim : tuple of int
+        Which numbers of dimensions are accepted, of 1 and 2.
+    block_rows : int, optional
+        Rows in a block, if not `rows_per_block`.
+
+    Raises
+    ------
+    TypeError
+        For a one-shot iterator, a masked array, or anything but real numbers, by the name of its column if it has one.
+    ValueError
+        For empty data, a wrong number of dimensions, files that do not fit together, are cut short or are not .npy.
+    FileNotFoundError
+        If there is no such file.
+    """
+    if hasattr(data, "__next__") and not hasattr(data, "__array__"):
+        raise TypeError(
+            f"the fit needs several passes over the data, but {name} is a one-shot iterator ({type(data).__name__}); "
+            "give an array, a .npy file or a list of .npy files"
+        )
+    if isinstance(data, Source):
+        arrays.check_ndim(data, name, ndim)
+        return Source(data.parts, name, block_rows)
+    paths = _paths(data, name)
+    if paths is None:
+        parts = [ArrayRows(arrays.unread_array(data, name, ndim), name, names_of(data))]
+    else:
+        parts = [open_npy(path, name) for path in paths]
+        _check_files(parts, name, ndim)
+    return Source(parts, name, block_rows)
+
+
+def _paths(data, name):
+    """Return the paths in a path or a list of paths, None for data of another kind."""
+    if isinstance(data, str | os.PathLike):
+        return [data]
+    if not (isinstance(data, list | tuple) and data and isinstance(data[0], str | os.PathLike)):
+        return None
+    other = next((each for each in data if not isinstance(each, str | os.PathLike)), None)
+    if other is not None:
+        raise TypeError(f"{name} must hold paths of .npy files only if it holds one, got {type(other).__name__} too")
+    return list(data)
+
+
+def _check_files(files, name, ndim):
+    """Raise ValueError unless files follow each other to one array that is not empty."""
+    first = files[0]
+    for file in files:
+        arrays.check_ndim(file, f"{name} ({file.path})", ndim)
+        if file.shape[1:] != first.shape[1:]:
+            raise ValueError(
+                f"{name} must have rows of one width, got shape {first.shape} in {first.path} "
+                f"and {file.shape} in {file.path}"
+            )
+    total = (sum(file.shape[0] for file in files), *first.shape[1:])
+    arrays.check_not_empty(total, f"{name} ({first.path})")
+
+
+def _sums(block, huge):
+    """Return the sums of the columns of a block: those that are not huge, and 2^-SHRINK times those that are."""
+    if not huge.any():
+        return _reduce_rows(np.add, block), np.zeros(len(huge))
+    with np.errstate(over="ignore", invalid="ignore"):  # in the sums that are not used
+        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK))
+    return np.where(huge, 0.0, total), np.where(huge, shrunk, 0.0)
+
+
+def _reduce_rows(ufunc, block):
+    """Return ufunc.reduce over the rows of a block (rows,) or (rows, D), shape (1,) or (D,)."""
+    block = block.reshape(len(block), -1)
+    n_rows, width = block.shape
+    whole = n_rows - n_rows % FOLD
+    if whole:
+        folded = ufunc.reduce(block[:whole].reshape(-1, FOLD * width), axis=0).reshape(FOLD, width)
+        block = np.concatenate([folded, block[whole:]])
+    return ufunc.reduce(block, axis=0)
+
+
+def _join(left, right):
+    """Merge the minima, maxima and sums of two runs of rows."""
+    sums = (a + b for a, b in zip(left[2:], right[2:], strict=True))
+    return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
+
+
+class ArrayRows:
+    """Rows of an array in memory, or mapped to it; `columns` are their names, if they have any."""
+
+    def __init__(self, array, name, columns=None):
+        self.array, self.name, self.shape, self.columns = array, name, array.shape, columns
+        self.direct = array.dtype == np.float64 and array.flags.c_contiguous and array.flags.aligned
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return f"{self.name}[{arrays.entry(place, self.columns)}]"
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return f"{self.where(*place)} = {value}"
+
+    def view(self, start, stop):
+        """The rows themselves, or None if they have to be converted."""
+        return self.array[start:stop] if self.direct else None
+
+    def fill(self, out, start, scratch):
+        """Convert the rows from `start` on into out."""
+        arrays.copy_real(self.array[start : start + len(out)], out)
+
+
+class SomeColumns:
+    """The rows of another part with some of its columns, (N, d); of a part (N,) its only one."""
+
+    def __init__(self, part, index):
+        self._part, self._index, self.shape = part, index, (part.shape[0], len(index))
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._part.where(*self._there(place))
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return self._part.found(value, *self._there(place))
+
+    def view(self, start, stop):
+        """None: the columns have to be picked."""
+        return None
+
+    def fill(self, out, start, scratch):
+        """Pick the columns of the rows from `start` on into out (n, d)."""
+        whole = np.empty((len(out), *self._part.shape[1:]))
+        self._part.fill(whole, start, scratch)
+        out[...] = whole.reshape(len(out), -1)[:, self._index]
+
+    def _there(self, place):
+        row, *column = place
+        return row, *(self._index[j] for j in column if len(self._part.shape) > 1)
+
+
+class Source:
+    """Rows in one or several parts that follow each other, in blocks that can be read again and again, by any thread.
+
+    A part has a `shape`, `view`, `fill`, `where` and `found`, with rows counted from its own first. Blocks are over all
+    rows, whatever the parts.
+    """
+
+    def __init__(self, parts, name, block_rows=None):
+        self.name, self.parts = name, parts
+        self._ends = list(accumulate(part.shape[0] for part in parts))
+        self.shape = (self._ends[-1], *parts[0].shape[1:])
+        self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
+        self._local = threading.local()
+
+    @property
+    def ndim(self):
+        """Number of dimensions, 1 or 2."""
+        return len(self.shape)
+
+    @property
+    def n_rows(self):
+        """Number of rows N."""
+        return self.shape[0]
+
+    @property
+    def n_features(self):
+        """Number of columns D; 1 for a vector."""
+        return self.shape[1] if len(self.shape) > 1 else 1
+
+    @property
+    def block_count(self):
+        """Number of blocks."""
+        return -(-self.n_rows // self.block_rows)
+
+    def columns(self, index):
+        """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
+        return Source([SomeColumns(part, list(index)) for part in self.parts], self.name)
+
+    def span(self, index):
+        """Return the (start, stop) of the rows of a block."""
+        start = index * self.block_rows
+        return start, min(start + self.block_rows, self.n_rows)
+
+    def where(self, row):
+        """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy"; both count from 0."""
+        part, first = self._part(row)
+        return part.where(row - first)
+
+    def read(self, index):
+        """Return a block (rows,) or (rows, D): float64, C-contiguous, read-only, valid until this thread reads again.
+
+        A view of the data where they are like that; if not, each thread has a buffer for one block and uses it again.
+        """
+        start, stop = self.span(index)
+        part, first = self._part(start)
+        block = part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
+        if block is None:
+            block = self._buffer()[: stop - start]
+            for part, low, high, first in self._overlaps(start, stop):
+                part.fill(block[low - start : high - start], low - first, self._scratch)
+        block.flags.writeable = False
+        return block
+
+    def summary(self, threads, missing=False):
+        """Check all numbers, and return their (minimum, maximum, mean): floats, or (D,) arrays for the columns.
+
+        With `missing`, nan stands for a number that was not seen; how many were seen comes fourth, (D,).
+
+        Raises
+        ------
+        ValueError
+            Naming the first number, by rows, that is nan or infinite.
+        """
+
+        def task(index):
+            block = self.read(index)
+            low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
+            gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
+            if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
+                self._raise_bad(index, np.isinf if missing else lambda rows: ~np.isfinite(rows))
+            seen = np.full(len(low), float(len(block)))
+            if gaps:
+                seen -= np.sum(np.isnan(block), axis=0)
+                block = np.nan_to_num(block)  # there are no infinities
+            return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
+
+        low, high, total, huge, seen = merge(threads.imap(task, zip(range(self.block_count))), _join)
+        counts = np.maximum(seen, 1.0)
+        with np.errstate(over="ignore"):
+            mean = total / counts + np.ldexp(huge / counts, SHRINK)
+        mean = np.clip(mean, low, high)  # where a mean is, but for rounding
+        if len(self.shape) > 1:
+            return (low, high, mean, seen) if missing else (low, high, mean)
+        return float(low[0]), float(high[0]), float(mean[0])
+
+    def rows(self, start=0, stop=None):
+        """Return the rows [start, stop), all of them by default, as an array of its own."""
+        stop = self.n_rows if stop is None else stop
+        out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
+        out = out.reshape(stop - start, *self.shape[1:])
+        for low, high in starts(stop - start, self.block_rows):
+            for part, first, last, zero in self._overlaps(start + low, start + high):
+                part.fill(out[first - start : last - start], first - zero, self._scratch)
+        return out
+
+    def sample(self, size=None):
+        """Return at most `size` rows (SAMPLE) at equal distances, the first among them, as an array of its own."""
+        step = -(-self.n_rows // (SAMPLE if size is None else size))
+        parts = []
+        for index in range(self.block_count):
+            start, stop = self.span(index)
+            first = -start % step
+            if first < stop - start:
+                parts.append(self.read(index)[first::step].copy())
+        return np.concatenate(parts)
+
+    def _raise_bad(self, index, is_bad):
+        block, start = self.read(index), self.span(index)[0]
+        row, *column = at = tuple(map(int, np.argwhere(is_bad(block))[0]))
+        part, first = self._part(start + row)
+        raise ValueError(f"{self.name} must be finite, got {part.found(block[at], start + row - first, *column)}")
+
+    def _part(self, row):
+        """Return the part that holds a row, and the row it begins with."""
+        index = bisect_right(self._ends, row)
+        return self.parts[index], self._ends[index - 1] if index else 0
+
+    def _overlaps(self, start, stop):
+        """Yield (part, low, high, first row of the part) for the parts of the rows [start, stop)."""
+        while start < stop:
+            part, first = self._part(start)
+            high = min(stop, first + part.shape[0])
+            yield part, start, high, first
+            start = high
+
+    def _buffer(self):
+        """Return this thread's buffer for a block."""
+        if not hasattr(self._local, "block"):
+            self._local.block = np.empty((min(self.block_rows, self.n_rows), *self.shape[1:]))
+        return self._local.block
+
+    def _scratch(self, size):
+        """Return that many bytes of this thread's memory to convert numbers in."""
+        if len(getattr(self._local, "scratch", b"")) < size:
+            self._local.scratch = np.empty(size, dtype=np.uint8)
+        return self._local.scratch[:size]

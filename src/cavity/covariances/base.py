@@ -1,0 +1,434 @@
+"""What all covariances share: named positive parameters, Gram matrices and their gradients."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.blocks.executors import Threads
+from cavity.covariances.program import Program
+
+
+def _rows(value, name, like=None):
+    """Return rows (N, D) as float64, as wide as others if given."""
+    rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+    if like is not None and rows.shape[1] != like.shape[1]:
+        raise ValueError(f"{name} must have {like.shape[1]} column(s) like X, got shape {rows.shape}")
+    return rows
+
+
+def _threads(n_threads):
+    return Threads(arrays.integer(n_threads, "n_threads", low=1))
+
+
+def _compose(kind, left, right):
+    """Return a Sum or Product of covariances, of which a factor may be a number; NotImplemented for anything else."""
+    from cavity.covariances import composed
+
+    if kind == "Product":
+        left, right = composed.constant(left), composed.constant(right)
+    both = isinstance(left, Covariance) and isinstance(right, Covariance)
+    return getattr(composed, kind)((left, right)) if both else NotImplemented
+
+
+class Covariance:
+    """Base of all covariances k(x, z): positive semi-definite functions of two rows.
+
+    Covariances are frozen. ``a + b`` and ``a * b`` are covariances, and so is ``2.0 * a``, whose number is a fixed
+    `Constant`. Two are equal if they are built of equal parts in the same order.
+
+    Examples
+    --------
+    >>> from cavity.covariances import RBF, White
+    >>> covariance = 2.0 * RBF(lengthscale=[1.0, 0.5]) + White(0.1)
+    >>> covariance.parameter_names
+    ('rbf.variance', 'rbf.lengthscale[0]', 'rbf.lengthscale[1]', 'white.variance')
+    >>> covariance.gram([[0.0, 0.0], [0.0, 0.5]]).round(3).tolist()
+    [[2.1, 1.213], [1.213, 2.1]]
+    """
+
+    __slots__ = ()
+    __hash__ = None
+    __array_ufunc__ = None  # numbers of numpy leave * to this class
+
+    def _leaves(self):
+        """The parts with parameters, in order; every covariance of this library says what they are."""
+        raise TypeError(
+            f"{type(self).__name__} is not made of cavity.covariances, and covariances cannot be written by users yet: "
+            "build one from those there are, by sums and products"
+        )
+
+    _postfix = _key = _leaves
+
+    def __add__(self, other):
+        return _compose("Sum", self, other)
+
+    def __mul__(self, other):
+        return _compose("Product", self, other)
+
+    def __rmul__(self, other):
+        return _compose("Product", other, self)
+
+    def gram(self, X, *, out=None, n_threads=1):
+        """Covariance matrix of rows with themselves.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        out : ndarray, shape (N, N), optional
+            Where to write it: float64 in C order.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+
+        Returns
+        -------
+        ndarray, shape (N, N)
+            Symmetric to the last bit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For rows that are not finite or not as wide as the covariance wants them, or another `out`.
+        OverflowError
+            If a column divided by its lengthscale, or a covariance, leaves the range of float64.
+        MemoryError
+            If the matrix does not fit, with the bytes it needs.
+        """
+        X = _rows(X, "X")
+        shape = (len(X), len(X))
+        program, threads = self._program(X.shape[1]), _threads(n_threads)
+        out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
+        with threads:
+            program.gram(X, out, threads)
+        return out
+
+    def cross(self, X, Z, *, n_threads=1):
+        """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        Z : array_like, shape (M, D)
+            Other rows.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+
+        Returns
+        -------
+        ndarray, shape (N, M)
+            The covariances.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError, MemoryError
+            As for `gram`.
+        """
+        X = _rows(X, "X")
+        Z = _rows(Z, "Z", like=X)
+        program, threads = self._program(X.shape[1]), _threads(n_threads)
+        out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
+        with threads:
+            program.cross(X, Z, out, threads)
+        return out
+
+    def diagonal(self, X):
+        """Variance of every row: the diagonal of `gram`.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            k(x, x), `White` included.
+        """
+        X = _rows(X, "X")
+        return self._program(X.shape[1]).diagonal(X)
+
+    def gradient(self, X, weights, Z=None, *, n_threads=1):
+        """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
+
+        No matrix is stored for any parameter.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        weights : array_like, shape (N, M)
+            Weights; symmetric (N, N) without Z.
+        Z : array_like, shape (M, D), optional
+            Other rows, as for `cross`; without them the derivatives are those of `gram`.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+
+        Returns
+        -------
+        ndarray, shape (n_free,)
+            In the order of `parameter_names`.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As for `gram`, and for weights of another shape.
+        """
+        X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
+        with threads:
+            return self._gradient(X, weights, Z, threads)
+
+    def diagonal_gradient(self, X, weights):
+        """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        weights : array_like, shape (N,)
+            Weights.
+
+        Returns
+        -------
+        ndarray, shape (n_free,)
+            In the order of `parameter_names`.
+        """
+        X = _rows(X, "X")
+        weights = arrays.shaped(weights, "weights", (len(X),))
+        return self._free(self._program(X.shape[1]).diagonal_contract(X, weights), X.shape[1])
+
+    def input_gradient(self, X, weights, Z=None, *, n_threads=1):
+        """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        weights : array_like, shape (N, M)
+            Weights; symmetric (N, N) without Z.
+        Z : array_like, shape (M, D), optional
+            Other rows, which stay where they are; without them both arguments are the rows X, and both move.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+
+        Returns
+        -------
+        ndarray, shape (N, D)
+            The derivatives; `Matern12`, which has a kink where two rows are equal, adds 0 there.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As for `gradient`.
+        """
+        X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
+        with threads:
+            return self._input_gradient(X, weights, Z, threads)
+
+    @property
+    def parameters(self):
+        """Every parameter by its name, the fixed ones too: floats, or (D,) arrays."""
+        return {f"{label}.{name}": getattr(leaf, name) for label, leaf in self._labelled() for name in leaf._slots}
+
+    @property
+    def parameter_names(self):
+        """The names of the free parameters, one for every number: the order of all vectors of parameters."""
+        return tuple(f"{label}.{entry}" for label, leaf in self._labelled() for entry in leaf._entries())
+
+    @property
+    def log_parameters(self):
+        """The logs of the free parameters, (n_free,)."""
+        return np.log(self._vector("_free_values"))
+
+    @property
+    def log_bounds(self):
+        """The logs of the bounds of the free parameters, (n_free, 2)."""
+        return np.log(self._vector("_free_bounds").reshape(-1, 2))
+
+    def with_log_parameters(self, vector):
+        """Return the covariance with other values of the free parameters.
+
+        Parameters
+        ----------
+        vector : array_like, shape (n_free,)
+            Logs of the free parameters, in the order of `parameter_names`. One that is that of the old value, or of a
+            bound, gives this value to the last bit.
+
+        Returns
+        -------
+        Covariance
+            Of the same structure.
+
+        Raises
+        ------
+        ValueError
+            For a vector of another length, or outside of `log_bounds`.
+        """
+        names, low, high = self.parameter_names, *self._vector("_free_bounds").reshape(-1, 2).T
+        vector = arrays.shaped(vector, "vector", (len(names),))
+        outside = (vector < np.log(low)) | (vector > np.log(high))
+        if outside.any():
+            i = int(np.argmax(outside))
+            raise ValueError(
+                f"vector must lie in log_bounds, got {float(vector[i])!r} for {names[i]}, whose log is in "
+                f"[{np.log(low[i]):g}, {np.log(high[i]):g}]"
+            )
+        values = np.clip(np.exp(vector), low, high)  # exp(log(bound)) may miss it by a rounding, to either side
+        for known in (low, high, self._vector("_free_values")):
+            values = np.where(vector == np.log(known), known, values)
+        entries = iter(values.tolist())
+        return self._rebuilt(iter([leaf._with_free(entries) for leaf in self._leaves()]))
+
+    def log_prior(self):
+        """Log prior density of the free parameters, and its gradient in their logs.
+
+        The density is that of the parameters themselves, not of their logs; those without a prior, and the fixed ones,
+        add nothing.
+
+        Returns
+        -------
+        value : float
+            Sum of the log densities of all priors; one prior covers every entry of an array.
+        gradient : ndarray, shape (n_free,)
+            In the order of `parameter_names`.
+        """
+        parts = [leaf._log_prior() for leaf in self._leaves()]
+        return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
+
+    def fix(self, *names):
+        """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.
+
+        Parameters
+        ----------
+        *names : str
+            Names in `parameters` ("rbf.variance"), leaves ("rbf") for all they have, or none for all parameters.
+
+        Returns
+        -------
+        Covariance
+            Of the same values.
+        """
+        return self._refixed(names, lambda leaf, chosen: {*leaf.fixed, *chosen})
+
+    def free(self, *names):
+        """Return the covariance with some parameters no longer fixed.
+
+        Parameters
+        ----------
+        *names : str
+            As for `fix`.
+
+        Returns
+        -------
+        Covariance
+            Of the same values.
+
+        Raises
+        ------
+        ValueError
+            If a value is outside of its bounds.
+        """
+        return self._refixed(names, lambda leaf, chosen: {*leaf.fixed} - {*chosen})
+
+    def check_columns(self, n_features):
+        """Raise ValueError unless rows of that width are what the covariance wants.
+
+        Parameters
+        ----------
+        n_features : int
+            The number of columns D of X.
+        """
+        n_features = arrays.integer(n_features, "n_features", low=1)
+        for label, leaf in self._labelled():
+            leaf._check_columns(label, n_features)
+
+    def to_settings(self):
+        """Return the covariance as a JSON-able dictionary, for `from_settings`.
+
+        Returns
+        -------
+        dict
+            Kind, parameters, and what differs from the defaults.
+
+        Raises
+        ------
+        TypeError
+            If it has a prior of your own, of which no more than the name would be known.
+        """
+        raise NotImplementedError
+
+    def __eq__(self, other):
+        if not isinstance(other, Covariance):
+            return NotImplemented
+        return self._key() == other._key()
+
+    # What follows expects checked rows, and matrices to write into.
+
+    def _program(self, n_features):
+        """Return the program for rows of a width, which is checked."""
+        self.check_columns(n_features)
+        return Program(self._postfix(), n_features)
+
+    def _gram(self, X, out, threads):
+        self._program(X.shape[1]).gram(X, out, threads)
+
+    def _cross(self, X, Z, out, threads):
+        self._program(X.shape[1]).cross(X, Z, out, threads)
+
+    def _gradient(self, X, weights, Z, threads):
+        return self._free(self._program(X.shape[1]).contract(X, weights, Z, threads), X.shape[1])
+
+    def _input_gradient(self, X, weights, Z, threads):
+        program = self._program(X.shape[1])
+        moved = program.contract_inputs(X, weights, Z, threads)
+        return moved if Z is not None else 2.0 * moved + program.white_inputs(X, np.diag(weights))
+
+    def _contraction(self, X, weights, Z, n_threads):
+        """Return the checked arguments of a contraction."""
+        X = _rows(X, "X")
+        self.check_columns(X.shape[1])
+        if Z is None:
+            weights = arrays.symmetric(weights, "weights", len(X), copy=False)
+        else:
+            Z = _rows(Z, "Z", like=X)
+            weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
+        return X, Z, weights, _threads(n_threads)
+
+    def _labelled(self):
+        """Return (name, leaf) pairs; leaves of one class that has several are numbered from 1."""
+        leaves = self._leaves()
+        total, seen, pairs = Counter(type(leaf) for leaf in leaves), Counter(), []
+        for leaf in leaves:
+            kind = type(leaf)
+            seen[kind] += 1
+            pairs.append((leaf._label if total[kind] == 1 else f"{leaf._label}_{seen[kind]}", leaf))
+        return pairs
+
+    def _vector(self, method):
+        """Return the arrays that a method of the leaves gives, one after the other."""
+        return np.concatenate([np.ravel(getattr(leaf, method)()) for leaf in self._leaves()])
+
+    def _free(self, slots, n_features):
+        """Add up derivatives in the logs of the kernel's slots to those in the free parameters."""
+        targets, n_free = [], 0
+        for leaf in self._leaves():
+            target = leaf._targets(n_features)
+            targets.append(np.where(target < 0, -1, target + n_free))
+            n_free += len(leaf._entries())
+        targets = np.concatenate(targets)
+        return np.bincount(targets[targets >= 0], weights=slots[targets >= 0], minlength=n_free).astype(np.float64)
+
+    def _refixed(self, names, chosen_of):
+        pairs = self._labelled()
+        known = [f"{label}.{name}" for label, leaf in pairs for name in leaf._slots]
+        for name in names:
+            if name not in known and name not in dict(pairs):
+                raise ValueError(f"there is no parameter {name!r}; there are {', '.join(known)}")
+        leaves = []
+        for label, leaf in pairs:
+            chosen = [n for n in leaf._slots if not names or label in names or f"{label}.{n}" in names]
+            fixed = chosen_of(leaf, chosen)
+            leaves.append(replace(leaf, fixed=tuple(name for name in leaf._slots if name in fixed)))
+        return self._rebuilt(iter(leaves))

@@ -1,0 +1,91 @@
+"""Sums and products of covariances."""
+
+from dataclasses import dataclass
+from numbers import Real
+
+from cavity.covariances.base import Covariance
+from cavity.covariances.program import ADD, MULTIPLY
+
+
+def constant(value):
+    """Return a number as a fixed Constant, and anything else as it is."""
+    from cavity.covariances import Constant
+
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return value
+    return Constant(value, fixed=("variance",))
+
+
+def is_number(part):
+    """Return whether a covariance is what `constant` makes of a number."""
+    return part == constant(getattr(part, "variance", None))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Composed(Covariance):
+    """Base of sums and products of two or more covariances; parts of the same kind are taken apart."""
+
+    parts: tuple
+
+    _step = None
+
+    def __post_init__(self):
+        parts = tuple(self.parts)
+        if len(parts) < 2 or not all(isinstance(part, Covariance) for part in parts):
+            raise TypeError(f"{type(self).__name__} must have two or more covariances as parts, got {parts!r}")
+        flat = [leaf for part in parts for leaf in (part.parts if type(part) is type(self) else (part,))]
+        object.__setattr__(self, "parts", tuple(flat))
+
+    def _leaves(self):
+        return tuple(leaf for part in self.parts for leaf in part._leaves())
+
+    def _rebuilt(self, leaves):
+        return type(self)(tuple(part._rebuilt(leaves) for part in self.parts))
+
+    def _postfix(self):
+        steps = self.parts[0]._postfix()
+        for part in self.parts[1:]:
+            steps = [*steps, *part._postfix(), self._step]
+        return steps
+
+    def to_settings(self):
+        """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
+        return {"kind": type(self).__name__, "parts": [part.to_settings() for part in self.parts]}
+
+    def _key(self):
+        return (type(self).__name__, *(part._key() for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Sum(Composed):
+    """Sum of covariances, written ``a + b``: of independent functions that are added.
+
+    Parameters
+    ----------
+    parts : tuple of Covariance
+        Two or more.
+    """
+
+    _step = ADD
+
+    def __repr__(self):
+        return " + ".join(map(repr, self.parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Product(Composed):
+    """Product of covariances, written ``a * b``.
+
+    Parameters
+    ----------
+    parts : tuple of Covariance
+        Two or more.
+    """
+
+    _step = MULTIPLY
+
+    def __repr__(self):
+        words = [f"({part!r})" if isinstance(part, Sum) else repr(part) for part in self.parts]
+        if is_number(self.parts[0]) and not is_number(self.parts[1]):  # 2.0 * 3.0 would be one number
+            words[0] = repr(self.parts[0].variance)
+        return " * ".join(words)

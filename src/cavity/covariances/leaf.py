@@ -1,0 +1,264 @@
+"""Covariances that are not composed: their positive parameters, columns, bounds and priors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from types import MappingProxyType
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.covariances import priors
+from cavity.covariances.base import Covariance
+
+BOUNDS = (1e-300, 1e300)  # whatever the units
+
+
+def _rebuild(kind, arguments):
+    return kind(**arguments)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Leaf(Covariance):
+    """Base of the covariances with parameters.
+
+    A subclass has them as fields, names them in `_slots` in the kernel's order, in `_per_column` those that may be
+    arrays, and gives the kernel's `_op` and `_operand`.
+    """
+
+    fixed: tuple = ()
+    bounds: Mapping = field(default_factory=dict)
+    priors: Mapping = field(default_factory=dict)
+
+    _op, _label = None, None
+    _slots, _per_column = ("variance",), ()
+
+    def __post_init__(self):
+        for name in self._slots:
+            object.__setattr__(self, name, self._checked(name))
+        chosen = self._checked_names()
+        bounds, own_priors = self._pairs("bounds", self._checked_bounds), self._pairs("priors", priors.check)
+        object.__setattr__(self, "fixed", tuple(name for name in self._slots if name in chosen))
+        object.__setattr__(self, "bounds", MappingProxyType(bounds))
+        object.__setattr__(self, "priors", MappingProxyType(own_priors))
+        for name in self._free_names():
+            low, high = self.bounds.get(name, BOUNDS)
+            value = np.ravel(getattr(self, name))
+            bad = ~((value >= low) & (value <= high))
+            if bad.any():
+                raise ValueError(
+                    f"{name} must be within its bounds ({low:g}, {high:g}), got {float(value[bad][0])!r}; "
+                    f"give bounds={{{name!r}: (low, high)}}, or fix it"
+                )
+
+    def _checked(self, name):
+        """Return a parameter: a positive number or, where that makes sense, a read-only vector of them."""
+        value = getattr(self, name)
+        if name not in self._per_column or np.ndim(value) == 0:
+            return arrays.number(value, name, low=0)
+        array = arrays.finite_array(value, name, ndim=(1,))
+        arrays.check_not_empty(array.shape, name)
+        return arrays.read_only(arrays.positive_array(array, name).copy())
+
+    def _checked_names(self):
+        """Return the names of fixed parameters; one alone need not be in a tuple."""
+        names = (self.fixed,) if isinstance(self.fixed, str) else self.fixed
+        if not isinstance(names, tuple | list | set | frozenset):
+            raise TypeError(f"fixed must be a tuple of names of parameters, got {names!r}")
+        self._check_known("fixed", names)
+        return names
+
+    def _check_known(self, argument, names):
+        for name in names:
+            if name not in self._slots:
+                known = ", ".join(self._slots)
+                raise ValueError(f"{argument}: {type(self).__name__} has no parameter {name!r}, it has {known}")
+
+    def _pairs(self, argument, check):
+        """Return the checked entries of a dictionary by names of parameters."""
+        given = getattr(self, argument)
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{argument} must be a dict by names of parameters, got {given!r}")
+        self._check_known(argument, given)
+        return {name: check(given[name], f"{argument}[{name!r}]") for name in self._slots if name in given}
+
+    @staticmethod
+    def _checked_bounds(value, name):
+        pair = arrays.finite_array(value, name, ndim=(1,))
+        if pair.shape != (2,) or not 0 < pair[0] <= pair[1]:
+            raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {value!r}")
+        return float(pair[0]), float(pair[1])
+
+    def _free_names(self):
+        return [name for name in self._slots if name not in self.fixed]
+
+    def _entries(self):
+        """Return the names of the free numbers."""
+        entries = []
+        for name in self._free_names():
+            value = getattr(self, name)
+            entries += [f"{name}[{i}]" for i in range(len(value))] if np.ndim(value) else [name]
+        return entries
+
+    def _free_values(self):
+        return np.concatenate([np.zeros(0), *(np.ravel(getattr(self, name)) for name in self._free_names())])
+
+    def _free_bounds(self):
+        """Return (low, high) of every free number, (n, 2)."""
+        sizes = {name: np.size(getattr(self, name)) for name in self._free_names()}
+        return np.array([self.bounds.get(name, BOUNDS) for name, n in sizes.items() for _ in range(n)]).reshape(-1, 2)
+
+    def _with_free(self, values):
+        """Return the leaf with the free numbers that come next from an iterator."""
+        changed = {}
+        for name in self._free_names():
+            old = getattr(self, name)
+            changed[name] = np.array(list(islice(values, len(old)))) if np.ndim(old) else next(values)
+        return type(self)(**self._arguments() | changed)
+
+    def _arguments(self):
+        """Return what the leaf is built from."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {"bounds": dict(self.bounds), "priors": dict(self.priors)}
+
+    def _targets(self, n_features):
+        """Return which free number each slot of the kernel belongs to, -1 for those of fixed parameters."""
+        targets, n_free = [], 0
+        for name in self._slots:
+            value = getattr(self, name)
+            size = self._n_columns(n_features) if name in self._per_column else 1
+            if name in self.fixed:
+                targets += [-1] * size
+                continue
+            targets += range(n_free, n_free + size) if np.ndim(value) else [n_free] * size
+            n_free += np.size(value)
+        return np.array(targets, dtype=np.intp)
+
+    def _log_prior(self):
+        """Return the log prior density and its gradient in the logs of the free numbers."""
+        total, slopes = 0.0, [np.zeros(0)]
+        for name in self._free_names():
+            value = np.ravel(getattr(self, name))
+            slopes.append(np.zeros(value.size))
+            if name in self.priors:
+                density, slope = priors.log_density(self.priors[name], value)
+                total, slopes[-1] = total + float(np.sum(density)), np.broadcast_to(slope, value.shape)
+        return total, np.concatenate(slopes)
+
+    def _n_columns(self, n_features):
+        """Return how many columns the leaf looks at."""
+        return 0
+
+    def _check_columns(self, label, n_features):
+        """Raise ValueError unless rows of that width are what the leaf wants."""
+
+    def _operand(self, n_features):
+        """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
+        return [], (), (self.variance,)
+
+    def _leaves(self):
+        return (self,)
+
+    def _rebuilt(self, leaves):
+        return next(leaves)
+
+    def _postfix(self):
+        return [self]
+
+    def _key(self):
+        values = tuple(np.asarray(getattr(self, name)).tolist() for name in self._slots)
+        own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
+        return type(self).__name__, values, self._where(), self.fixed, tuple(self.bounds.items()), own_priors
+
+    def _where(self):
+        """Return the chosen columns, None for all."""
+        return None
+
+    def to_settings(self):
+        """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
+        settings = {"kind": type(self).__name__}
+        settings |= {name: np.asarray(getattr(self, name)).tolist() for name in self._slots}
+        settings |= {"columns": list(self._where())} if self._where() is not None else {}
+        settings |= {"fixed": list(self.fixed)} if self.fixed else {}
+        settings |= {"bounds": {name: list(pair) for name, pair in self.bounds.items()}} if self.bounds else {}
+        own_priors = {n: priors.to_settings(prior, f"priors[{n!r}]") for n, prior in self.priors.items()}
+        return settings | ({"priors": own_priors} if own_priors else {})
+
+    def __repr__(self):
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name in self._slots}
+        words = [f"{name}={np.asarray(value).tolist()!r}" for name, value in values.items()]
+        extras = {
+            "columns": self._where(),
+            "fixed": self.fixed,
+            "bounds": dict(self.bounds),
+            "priors": dict(self.priors),
+        }
+        words += [f"{name}={value!r}" for name, value in extras.items() if value]
+        return f"{type(self).__name__}({', '.join(words)})"
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self._arguments())  # arrays come back read-only
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class ColumnLeaf(Leaf):
+    """Base of the covariances that look at columns of the rows."""
+
+    columns: tuple | None = None
+
+    _slots, _per_column = ("variance", "lengthscale"), ("lengthscale",)
+
+    def __post_init__(self):
+        Leaf.__post_init__(self)
+        if self.columns is not None:
+            object.__setattr__(self, "columns", self._checked_columns())
+            self._check_widths(type(self).__name__, len(self.columns))
+        else:
+            sizes = {len(getattr(self, name)) for name in self._arrays()}
+            if len(sizes) > 1:
+                self._check_widths(type(self).__name__, max(sizes))
+
+    def _checked_columns(self):
+        array = np.asarray(self.columns)
+        if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu" or array.min() < 0:
+            raise ValueError(f"columns must be a list of one or more column numbers from 0, got {self.columns!r}")
+        chosen = tuple(array.tolist())
+        if len(set(chosen)) < len(chosen):
+            raise ValueError(f"columns must not repeat, got {list(chosen)}")
+        return chosen
+
+    def _arrays(self):
+        """Return the names of the parameters that are arrays."""
+        return [name for name in self._per_column if np.ndim(getattr(self, name))]
+
+    def _check_widths(self, label, n_columns):
+        for name in self._arrays():
+            size = len(getattr(self, name))
+            if size != n_columns:
+                raise ValueError(
+                    f"{label}: {name} must be a number or one for each of {n_columns} column(s), got {size}"
+                )
+
+    def _check_columns(self, label, n_features):
+        """Raise ValueError unless rows of that width are what the leaf wants."""
+        if self.columns is not None and max(self.columns) >= n_features:
+            raise ValueError(f"{label}: columns must be below {n_features}, the width of X, got {max(self.columns)}")
+        self._check_widths(label, self._n_columns(n_features))
+
+    def _n_columns(self, n_features):
+        """Return how many columns the leaf looks at."""
+        return n_features if self.columns is None else len(self.columns)
+
+    def _where(self):
+        return self.columns
+
+    def _chosen(self, n_features):
+        return list(range(n_features) if self.columns is None else self.columns)
+
+    def _each(self, name, n_features):
+        """Return a parameter for every column."""
+        return np.broadcast_to(getattr(self, name), (self._n_columns(n_features),))
+
+    def _operand(self, n_features):
+        """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
+        return self._chosen(n_features), self._each("lengthscale", n_features), (self.variance,)

@@ -1,0 +1,118 @@
+"""Priors of positive parameters: log densities, and their slopes in the log of the parameter."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.distributions.family import LOG_2PI
+from cavity.distributions.gamma import Gamma
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """Prior of a positive parameter whose log is N(log(median), sd^2).
+
+    Parameters
+    ----------
+    median : float
+        Median, in units of the parameter.
+    sd : float
+        Standard deviation of the natural log: 0.7 is about a factor of 2.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a median or sd that is not positive and finite.
+
+    Examples
+    --------
+    >>> from cavity.covariances import LogNormal
+    >>> prior = LogNormal(2.0, 0.5)
+    >>> round(float(prior.log_density(2.0)), 6), float(prior.slope(2.0))
+    (-0.918939, -1.0)
+    """
+
+    median: float
+    sd: float
+
+    def __post_init__(self):
+        for name in ("median", "sd"):
+            object.__setattr__(self, name, arrays.number(getattr(self, name), name, low=0))
+
+    def log_density(self, value):
+        """Log density of the parameter.
+
+        Parameters
+        ----------
+        value : float or ndarray
+            Positive.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `value`.
+        """
+        z = self._standard(value)
+        return -0.5 * (z * z + LOG_2PI) - np.log(self.sd) - np.log(value)
+
+    def slope(self, value):
+        """Derivative of `log_density` in the log of the parameter.
+
+        Parameters
+        ----------
+        value : float or ndarray
+            Positive.
+
+        Returns
+        -------
+        float or ndarray
+            Of the shape of `value`.
+        """
+        return -self._standard(value) / self.sd - 1.0
+
+    def _standard(self, value):
+        return (np.log(value) - np.log(self.median)) / self.sd
+
+
+ARGUMENTS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
+
+
+def check(prior, name):
+    """Return `prior` if it is one: a scalar Gamma, or an object with `log_density` and `slope`."""
+    if isinstance(prior, Gamma):
+        if prior.event_shape:
+            raise ValueError(f"{name} must be one distribution for every entry, got a Gamma batch {prior.event_shape}")
+        return prior
+    if isinstance(prior, type) or not all(callable(getattr(prior, each, None)) for each in ("log_density", "slope")):
+        raise TypeError(
+            f"{name} must be a LogNormal, a Gamma, or have log_density(value) and slope(value), got {prior!r}"
+        )
+    return prior
+
+
+def log_density(prior, values):
+    """Return the log density of every value and its derivative in the log of the value."""
+    if isinstance(prior, Gamma):
+        return prior.log_density(values), prior.shape - 1.0 - prior.rate * values
+    return prior.log_density(values), prior.slope(values)
+
+
+def key(prior):
+    """Return what priors that are equal have in common."""
+    return prior if not isinstance(prior, Gamma) else ("Gamma", prior.shape, prior.rate)
+
+
+def to_settings(prior, name):
+    """Return a prior as a JSON-able dictionary."""
+    for kind in ARGUMENTS:
+        if type(prior) is kind:
+            return {"kind": kind.__name__} | {each: getattr(prior, each) for each in ARGUMENTS[kind]}
+    raise TypeError(f"{name} is a prior of your own ({type(prior).__name__}), which cannot be saved")
+
+
+def from_settings(settings):
+    """Return the prior that `to_settings` took apart."""
+    rest = dict(settings)
+    kinds = {kind.__name__: kind for kind in ARGUMENTS}
+    return kinds[rest.pop("kind")](**rest)

@@ -1,0 +1,377 @@
+"""Scaled Gaussians in natural parameters: batches of them, and their algebra.
+
+References
+----------
+.. [H] Ralf Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023: Theorems 1 (product),
+   2 (quotient) and 3 (linear functions), Corollary 1 (observation). With log|a| for its log(a) in (10), so that
+   negative slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
+"""
+
+import numpy as np
+
+from cavity import _core
+from cavity._core import scalar
+from cavity.base import arrays
+from cavity.base.errors import raise_status
+from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, natural, plain
+from cavity.distributions.products import divide, multiply
+
+_kernel = _core.best("gaussian")
+
+
+class Gaussian(Algebra, scalar.GaussianBase):
+    """A batch of scaled Gaussians over one variable, in natural parameters.
+
+    The value at x is exp(kappa + tau x - rho x^2/2). `log_scale` is the log of the integral, extended so that ``*`` and
+    ``/`` stay exact for improper factors (rho <= 0): kappa = log_scale + log(|rho|/(2 pi))/2 - tau^2/(2 rho), and
+    kappa = log_scale where rho is 0. rho = inf is a point mass at ``tau``.
+
+    Parameters
+    ----------
+    tau : array_like
+        Precision times mean (the location, for a point mass).
+    rho : array_like
+        Precision; negative, zero and infinite values are legal.
+    log_scale : array_like, default 0
+        Log of the integral.
+
+    Attributes
+    ----------
+    tau, rho, log_scale : float or ndarray
+        The slots, broadcast to one shape; read-only arrays unless the batch shape is ().
+    mean, variance, is_proper, shape
+        Derived quantities.
+
+    Raises
+    ------
+    ValueError
+        For nan, an infinite tau, rho = -inf, or shapes that do not broadcast.
+
+    References
+    ----------
+    .. [H] Ralf Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> prior = cavity.Gaussian.from_moments(0.0, 100.0)
+    >>> posterior = prior * cavity.Gaussian.from_moments(2.0, 1.0)
+    >>> round(posterior.mean, 6), round(posterior.variance, 6)
+    (1.980198, 0.990099)
+    >>> likelihood = posterior / prior
+    >>> round(likelihood.mean, 12), abs(round(likelihood.log_scale, 12))
+    (2.0, 0.0)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, tau, rho, log_scale=0.0):
+        """Validate, broadcast and copy the slots."""
+        tau = arrays.finite_array(tau, "tau")
+        tau, rho, gamma = broadcast_slots(tau[..., None], rho, log_scale)
+        return cls._make(tau.copy(), rho.copy(), gamma.copy())
+
+    @classmethod
+    def _make(cls, tau, rho, gamma):
+        tau, rho, gamma = np.broadcast_arrays(tau[..., 0], rho, gamma)
+        if rho.ndim == 0:
+            return scalar.from_floats(cls, tau, rho, gamma)
+        return scalar.from_arrays(cls, *(arrays.read_only(np.ascontiguousarray(a)) for a in (tau, rho, gamma)))
+
+    def _parts(self):
+        return np.asarray(self.tau)[..., None], np.asarray(self.rho), np.asarray(self.log_scale)
+
+    @staticmethod
+    def _points(vectors):
+        return plain(vectors[..., 0])
+
+    @staticmethod
+    def _vectors(points, name):
+        return arrays.finite_array(points, name)[..., None]
+
+    def _combine(self, other, sign):
+        """Product or quotient of batches; called by the compiled ``*`` and ``/`` for anything but two singles."""
+        operands = self.tau, self.rho, self.log_scale, other.tau, other.rho, other.log_scale
+        tau, rho, gamma = (multiply if sign > 0 else divide)(*operands)
+        return scalar.from_arrays(type(self), *map(arrays.read_only, (tau, rho, gamma)))
+
+    @classmethod
+    def from_moments(cls, mean, variance, log_scale=0.0):
+        """Return Gaussians with given moments.
+
+        Parameters
+        ----------
+        mean : array_like
+            Means.
+        variance : array_like
+            Variances; 0 makes a point mass, inf the flat factor rho = 0.
+        log_scale : array_like, default 0
+            Log of the integral.
+
+        Returns
+        -------
+        Gaussian
+            The batch, of the broadcast shape.
+        """
+        mean, variance = arrays.finite_array(mean, "mean"), check_variance(variance)
+        tau, rho = natural(mean, variance)
+        return cls(tau, rho, log_scale)
+
+    @classmethod
+    def uniform(cls, shape=()):
+        """Return the constant function 1, the identity of multiplication.
+
+        Parameters
+        ----------
+        shape : tuple of int, default ()
+            Batch shape.
+
+        Returns
+        -------
+        Gaussian
+            tau = rho = log_scale = 0.
+        """
+        return cls(np.zeros(shape), 0.0)
+
+    @classmethod
+    def point_mass(cls, x):
+        """Return the point mass of weight 1 at x.
+
+        Parameters
+        ----------
+        x : array_like
+            Locations.
+
+        Returns
+        -------
+        Gaussian
+            tau = x, rho = inf.
+        """
+        return cls(x, np.inf)
+
+    def to_scipy(self):
+        """Return the normalised distribution as a frozen `scipy.stats.norm`; all factors must be proper."""
+        from scipy import stats
+
+        if not np.all((np.asarray(self.rho) > 0) & np.isfinite(self.rho)):
+            raise ValueError("to_scipy: every factor must have a positive, finite precision")
+        return stats.norm(self.mean, np.sqrt(self.variance))
+
+    def __reduce__(self):
+        return type(self), (self.tau, self.rho, self.log_scale)
+
+
+class SphericalGaussian(Algebra):
+    """A batch of scaled Gaussians in d dimensions with precision rho times the identity.
+
+    The value at x is exp(kappa + tau'x - rho |x|^2/2); everything else is as for `Gaussian`, with d/2 in front of logs
+    and squared norms for squares.
+
+    Parameters
+    ----------
+    tau : array_like, shape (..., d)
+        Precision times mean (the location, for a point mass).
+    rho : array_like, shape (...)
+        Precision; negative, zero and infinite values are legal.
+    log_scale : array_like, shape (...), default 0
+        Log of the integral.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> prior = cavity.SphericalGaussian([0.0, 0.0], 0.01)
+    >>> posterior, log_evidence = prior.observe([1.0, 2.0], variance=1.0)
+    >>> posterior.mean.round(6).tolist(), round(log_evidence, 6)
+    ([0.990099, 1.980198], -6.47775)
+    """
+
+    __slots__ = ("log_scale", "rho", "tau")
+
+    def __init__(self, tau, rho, log_scale=0.0):
+        """Validate, broadcast and copy the slots."""
+        tau = arrays.finite_array(tau, "tau")
+        if tau.ndim == 0 or tau.shape[-1] == 0:
+            raise ValueError(f"tau must have shape (..., d) with d >= 1, got {tau.shape}")
+        tau, rho, gamma = broadcast_slots(tau, rho, log_scale)
+        self._set(tau.copy(), rho.copy(), gamma.copy())
+
+    def _set(self, tau, rho, gamma):
+        shape = np.broadcast_shapes(tau.shape[:-1], np.shape(rho), np.shape(gamma))
+        slots = (
+            np.broadcast_to(tau, (*shape, tau.shape[-1])),
+            np.broadcast_to(rho, shape),
+            np.broadcast_to(gamma, shape),
+        )
+        for name, slot in zip(("tau", "rho", "log_scale"), slots, strict=True):
+            slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
+            object.__setattr__(self, name, slot if slot.ndim else float(slot))
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{type(self).__name__} is immutable; cannot set {name}")
+
+    @classmethod
+    def _make(cls, tau, rho, gamma):
+        self = object.__new__(cls)
+        self._set(tau, rho, gamma)
+        return self
+
+    def _parts(self):
+        return self.tau, np.asarray(self.rho), np.asarray(self.log_scale)
+
+    @property
+    def dim(self):
+        """The dimension d of the variable."""
+        return self.tau.shape[-1]
+
+    @staticmethod
+    def _points(vectors):
+        return vectors
+
+    def _vectors(self, points, name):
+        points = arrays.finite_array(points, name)
+        if points.ndim and points.shape[-1] != self.dim:
+            raise ValueError(f"{name} must be a number or have shape (..., {self.dim}), got {points.shape}")
+        return points if points.ndim else np.full(self.dim, points)
+
+    def __mul__(self, other):
+        return self._combine(other, 1.0)
+
+    def __truediv__(self, other):
+        return self._combine(other, -1.0)
+
+    def _combine(self, other, sign):
+        if not isinstance(other, SphericalGaussian):
+            return NotImplemented
+        if other.dim != self.dim:
+            raise ValueError(f"the factors live in different dimensions: {self.dim} and {other.dim}")
+        shape, d = np.broadcast_shapes(self.shape, other.shape), self.dim
+        operands = []
+        for factor in (self, other):
+            tau, rho, gamma = factor._parts()
+            operands += [np.ascontiguousarray(np.broadcast_to(tau, (*shape, d))).reshape(-1, d)]
+            operands += [np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in (rho, gamma)]
+        status, row, results = _kernel.combine_spherical(sign, *operands)
+        raise_status(status, row, "multiply" if sign > 0 else "divide")
+        return self._make(results[0].reshape(*shape, d), results[1].reshape(shape), results[2].reshape(shape))
+
+    @classmethod
+    def from_moments(cls, mean, variance, log_scale=0.0):
+        """Return Gaussians with given moments.
+
+        Parameters
+        ----------
+        mean : array_like, shape (..., d)
+            Means.
+        variance : array_like, shape (...)
+            Variances per coordinate; 0 makes a point mass, inf the flat factor rho = 0.
+        log_scale : array_like, default 0
+            Log of the integral.
+
+        Returns
+        -------
+        SphericalGaussian
+            The batch, of the broadcast shape.
+        """
+        mean, variance = arrays.finite_array(mean, "mean"), check_variance(variance)
+        tau, rho = natural(mean, variance[..., None])
+        return cls(tau, rho[..., 0], log_scale)
+
+    @classmethod
+    def uniform(cls, dim, shape=()):
+        """Return the constant function 1, the identity of multiplication.
+
+        Parameters
+        ----------
+        dim : int
+            Dimension d of the variable.
+        shape : tuple of int, default ()
+            Batch shape.
+
+        Returns
+        -------
+        SphericalGaussian
+            tau = 0, rho = log_scale = 0.
+        """
+        return cls(np.zeros((*np.atleast_1d(np.asarray(shape, dtype=int)), dim)), 0.0)
+
+    @classmethod
+    def point_mass(cls, x):
+        """Return the point mass of weight 1 at x.
+
+        Parameters
+        ----------
+        x : array_like, shape (..., d)
+            Locations.
+
+        Returns
+        -------
+        SphericalGaussian
+            tau = x, rho = inf.
+        """
+        return cls(x, np.inf)
+
+    def to_scipy(self):
+        """Return the normalised distribution as a frozen `scipy.stats.multivariate_normal` (batch shape () only)."""
+        from scipy import stats
+
+        if self.shape or not 0 < self.rho < np.inf:
+            raise ValueError("to_scipy: needs batch shape () and a positive, finite precision")
+        return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)
+
+    def __reduce__(self):
+        return type(self), (self.tau, self.rho, self.log_scale)
+
+
+def match_moments(log_weights, means, variances):
+    """Return the Gaussian with the mass, mean and variance of a mixture: its projection in forward KL.
+
+    Parameters
+    ----------
+    log_weights : array_like, shape (..., K)
+        Log of the (unnormalised) weights; -inf drops a component.
+    means : array_like, shape (..., K)
+        Means of the components.
+    variances : array_like, shape (..., K)
+        Variances of the components, zero or positive.
+
+    Returns
+    -------
+    Gaussian
+        Batch shape (...), log scale the log of the total weight.
+
+    Notes
+    -----
+    mean = sum_k w_k m_k and variance = sum_k w_k (v_k + (m_k - mean)^2): the minimiser of KL(mixture || q) matches
+    the expected sufficient statistics.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> q = cavity.match_moments(np.log([0.5, 0.5]), [-1.0, 1.0], [1.0, 1.0])
+    >>> q.mean, q.variance
+    (0.0, 2.0)
+    """
+    from scipy.special import logsumexp
+
+    log_weights = arrays.real_array(log_weights, "log_weights")
+    means = arrays.finite_array(means, "means")
+    variances = arrays.finite_array(check_variance(variances), "variances")
+    if np.any(np.isnan(log_weights)) or np.any(log_weights == np.inf):
+        raise ValueError("log_weights must not be nan or +inf")
+    log_weights, means, variances = np.broadcast_arrays(log_weights, means, variances)
+    if log_weights.ndim == 0 or log_weights.shape[-1] == 0:
+        raise ValueError("log_weights, means and variances must have at least one component along the last axis")
+    total = logsumexp(log_weights, axis=-1)
+    if np.any(total == -np.inf):
+        raise ValueError("log_weights: at least one component must have a positive weight")
+    weights = np.exp(log_weights - total[..., None])
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    # differences from the heaviest component first: means far from zero lose nothing
+    centre = np.take_along_axis(means, np.argmax(weights, axis=-1, keepdims=True), axis=-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        offsets = np.where(weights > 0, means - centre, 0.0)
+        mean = np.sum(weights * offsets, axis=-1)
+        variance = np.sum(weights * (variances + (offsets - mean[..., None]) ** 2), axis=-1)
+    if not np.all(np.isfinite(variance)):
+        raise OverflowError("match_moments: the variance of the mixture leaves the range of float64")
+    return Gaussian.from_moments(mean + centre[..., 0], variance, total)

@@ -1,0 +1,187 @@
+"""Products and quotients of scaled Gaussians given as raw arrays, without temporaries.
+
+References
+----------
+.. [H] Ralf Herbrich, "Efficient Operations on Gaussian Distributions and Factors", 2023: Theorems 1 (product) and
+   2 (quotient), with absolute values, so that improper factors are right.
+"""
+
+import numpy as np
+
+from cavity import _core
+from cavity.base import arrays
+from cavity.base.errors import raise_status
+from cavity.blocks.executors import Threads, spans
+
+_kernel = _core.best("gaussian")
+
+THREADED = 1 << 17  # elements from which threads are worth their start
+
+
+def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
+    """Multiply scaled Gaussians given as raw arrays, log scale included.
+
+    Parameters
+    ----------
+    tau1, rho1, gamma1, tau2, rho2, gamma2 : array_like
+        Precision times mean, precision and log scale of the factors; any real dtype, broadcast against each other.
+        Precisions may be negative, zero (``gamma`` is then the log value at 0) or infinite (point mass at ``tau``).
+    out : tuple of three ndarrays, optional
+        Where to write tau, rho and log scale. They may be the inputs themselves (in place).
+    n_threads : int, default 1
+        Threads for large arrays of equal shape; the result has the same bits for any number.
+
+    Returns
+    -------
+    tau, rho, gamma : ndarray or float
+        ``out`` if it was given; floats if all inputs are scalars.
+
+    Raises
+    ------
+    OverflowError
+        If tau or rho of a product of finite factors leaves the range of float64 (``out`` is then partly written).
+
+    Notes
+    -----
+    gamma = gamma1 + gamma2 + log|rho1 rho2/(2 pi rho)|/2 - (tau1 rho2 - tau2 rho1)^2/(2 rho1 rho2 rho) [H]_, Theorem 1,
+    in one fused pass without temporaries. nan in an operand gives nan; the product of two point masses at one place
+    has no log scale and gives nan, at different places -inf.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> tau, rho, gamma = cavity.multiply(1.0, 2.0, 0.0, 3.0, 2.0, 0.0)
+    >>> tau, rho, round(gamma, 6)
+    (4.0, 4.0, -1.418939)
+    """
+    if n_threads == 1:
+        done = _kernel.multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
+        if done is not None:
+            if done[0]:
+                raise_status(done[0], done[1], "multiply")
+            return done[2]
+    return _raw(1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+
+
+def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
+    """Divide scaled Gaussians given as raw arrays, log scale included; the result may be improper.
+
+    Parameters
+    ----------
+    tau1, rho1, gamma1, tau2, rho2, gamma2 : array_like
+        Dividend and divisor, as for `multiply`.
+    out : tuple of three ndarrays, optional
+        Where to write tau, rho and log scale. They may be the inputs themselves (in place).
+    n_threads : int, default 1
+        Threads for large arrays of equal shape; the result has the same bits for any number.
+
+    Returns
+    -------
+    tau, rho, gamma : ndarray or float
+        ``out`` if it was given; floats if all inputs are scalars.
+
+    Raises
+    ------
+    OverflowError
+        If tau or rho of a quotient of finite factors leaves the range of float64 (``out`` is then partly written).
+    ZeroDivisionError
+        If a divisor is a point mass.
+
+    Notes
+    -----
+    gamma = gamma1 - gamma2 - log|rho rho2/(2 pi rho1)|/2 + (tau1 rho2 - tau2 rho1)^2/(2 rho rho1 rho2):
+    [H]_, Theorem 2.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> tau, rho, gamma = cavity.divide(4.0, 4.0, -1.4189385332046727, 3.0, 2.0, 0.0)
+    >>> tau, rho, round(abs(gamma), 12)
+    (1.0, 2.0, 0.0)
+    """
+    if n_threads == 1:
+        done = _kernel.divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
+        if done is not None:
+            if done[0]:
+                raise_status(done[0], done[1], "divide")
+            return done[2]
+    return _raw(-1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+
+
+NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
+
+
+def _raw(sign, operands, out, n_threads):
+    """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
+    kernel, action = (_kernel.multiply, "multiply") if sign > 0 else (_kernel.divide, "divide")
+    n_threads = arrays.integer(n_threads, "n_threads", low=1)
+    raw = [arrays.check_real(operand, name) for name, operand in zip(NAMES, operands, strict=True)]
+    if out is not None:
+        out = _check_out(out, raw)
+    if n_threads > 1 and raw[0].size >= THREADED and len({a.shape for a in raw}) == 1:
+        done = _threads(kernel, action, raw, out, n_threads)
+        if done is not None:
+            return done
+    return _blocks(kernel, action, raw, out)
+
+
+def _check_out(out, raw):
+    """Return `out` as a tuple of three writeable arrays of the broadcast shape that do not overlap each other."""
+    if not isinstance(out, tuple) or len(out) != 3 or not all(isinstance(a, np.ndarray) for a in out):
+        raise TypeError(f"out must be a tuple of three arrays (tau, rho, gamma), got {type(out).__name__}")
+    shape = np.broadcast_shapes(*(a.shape for a in raw))
+    for name, a in zip(("tau", "rho", "gamma"), out, strict=True):
+        if a.shape != shape or not a.flags.writeable or a.dtype.kind != "f":
+            raise ValueError(
+                f"out: {name} must be a writeable float array of shape {shape}, "
+                f"got shape {a.shape}, dtype {a.dtype}, writeable={a.flags.writeable}"
+            )
+    if any(np.may_share_memory(out[i], out[j]) for i, j in ((0, 1), (0, 2), (1, 2))):
+        raise ValueError("out: the three arrays must not share memory")
+    return out
+
+
+def _threads(kernel, action, raw, out, n_threads):
+    """Split equal-shaped contiguous float64 arrays among threads; None if they are not that."""
+    shape, size = raw[0].shape, raw[0].size
+    if out is None:
+        out = tuple(np.empty(shape) for _ in range(3))
+    whole = (*raw, *out)
+    if not all(a.dtype == np.float64 and a.flags.c_contiguous and a.flags.aligned for a in whole):
+        return None
+    flat = [a.reshape(-1) for a in whole]
+    if any(np.may_share_memory(o, a) and o.ctypes.data != a.ctypes.data for o in flat[6:] for a in flat[:6]):
+        return None
+    parts = spans(size, n_threads, multiple=1 << 12)
+
+    def task(start, stop):
+        part = [a[start:stop] for a in flat]
+        return kernel(*part[:6], tuple(part[6:]), size)
+
+    with Threads(n_threads) as threads:
+        results = threads.run(task, parts)
+    for (start, _), (status, row, _) in zip(parts, results, strict=True):
+        raise_status(status, start + row, action)
+    return out
+
+
+def _blocks(kernel, action, raw, out):
+    """Let numpy's iterator broadcast and cast in cache-sized buffers and feed them to the kernel."""
+    inputs, outputs = ["readonly", "contig", "aligned"], ["writeonly", "contig", "aligned", "allocate", "no_broadcast"]
+    iterator = np.nditer(
+        [*raw, *(out or (None, None, None))],
+        flags=["external_loop", "buffered", "delay_bufalloc", "copy_if_overlap", "zerosize_ok"],
+        op_flags=[inputs] * 6 + [outputs] * 3,
+        op_dtypes=[np.float64] * 9,
+        casting="same_kind",
+        order="C",
+    )
+    with iterator:
+        iterator.reset()
+        done = 0
+        for part in iterator:
+            status, row, _ = kernel(*part[:6], tuple(part[6:]))
+            raise_status(status, done + row, action)
+            done += part[0].size
+        results = iterator.operands[6:] if out is None else out
+    return tuple(a[()] for a in results) if out is None else out

@@ -1,0 +1,254 @@
+"""The geometry of generalised linear models: sites on f = F a + base, a ~ N(a0, C C'), with a full covariance.
+
+Everything M x M is done in whitened coordinates u, a = a0 + C u, whose prior is N(0, I): the precision I + C' F' R F C
+is then well scaled whatever the units of the columns. With more weights than rows only N directions of weight space are
+seen by the data; in these the problem is N x N (the dual form), so that a pass costs N D min(N, D).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.blocks.executors import spans
+from cavity.blocks.sources import merge, rows, starts
+from cavity.ep.visits import kernel, visit
+from cavity.ep.weights import Covariance
+
+GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
+BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
+FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
+SWEEP_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A Gaussian over the coordinates: precision and root in whitened coordinates, mean and root of a."""
+
+    h: np.ndarray  # (M, M): F' R F
+    g: np.ndarray  # (M,): F'(tau - rho c), c the prior means of f
+    factor: np.ndarray  # (M, M) lower: the precision I + C' h C is factor factor'
+    u: np.ndarray  # (M,)
+    mean: np.ndarray  # (M,): a
+    root: np.ndarray  # (M, M): the covariance of a is root root'
+
+    @property
+    def log_determinant(self):
+        """Of the whitened precision."""
+        return 2.0 * float(np.sum(np.log(np.diag(self.factor))))
+
+    def prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean."""
+        return 0.5 * float(self.u @ self.u) + 0.5 * self.log_determinant
+
+    def prior_slope(self):
+        """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
+        from scipy.linalg import solve_triangular
+
+        inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
+        return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
+
+    def divergence(self):
+        """KL(q || prior)."""
+        return self.prior_slope() + 0.5 * self.log_determinant
+
+    def change_from(self, old):
+        """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
+        from scipy.linalg import solve_triangular
+
+        with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
+            shift = self.factor.T @ (self.u - old.u)
+            ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
+            ratio = ratio @ ratio.T
+            ratio[np.diag_indices_from(ratio)] -= 1.0
+            change = max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
+        return change if np.isfinite(change) else np.inf
+
+
+class Dense:
+    """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
+
+    def __init__(self, X, offset, prior_mean, prior_root, threads):
+        """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'."""
+        n, d = X.shape
+        self.threads, self.n_rows = threads, n
+        self.basis = None
+        if n < d:
+            from scipy.linalg import qr
+
+            scaled = Covariance(prior_root).apply(rows(X, slice(None)))
+            self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
+            self.features = np.ascontiguousarray(lower.T)
+            self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)
+            self.prior_mean, self.root = np.zeros(n), np.ones(n)
+        else:
+            self.features, self.base = X, offset
+            self.prior_mean, self.root = prior_mean, prior_root
+        self.size = self.features.shape[1]
+        self.block = max(256, min(8192, BLOCK_NUMBERS // max(self.size, 1)))
+        self.shifted = bool(np.any(self.prior_mean))
+
+    def whitened(self, h):
+        """C' h C."""
+        if self.root.ndim == 1:
+            return self.root[:, None] * h * self.root
+        return self.root.T @ h @ self.root
+
+    def pulled(self, g):
+        """C' g."""
+        return self.root * g if self.root.ndim == 1 else self.root.T @ g
+
+    def belief(self, h, g):
+        """The posterior whose sites sum to (h, g), or None if it is not proper."""
+        from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+        precision, pulled = self.whitened(h), self.pulled(g)
+        precision[range(self.size), range(self.size)] += 1.0
+        if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
+            return None
+        try:
+            factor = cholesky(precision, lower=True, check_finite=False)
+        except LinAlgError:
+            return None
+        half = solve_triangular(factor, pulled, lower=True, check_finite=False)
+        u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
+        inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
+        root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
+        step = self.root * u if self.root.ndim == 1 else self.root @ u
+        return Belief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root))
+
+    def prior(self):
+        """The prior as a Belief."""
+        return self.belief(np.zeros((self.size, self.size)), np.zeros(self.size))
+
+    def sharpened(self, belief, factor):
+        """The belief with its covariance divided by `factor` and the same mean."""
+        prior = np.diag(self.root**-2.0) if self.root.ndim == 1 else np.linalg.inv(self.root @ self.root.T)
+        return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
+
+    def settled(self, belief):
+        """The belief that a fit ends with: this one, as none carries rounding on."""
+        return belief
+
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        from scipy.linalg import solve_triangular
+
+        h, g = self.whitened(h), self.pulled(g)
+        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
+        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
+        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
+
+    def blocks(self, start, stop):
+        """The slices of rows of one group, in order."""
+        return [slice(start + low, start + high) for low, high in starts(stop - start, self.block)]
+
+    def values(self, belief, part):
+        """The rows of a block and the means and variances of their f: (F, mean, variance)."""
+        x = rows(self.features, part)
+        mean = x @ belief.mean
+        if self.base is not None:
+            mean += self.base[part]
+        spread = x @ belief.root
+        return x, mean, np.einsum("ij,ij->i", spread, spread)
+
+    def prior_values(self, x, part):
+        """Means of f under the prior, or 0 where they all vanish."""
+        c = x @ self.prior_mean if self.shifted else 0.0
+        return c if self.base is None else c + self.base[part]
+
+    def add(self, x, part, tau, rho, h, g):
+        """Add the sites of a block to the sums: only the upper triangle of h is kept."""
+        from scipy.linalg.blas import dsyrk
+
+        g += x.T @ (tau - rho * self.prior_values(x, part))
+        up = rho > 0
+        parts = ((1.0, slice(None)),) if up.all() else ((1.0, up), (-1.0, rho < 0))
+        for sign, chosen in parts:
+            weighted = np.sqrt(np.abs(rho[chosen]))[:, None] * x[chosen]
+            if len(weighted):
+                h = dsyrk(sign, weighted.T, beta=1.0, c=h, overwrite_c=1)
+        return h, g
+
+    def each_group(self, function):
+        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
+        return self.threads.imap(function, spans(self.n_rows, GROUPS, self.block))
+
+    def reduce(self, task):
+        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
+
+        def group(start, stop):
+            h, g, total = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), 0.0
+            for part in self.blocks(start, stop):
+                h, g, extra = task(part, h, g)
+                total += extra
+            return h, g, total
+
+        h, g, total = merge(self.each_group(group))
+        return np.triu(h) + np.triu(h, 1).T, g, total
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+
+        def task(part, h, g):
+            h, g = self.add(rows(self.features, part), part, tau[part], rho[part], h, g)
+            return h, g, 0.0
+
+        return self.reduce(task)[:2]
+
+    # --------------------------------------------------------------------------------- one site after the other
+
+    def sweep(self, sites, belief, part, tau, rho, up, down):
+        """Visit the sites of a slice of rows one after the other; tau, rho change in place.
+
+        Returns
+        -------
+        belief, skipped, log_z
+            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
+            normalisers of the others.
+        """
+        one_by_one = sites.compiled and self.size <= FEW_COLUMNS
+        walk = self._one_by_one if one_by_one else self._block_by_block
+        skipped, log_z = walk(sites, belief.mean.copy(), belief.root @ belief.root.T, part, tau, rho, up, down)
+        return self.belief(*self.gather(tau, rho)), skipped, log_z
+
+    def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
+        """A rank-1 update of the covariance of the coordinates for each site."""
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
+            block = slice(low, min(low + SWEEP_ROWS, part.stop))
+            base = np.zeros(1) if self.base is None else self.base[block]
+            x, arguments = rows(self.features, block), sites.arguments(block)
+            missed, gained = kernel.sweep_rows(
+                *arguments, x, base, mean, covariance, tau[block], rho[block], up, down, np.empty(self.size)
+            )
+            skipped, log_z = skipped + missed, log_z + gained
+        return skipped, log_z
+
+    def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
+        """The same schedule at BLAS-3 speed.
+
+        Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance
+        of the coordinates takes all B changes at once.
+        """
+        size = int(np.clip(self.size // 2, 8, 64))
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, size):
+            block = slice(low, min(low + size, part.stop))
+            x = rows(self.features, block)
+            before_tau, before_rho = tau[block].copy(), rho[block].copy()
+            spread = x @ covariance
+            joint = spread @ x.T
+            f = x @ mean
+            if self.base is not None:
+                f += self.base[block]
+            missed, gained = visit(sites, block, f.copy(), joint.copy(), tau, rho, up, down)
+            skipped, log_z = skipped + missed, log_z + gained
+            d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+            system = d_rho[:, None] * joint
+            system[np.diag_indices_from(system)] += 1.0
+            right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
+            solved = np.linalg.solve(system, right)  # (I + R V)^{-1} [r, R U]
+            mean += spread.T @ solved[:, 0]
+            covariance -= spread.T @ solved[:, 1:]
+            covariance = 0.5 * (covariance + covariance.T)
+        return skipped, log_z

@@ -1,0 +1,506 @@
+"""Expectation propagation for scalar sites on jointly Gaussian values: schedules, damping, double loop, evidence.
+
+A geometry (`_dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
+turns sites into a belief. `_sites.Sites` says what they are. This module knows neither.
+
+Every schedule has the same fixed points. Where sweeps do not settle, the double loop minimises EP's free energy
+
+    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i
+
+over the moments of q, where c_i is the cavity whose tilted distribution has the moments of q_i, by natural-gradient
+steps with a line search. At EP's fixed points with proper cavities, which are the stationary points of F, it is minus
+the log evidence [HZ]_ [OW]_; every step lowers it.
+
+References
+----------
+.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian networks",
+   2002.
+.. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
+.. [S] Yingzhen Li, Jose Miguel Hernandez-Lobato and Richard Turner, "Stochastic expectation propagation", 2015.
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006, section 3.6.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
+from cavity.ep.visits import cavities
+
+FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
+PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
+RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
+SHORTEST = 1e-100
+MOST_SHRINKINGS = 200
+SMALLEST_STEP = 0.05  # damping is never adapted below it
+DOUBLE_LOOP_ITER = 500  # natural-gradient steps from each start; five to thirty are typical
+INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
+STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
+DEPTH = 8  # steps that the double loop extrapolates from
+WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
+LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
+SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
+NO_FIXED_POINT = "no fixed point with proper cavities found"
+LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
+
+
+@dataclass(slots=True)
+class Fit:
+    """What a fit leaves behind."""
+
+    belief: object
+    tau: np.ndarray | None  # sites; None where none are kept
+    rho: np.ndarray | None
+    log_evidence: float
+    loo: np.ndarray | None
+    status: str
+    n_iter: int
+    residual: float
+    trace: dict = field(default_factory=dict)
+
+
+def towards(geometry, start, h, g, length, accept=lambda belief: True):
+    """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
+
+    The sums are linear in the step, so that shorter ones cost nothing.
+    """
+    while length > SHORTEST:
+        belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
+        if belief is not None and accept(belief):
+            return belief, length
+        length *= 0.5
+    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
+
+
+def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
+    """log of the scaled sites Z_i q_i/cavity_i at the means of q.
+
+    Prior times scaled sites integrates to its value at the posterior mean times a constant: so the evidence needs no
+    log scales of sites, which diverge where a precision passes zero.
+    """
+    apart = mean - cavity_mean
+    return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
+
+
+def within_float64(tau, rho):
+    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
+    return np.isfinite(tau) & np.isfinite(rho)
+
+
+def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
+    """How far beliefs are from the moments that the sites (tau, rho) of cavities ask for: means in sd, variances."""
+    if not within_float64(tau, rho).all():
+        return np.inf
+    tilted_rho = 1.0 / cavity_variance + rho
+    shift = (tau - rho * cavity_mean) / tilted_rho - (mean - cavity_mean)
+    narrowing = 1.0 / (tilted_rho * variance) - 1.0
+    return max(float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing))))
+
+
+class Engine:
+    """One EP fit: sites, belief and the schedules that move them."""
+
+    def __init__(
+        self, geometry, sites, *, schedule, damping, max_iter, tol, callback, start=None, double_loop=DOUBLE_LOOP_ITER
+    ):
+        n = geometry.n_rows
+        self.geometry, self.sites = geometry, sites
+        self.schedule, self.damping = schedule, damping
+        self.max_iter, self.tol, self.callback, self.double_loop = max_iter, tol, callback, double_loop
+        self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
+        self.warm = self.belief is not None
+        if self.warm:
+            self.tau, self.rho = start[0].copy(), start[1].copy()
+        else:
+            self.tau, self.rho, self.belief = np.zeros(n), np.zeros(n), geometry.prior()
+        self.step, self.last = damping, np.inf
+        self.good = None  # the sites before the last step, while all cavities were proper
+        self.improper = []
+        self.sweeps = 0
+
+    def run(self):
+        """Iterate to a fixed point; return the Fit."""
+        move = {"parallel": self._parallel, "sequential": self._sequential}[self.schedule]
+
+        def step(_):
+            before = self.belief
+            skipped = move()
+            self.sweeps += 1
+            self.improper.append(skipped)
+            change = self.belief.change_from(before) / self.step if self.belief is not before else np.inf
+            self._adapt(change)
+            return np.array([change]), np.array([skipped == 0])
+
+        outcome = iterate(
+            step, 1, max_iter=self.max_iter, tol=self.tol, patience=PATIENCE / self.damping, callback=self.callback
+        )
+        status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
+        if status == STUCK:
+            status, steps = self._double_loop()
+        if status == CONVERGED:
+            self.belief = self.geometry.settled(self.belief)
+        if status != CONVERGED or self.belief is None:
+            self._make_proper()
+        log_evidence, loo, residual = self._evaluate()
+        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.tol):
+            status = LOST
+        trace = {
+            "change": np.concatenate([changes, steps]),
+            "improper": np.array(self.improper),
+            "double_loop": np.array(len(steps)),
+        }
+        n_iter = len(trace["change"])
+        return Fit(self.belief, self.tau, self.rho, log_evidence, loo, status, n_iter, residual, trace)
+
+    def _adapt(self, change):
+        """Damp more while the change grows, less while it shrinks fast."""
+        if change > 0.9 * self.last:
+            self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
+        else:
+            self.step = min(1.2 * self.step, self.damping)
+        self.last = change
+
+    def _down(self):
+        """Damping of steps that lower a precision, which endanger cavities: the square of the other, once adapted."""
+        return self.step if self.step >= self.damping else self.step**2
+
+    # ------------------------------------------------------------------------------------------ parallel
+
+    def _parallel(self):
+        """Renew all sites from one belief; return the number of improper cavities."""
+        if self.sweeps == 0 and not self.warm:
+            self._one_by_one(min(FIRST_ROWS, self.geometry.n_rows))
+        up, down, skipped = self.step, self._down(), 0
+        new_tau, new_rho = np.empty_like(self.tau), np.empty_like(self.rho)
+
+        def task(part, h, g):
+            x, mean, variance = self.geometry.values(self.belief, part)
+            fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
+            m, v, proper = cavities(mean, variance, tau, rho, fraction)
+            _, match_tau, match_rho = self.sites.match(part, m, v)
+            proper &= within_float64(match_tau, match_rho)
+            d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
+            damping = np.where(d_rho >= 0, up, down)
+            new_tau[part] = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
+            new_rho[part] = rho + damping * d_rho
+            h, g = self.geometry.add(x, part, new_tau[part], new_rho[part], h, g)
+            return h, g, float(np.sum(~proper))
+
+        h, g, skipped = self.geometry.reduce(task)
+        if skipped and self.good is not None:
+            self._retreat()
+            return int(skipped)
+        belief, length = self.geometry.belief(h, g), 1.0
+        if belief is None:
+            belief, length = towards(self.geometry, self.belief, h, g, 0.5)
+        if length < 1.0:
+            new_tau = self.tau + length * (new_tau - self.tau)
+            new_rho = self.rho + length * (new_rho - self.rho)
+            self.step = max(length * self.step, min(SMALLEST_STEP, self.damping))
+        # to go back to; among very many rows a single one matters little, and memory counts
+        self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
+        self.tau, self.rho, self.belief = new_tau, new_rho, belief
+        return int(skipped)
+
+    def _retreat(self):
+        """Go half of the way back to the sites before the last step, whose cavities were all proper."""
+        tau, rho = self.good
+        self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
+        self._refresh()
+        self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
+
+    def _refresh(self):
+        """Sum the belief from the sites, which are shrunk if it is not proper."""
+        belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+        if belief is None:
+            self._make_proper()
+        else:
+            self.belief = belief
+
+    # ------------------------------------------------------------------------------------------ sequential
+
+    def _sequential(self):
+        """Renew the sites one after the other; return how many were skipped."""
+        return self._one_by_one(self.geometry.n_rows)
+
+    def _one_by_one(self, n):
+        """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
+        part = slice(0, n)
+        self.belief, skipped, _ = self.geometry.sweep(
+            self.sites, self.belief, part, self.tau, self.rho, self.step, self._down()
+        )
+        if self.belief is None:
+            self._make_proper()
+        return skipped
+
+    # ------------------------------------------------------------------------------------------ double loop
+
+    def _double_loop(self):
+        """Minimise EP's free energy by natural-gradient steps, extrapolated; return the status and the changes.
+
+        The natural gradient at a belief points to the belief of the sites its moments imply. The fixed-point iteration
+        on that map is accelerated by Anderson's method; a step that does not lower F is replaced by one along the
+        gradient, as short as it takes.
+        """
+        start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
+        changes, failed = [], NO_FIXED_POINT
+        for factor in STARTS:
+            status = self._descend(self.geometry.sharpened(start, factor), changes)
+            if status not in (NO_FIXED_POINT, LOST):
+                return status, changes
+            failed = LOST if status == LOST else failed  # which says why
+        return failed, changes
+
+    def _descend(self, belief, changes):
+        """Go downhill from a belief, appending to the changes; return the status."""
+        if belief is None:
+            return NO_FIXED_POINT
+        self.belief = belief
+        value, tau, rho, inner = self._free_energy(belief, Cavities(len(self.tau)))
+        if not np.isfinite(value):
+            return NO_FIXED_POINT
+        history, length = Extrapolation(self.geometry), 1.0
+        for _ in range(self.double_loop):
+            h, g = self.geometry.gather(tau, rho)
+            self.tau, self.rho = tau, rho
+            target = self.geometry.belief(h, g)
+            gradient = self.geometry.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
+            slope = float(gradient @ gradient)  # of F along the step to the target
+            changes.append(target.change_from(self.belief) if target is not None else np.sqrt(slope))
+            if changes[-1] <= self.tol:
+                if target is None:  # of sites that are those of this belief, which is proper: all but rounding
+                    return LOST
+                self.belief = target
+                return CONVERGED
+            # the decrease of F is of second order in the change: at the end it drowns in rounding
+            drowned = slope < 1e-11 * max(1.0, abs(value))
+            moved, proposal = None, history.propose(self.belief, h, g)
+            if proposal is not None:
+                trial = self.geometry.belief(*proposal)
+                if trial is not None:
+                    moved = self._free_energy(trial, inner)
+                    if not (moved[0] < value - 1e-4 * min(slope, 1.0) or (drowned and moved[0] < value + 1e-9)):
+                        moved = None
+                        history.forget()
+            length = min(1.0, 2.0 * length)
+            while moved is None:
+                trial = self.geometry.belief(
+                    self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
+                )
+                if trial is not None:
+                    moved = self._free_energy(trial, inner)
+                    if not (moved[0] < value - 1e-4 * length * slope or (drowned and np.isfinite(moved[0]))):
+                        moved = None
+                if moved is None:
+                    length *= 0.5
+                if length < 1e-10:
+                    return NO_FIXED_POINT
+            self.belief = trial
+            value, tau, rho, inner = moved
+            if self.callback is not None and self.callback(len(self.improper) + len(changes), changes[-1]):
+                return STOPPED
+        return NO_FIXED_POINT
+
+    def _free_energy(self, belief, start):
+        """F at a belief, the sites its moments imply, and the cavities they leave."""
+        inner, total = start.copy(), 0.0
+        tau, rho = np.empty_like(self.tau), np.empty_like(self.rho)
+        for part in self.geometry.blocks(0, self.geometry.n_rows):
+            _, mean, variance = self.geometry.values(belief, part)
+            fraction = self.sites.part(self.sites.fraction, part)
+            value = inner.solve(self.sites, part, mean, np.sqrt(variance))
+            tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
+            rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
+            tau[part] += rho[part] * mean
+            total += float(np.sum((value - 0.5) / fraction))
+        return belief.divergence() - total, tau, rho, inner
+
+    # ------------------------------------------------------------------------------------------ the end
+
+    def _make_proper(self):
+        """Shrink sites that an unfinished fit left with an improper posterior or cavity until all are proper."""
+        for shrinking in range(MOST_SHRINKINGS + 1):
+            belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+            if belief is not None and self._count_improper(belief) == 0:
+                self.belief = belief
+                return
+            if shrinking < MOST_SHRINKINGS - 1:
+                self.tau, self.rho = 0.7 * self.tau, 0.7 * self.rho
+            else:
+                self.tau, self.rho = np.zeros_like(self.tau), np.zeros_like(self.rho)
+
+    def _count_improper(self, belief):
+        count = 0
+        for part in self.geometry.blocks(0, self.geometry.n_rows):
+            _, mean, variance = self.geometry.values(belief, part)
+            fraction = self.sites.part(self.sites.fraction, part)
+            count += int(np.sum(~cavities(mean, variance, self.tau[part], self.rho[part], fraction)[2]))
+        return count
+
+    def _evaluate(self):
+        """log evidence, leave-one-out log densities, and how far the sites are from their fixed point."""
+        loo = np.empty(len(self.tau))
+        one = np.minimum(1.0, 1.0 / self.sites.weights)
+
+        def group(start, stop):
+            total, residual = 0.0, 0.0
+            for part in self.geometry.blocks(start, stop):
+                _, mean, variance = self.geometry.values(self.belief, part)
+                tau, rho = self.tau[part], self.rho[part]
+                fraction = self.sites.part(self.sites.fraction, part)
+                m, v, _ = cavities(mean, variance, tau, rho, fraction)
+                log_z, match_tau, match_rho = self.sites.match(part, m, v)
+                total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
+                residual = max(residual, distance(mean, variance, m, v, match_tau, match_rho))
+                loo[part] = log_z
+                if not self.sites.leaves_one:
+                    m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
+                    loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
+            return total, residual
+
+        totals, residuals = zip(*self.geometry.each_group(group), strict=True)
+        return float(np.sum(totals)) - self.belief.prior_gap(), loo, max(residuals)
+
+
+class Cavities:
+    """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site.
+
+    With x = (f - mean)/sd the cavity is proportional to exp(t x - r x^2/2); (t, r) minimises the convex function
+    J = log Z + t^2/(2 r) - log(r)/2 + r/2, whose gradient is the tilted (E x, (1 - E x^2)/2).
+    """
+
+    def __init__(self, n):
+        self.t, self.r = np.zeros(n), np.ones(n)
+
+    def copy(self):
+        """A copy to start from."""
+        other = Cavities(0)
+        other.t, other.r = self.t.copy(), self.r.copy()
+        return other
+
+    def solve(self, sites, part, mean, sd):
+        """Find the cavities of a block of rows by Newton's method, all rows at once; return J, -inf where it fails.
+
+        Heavy-tailed likelihoods give no cavity to moments wider than their own: r then ends at its bound.
+        """
+        index = np.arange(len(self.t))[part]
+        t, r = self.t[part].copy(), self.r[part].copy()
+        value, gradient = self._evaluate(sites, index, mean, sd, t, r)
+        active = np.flatnonzero(np.isfinite(value))
+        for _ in range(INNER_ITER):
+            held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)  # at the bound of r, and J falls beyond it
+            active = active[np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))[active] > 1e-13]
+            if active.size == 0:
+                break
+            hessian = self._hessian(
+                sites, (index[active], mean[active], sd[active]), t[active], r[active], gradient[active]
+            )
+            pull = gradient[active]
+            still = held[active]
+            hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
+            step = -_solve_pairs(hessian, pull)
+            slope = np.einsum("ni,ni->n", step, pull)
+            # never to r <= 0, where there is no cavity
+            falling = np.minimum(step[:, 1], -0.9 * r[active])
+            length = -0.9 * r[active] / falling
+            todo, fine = np.arange(active.size), np.zeros(active.size, dtype=bool)
+            for _ in range(20):
+                at = active[todo]
+                new_t = t[at] + length[todo] * step[todo, 0]
+                new_r = np.maximum(r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
+                new_value, new_gradient = self._evaluate(sites, index[at], mean[at], sd[at], new_t, new_r)
+                # below 1e-9 the decrease drowns in rounding; Newton is then in its quadratic phase
+                good = (new_value <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-9)
+                good &= np.isfinite(new_value)
+                done = at[good]
+                t[done], r[done], value[done] = new_t[good], new_r[good], new_value[good]
+                gradient[done] = new_gradient[good]
+                fine[todo[good]] = True
+                todo = todo[~good]
+                if todo.size == 0:
+                    break
+                length[todo] *= 0.3
+            active = active[fine & (slope < -1e-24)]
+        self.t[part], self.r[part] = t, r
+        held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)
+        missed = np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))
+        return np.where(missed < 1e-7, value, -np.inf)
+
+    def _hessian(self, sites, where, t, r, gradient):
+        """Second derivatives of J by differences, which are good to five digits; positive definite."""
+        index, mean, sd = where
+        hessian = np.empty((len(t), 2, 2))
+        for column, (dt, dr) in enumerate(((1e-5 * np.sqrt(r), 0.0 * r), (0.0 * r, 1e-5 * r))):
+            moved = self._evaluate(sites, index, mean, sd, t + dt, r + dr)[1]
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not sound
+            hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
+            determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
+            sound = (hessian[:, 0, 0] > 0) & (determinant > 1e-10 * hessian[:, 0, 0] * hessian[:, 1, 1])
+        gaussian = np.zeros_like(hessian)
+        gaussian[:, 0, 0], gaussian[:, 1, 1] = 1.0, 0.5
+        return np.where(sound[:, None, None], hessian, gaussian)
+
+    @staticmethod
+    def _evaluate(sites, index, mean, sd, t, r):
+        """J and its gradient for some rows."""
+        m, v = mean + sd * t / r, sd * sd / r
+        log_z, tau, rho = sites.match(index, m, v, strict=False)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # tilted distributions too far away
+            rho_x = r + sd * sd * rho
+            mean_x = (t + sd * (tau - rho * mean)) / rho_x
+            gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
+            value = log_z + 0.5 * (t * t / r - np.log(r) + r)
+        return np.where(np.all(np.isfinite(gradient), axis=1), value, np.nan), gradient
+
+
+def _solve_pairs(matrices, vectors):
+    """Solve n symmetric positive definite 2 x 2 systems; where rounding left one singular, by its diagonal."""
+    a, b, c = matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1]
+    determinant = a * c - b * b
+    b = np.where(determinant > 0, b, 0.0)
+    determinant = np.where(determinant > 0, determinant, np.maximum(a * c, np.finfo(float).tiny))
+    first = (c * vectors[:, 0] - b * vectors[:, 1]) / determinant
+    second = (a * vectors[:, 1] - b * vectors[:, 0]) / determinant
+    return np.column_stack([first, second])
+
+
+class Extrapolation:
+    """Anderson's method for the map from a belief to that of its implied sites, in the Fisher metric of the belief."""
+
+    def __init__(self, geometry):
+        self.geometry = geometry
+        self.forget()
+
+    def forget(self):
+        """Start anew."""
+        self.last, self.pairs = None, []
+
+    def propose(self, belief, h, g):
+        """Sums (h, g) from which to go on, or None for want of history; h, g are those of the implied sites."""
+        point, residual = (belief.h, belief.g), (h - belief.h, g - belief.g)
+        if self.last is not None:
+            old_point, old_residual = self.last
+            self.pairs.append(
+                tuple((new[0] - old[0], new[1] - old[1]) for new, old in ((point, old_point), (residual, old_residual)))
+            )
+            self.pairs = self.pairs[-DEPTH:]
+        self.last = point, residual
+        if not self.pairs:
+            return None
+        columns = np.column_stack([self.geometry.coordinates(belief, *r) for _, r in self.pairs])
+        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=1e-10)[0]
+        h, g = point[0] + residual[0], point[1] + residual[1]
+        for weight, (x, r) in zip(gamma, self.pairs, strict=True):
+            h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])
+        return h, g
+
+
+def filter_rows(geometry, sites):
+    """ADF: assimilate the rows one after the other; return the belief and the sum of log normalisers."""
+    n = geometry.n_rows
+    tau, rho = np.zeros(n), np.zeros(n)
+    belief = geometry.prior()
+    belief, _, log_z = geometry.sweep(sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
+    return belief, log_z

@@ -1,0 +1,236 @@
+"""The geometry of Gaussian processes: sites on function values f = base + g, g ~ N(0, K), N of them.
+
+Sites are kept as they are: the sums (h, g) of the engine are the precisions rho and tau - rho base, (N,) each. Beliefs
+are marginals; what they come from, two N x N matrices in all, belongs to the geometry (`_latent_solver`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas
+
+from cavity import _core
+from cavity.blocks.executors import spans
+from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
+from cavity.ep.visits import visit
+
+_kernel = _core.best("latent")
+
+GROUPS = 16
+BLOCK = 1024  # rows whose sites are matched together
+SWEEP = 64  # sites whose changes reach the covariance together
+EXACT_EVERY = 8  # sweeps after which the running covariance is built anew
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Belief:
+    """Marginals of the function values, their prior means taken away."""
+
+    h: np.ndarray  # (N,): rho
+    g: np.ndarray  # (N,): tau - rho base
+    mean: np.ndarray  # (N,)
+    variance: np.ndarray  # (N,)
+    alpha: np.ndarray  # (N,): K^-1 mean
+    log_determinant: float  # of I + K R; nan while a sweep goes on
+
+    def prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean."""
+        return 0.5 * float(self.mean @ self.alpha) + 0.5 * self.log_determinant
+
+    def divergence(self):
+        """KL(q || prior)."""
+        return self.prior_gap() - 0.5 * float(self.h @ self.variance)
+
+    def change_from(self, old):
+        """The largest change of a marginal: means in sd of this belief, variances relative."""
+        shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
+        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
+
+
+class Latent:
+    """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
+
+    def __init__(self, gram, base, threads, buffer=None):
+        self.gram, self.base, self.threads = gram, base, threads
+        self.n_rows = len(gram)
+        self.diagonal = np.diagonal(gram)
+        self.buffer = np.empty(gram.shape) if buffer is None else buffer
+        self._solver = None, None  # whose triangle the buffer holds, if any
+        self._joint, self._age = None, 0  # whose covariance it holds, and for how many sweeps it has been carried on
+        self._metric = None, None
+        self._work = np.empty((2, min(SWEEP, self.n_rows), self.n_rows))  # fresh memory would cost more than its use
+
+    # ------------------------------------------------------------------------------------------ beliefs
+
+    def prior(self):
+        """The prior as a Belief."""
+        zero = np.zeros(self.n_rows)
+        return Belief(zero, zero, zero, self.diagonal.copy(), zero, 0.0)
+
+    def belief(self, h, g):
+        """The posterior whose sites are (h, g), or None if it is not proper."""
+        self._solver, self._joint = (None, None), None
+        if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
+            return None
+        solver = solver_of(self.gram, h, self.buffer)
+        if solver is None:
+            return None
+        alpha, mean = solve(self.gram, solver, h, g)  # before the triangle is inverted: it has the digits
+        variance = variances(self.gram, solver, h)
+        if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
+            return None
+        out = Belief(h, g, mean, variance, alpha, solver.log_determinant)
+        self._solver = out, solver
+        return out
+
+    def settled(self, belief):
+        """The belief without the rounding of running sums; None if it is not proper."""
+        return belief if np.isfinite(belief.log_determinant) else self.belief(belief.h, belief.g)
+
+    def hold(self, belief, solver):
+        """Say that the buffer is the triangle of the solver of a belief."""
+        self._solver, self._joint = (belief, solver), None
+
+    def solver(self, belief):
+        """The solver of a belief; the buffer holds it until the next call of a method."""
+        if self._solver[0] is not belief:
+            self._joint = None
+            self._solver = belief, solver_of(self.gram, belief.h, self.buffer)
+        return self._solver[1]
+
+    def covariance(self, belief):
+        """The covariance of a belief in the lower triangle of the buffer, until the next call of a method."""
+        if self._joint is not belief:
+            if not np.any(belief.h):
+                np.copyto(self.buffer, self.gram)
+            else:
+                covariance(self.gram, self.solver(belief), belief.h)
+            self._solver, self._joint, self._age = (None, None), belief, 0
+        return self.buffer
+
+    def final_solver(self, belief):
+        """The solver of a belief with a triangle that is not inverted, and with its diagonal; it takes the buffer."""
+        solver = self.solver(belief)
+        if solver.inverted:
+            kept = solver.kept()
+            solver = solver_of(self.gram, belief.h, self.buffer)
+            solver.diagonal = kept
+        self._solver, self._joint = (None, None), None
+        return solver
+
+    def evidence_weights(self, belief):
+        """d log evidence / d K in the lower triangle of the buffer, until the next call of a method."""
+        weights = evidence_weights(self.solver(belief), belief.alpha)
+        self._solver = None, None
+        return weights
+
+    def sharpened(self, belief, factor):
+        """A belief of the same mean with `factor` times the precision of its sites, and some for sites without."""
+        h = factor * belief.h + (factor - 1.0) / self.diagonal
+        return self.belief(h, belief.alpha + h * belief.mean)
+
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        if self._metric[0] is not belief:
+            joint = np.tril(self.covariance(belief))
+            joint += np.tril(joint, -1).T
+            self._metric = belief, (half_of(joint), half_of(0.5 * joint * joint))
+        first, second = self._metric[1]
+        return np.append(h @ second, (g - h * belief.mean) @ first)
+
+    # ------------------------------------------------------------------------------------------ blocks of rows
+
+    def blocks(self, start, stop):
+        """The slices of rows of one group, in order."""
+        return [slice(low, min(low + BLOCK, stop)) for low in range(start, stop, BLOCK)]
+
+    def each_group(self, function):
+        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
+        return self.threads.imap(function, spans(self.n_rows, GROUPS, BLOCK))
+
+    def values(self, belief, part):
+        """The rows of a block and the means and variances of their f."""
+        return part, self.base[part] + belief.mean[part], belief.variance[part]
+
+    def add(self, _, part, tau, rho, h, g):
+        """Put the sites of a block into (h, g)."""
+        h[part] = rho
+        g[part] = tau - rho * self.base[part]
+        return h, g
+
+    def reduce(self, task):
+        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
+        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
+
+        def group(start, stop):
+            return sum(task(part, h, g)[2] for part in self.blocks(start, stop))
+
+        return h, g, sum(self.each_group(group))
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return rho.copy(), tau - rho * self.base
+
+    # ------------------------------------------------------------------------------------------ one site after another
+
+    def sweep(self, sites, belief, part, tau, rho, up, down):
+        """Visit the sites of a slice of rows one after the other; tau, rho change in place.
+
+        The sites of a block see each other through their joint covariance. A visit turns Sigma into Sigma - c s s', s
+        the column of the site at that time; those of a block are U (I + diag(c) V)^-1, U the columns before the block
+        and V the part of the s above the diagonal. So the covariance takes a whole block in one product, and the
+        schedule is exactly that of one rank-1 update a site.
+
+        Returns
+        -------
+        belief, skipped, log_z
+            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
+            normalisers of the others.
+        """
+        joint, age = self.covariance(belief), self._age
+        self._joint = None  # until the sweep is complete
+        mean = self.base + belief.mean
+        skipped, log_z = 0, 0.0
+        for low in range(part.start, part.stop, SWEEP):
+            missed, gained = self._visit(
+                joint, mean, sites, slice(low, min(low + SWEEP, part.stop)), tau, rho, up, down
+            )
+            skipped, log_z = skipped + missed, log_z + gained
+        h, g = self.gather(tau, rho)
+        variance = np.diagonal(joint).copy()
+        if age + 1 >= EXACT_EVERY or not np.all(variance > 0):
+            return self.belief(h, g), skipped, log_z
+        mean -= self.base
+        self._joint = Belief(h, g, mean, variance, g - h * mean, np.nan)
+        self._age = age + 1
+        return self._joint, skipped, log_z
+
+    def _visit(self, joint, mean, sites, block, tau, rho, up, down):
+        """Visit one block of sites; joint (its lower triangle) and mean, of all values, change in place."""
+        columns, parts = self._work[:, : block.stop - block.start]
+        _kernel.rows(joint, block.start, block.stop, columns)
+        inner = columns[:, block].copy()
+        f, before_tau, before_rho = mean[block].copy(), tau[block].copy(), rho[block].copy()
+        skipped, log_z = visit(sites, block, f, inner, tau, rho, up, down)
+        d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+        scale = 1.0 + d_rho * np.diagonal(inner)
+        shift, c = (d_tau - d_rho * f) / scale, d_rho / scale
+        system = c[:, None] * np.triu(inner, 1)  # its diagonal is taken to be one
+        columns = blas.dtrsm(1.0, system, columns.T, side=1, lower=0, diag=1, overwrite_b=1).T
+        mean += shift @ columns
+        order = np.argsort(c < 0, kind="stable")  # steps up, which narrow the covariance, and then those down
+        np.take(columns, order, axis=0, out=parts)
+        parts *= np.sqrt(np.abs(c[order]))[:, None]
+        n_up = int(np.sum(c >= 0))
+        for sign, part in ((-1.0, parts[:n_up]), (1.0, parts[n_up:])):
+            if len(part):
+                blas.dsyrk(sign, part.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
+        return skipped, log_z
+
+
+def half_of(matrix):
+    """A square root r of a positive semi-definite matrix, matrix = r r'."""
+    from scipy.linalg import eigh
+
+    values, vectors = eigh(matrix, check_finite=False)
+    return vectors * np.sqrt(np.maximum(values, 0.0))  # below zero by rounding only

@@ -1,0 +1,246 @@
+"""Solves with I + K R, R the diagonal precisions of sites on N function values with covariance K.
+
+With S^2 the positive part of R, everything is found from the triangle of B = I + S K S, whose eigenvalues are at least
+one: no inverse of K, and no jitter [RW]_ (section 3.6). Sites of negative precision, T = -R there, take away from
+Sigma_+ = (K^-1 + S^2)^-1:
+
+    Sigma = Sigma_+ + Sigma_+ T^(1/2) C^-1 T^(1/2) Sigma_+,    C = I - T^(1/2) Sigma_+ T^(1/2) over these sites,
+
+which exists if and only if C is positive definite.
+
+Digits: where rho_i K_ii > 1 moments come from B^-1, Sigma_ii = (1 - B^-1_ii)/rho_i, else from K by subtraction; neither
+loses more than the conditioning of B where it is used. Predictions are solves with L, not products with its inverse,
+which would lose the square of that.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from cavity import _core
+
+_kernel = _core.best("latent")
+
+COLUMNS = 256  # of K worked on at a time
+WELL_KNOWN = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what is lost is below 1e-11
+FEW_ROWS = 128  # up to which LAPACK inverts a triangle; products of halves are up to twice as fast
+
+
+@dataclass(slots=True)
+class Solver:
+    """The triangle of B and what negative sites add: solves with I + K R."""
+
+    root: np.ndarray  # (N,): S
+    triangle: np.ndarray  # (N, N) lower: L, B = L L', or its inverse
+    inverted: bool
+    log_determinant: float  # of I + K R
+    negative: np.ndarray | None = None  # (n,): indices of the negative sites
+    weight: np.ndarray | None = None  # (n,): T^(1/2)
+    reach: np.ndarray | None = None  # (n, N): K_n. S L^-T
+    corner: np.ndarray | None = None  # (n, n) lower, C = corner corner'
+    diagonal: np.ndarray | None = None  # (N,): of B^-1, once it was asked for
+
+    def forward(self, x):
+        """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
+        apply = blas.dtrmm if self.inverted else blas.dtrsm
+        return apply(1.0, self.triangle.T, x.T, lower=0, trans_a=1, overwrite_b=1).T
+
+    def backward(self, x):
+        """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
+        apply = blas.dtrmm if self.inverted else blas.dtrsm
+        return apply(1.0, self.triangle.T, x.T, lower=0, overwrite_b=1).T
+
+    def invert(self):
+        """Replace L by its inverse."""
+        if not self.inverted:
+            _invert(self.triangle)
+            self.inverted = True
+        return self
+
+    def kept(self):
+        """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
+        if self.diagonal is None:
+            self.diagonal = np.empty(len(self.root))
+            _kernel.column_squares(self.invert().triangle, self.diagonal)
+        return self.diagonal
+
+    def explained(self, cross):
+        """What the sites tell about values with covariances `cross` (n, N) with f: rows v and z.
+
+        Their covariance under the posterior is the prior's less v v' plus z z'; z is None without negative sites.
+        """
+        v = self.forward(cross * self.root)
+        if self.negative is None:
+            return v, None
+        left = (cross[:, self.negative] - v @ self.reach.T) * self.weight
+        return v, blas.dtrsm(1.0, self.corner, left.T, lower=1).T
+
+    def reduced(self, prior, cross):
+        """Posterior covariance of values with prior covariance `prior` (n, n), which it takes."""
+        v, z = self.explained(cross)
+        prior -= v @ v.T
+        if z is not None:
+            prior += z @ z.T
+        return 0.5 * (prior + prior.T)
+
+    def spread(self, prior, cross):
+        """Posterior variances of values with prior variances `prior` (n,) and covariances `cross` (n, N) with f."""
+        v, z = self.explained(cross)
+        out = prior - np.einsum("ij,ij->i", v, v)
+        if z is not None:
+            out += np.einsum("ij,ij->i", z, z)
+        # below that the difference is rounding
+        return np.maximum(out, np.finfo(float).eps * prior)
+
+
+def solver_of(gram, h, buffer):
+    """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
+    root = np.sqrt(np.maximum(h, 0.0))
+    _kernel.scaled(gram, root, buffer)
+    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1, clean=0)
+    diagonal = np.diagonal(buffer)
+    if failed or not np.all(np.isfinite(diagonal)):
+        return None
+    out = Solver(root, buffer, False, 2.0 * float(np.sum(np.log(diagonal))))
+    negative = np.flatnonzero(h < 0)
+    if negative.size:
+        out.weight = np.sqrt(-h[negative])
+        cross = gram[negative]
+        out.reach = out.forward(cross * root)
+        left = cross[:, negative] - out.reach @ out.reach.T
+        system = -out.weight[:, None] * left * out.weight
+        system[np.diag_indices_from(system)] += 1.0
+        out.corner, failed = lapack.dpotrf(system, lower=1)
+        if failed:
+            return None
+        out.negative = negative
+        out.log_determinant += 2.0 * float(np.sum(np.log(np.diagonal(out.corner))))
+    return out
+
+
+def extended(solver, gram, h, buffer):
+    """The solver of more sites, whose first are those of a `solver` without negative ones that knows its diagonal.
+
+    None if the posterior is not proper. It costs N^2 operations a new site.
+    """
+    n, root = len(solver.root), np.sqrt(h)
+    across = solver.forward(root[n:, None] * gram[n:, :n] * solver.root)
+    corner = root[n:, None] * gram[n:, n:] * root[n:] - across @ across.T
+    corner[np.diag_indices_from(corner)] += 1.0
+    corner, failed = lapack.dpotrf(corner, lower=1)
+    if failed or not np.all(np.isfinite(np.diagonal(corner))):
+        return None
+    buffer[:n, :n], buffer[n:, :n], buffer[n:, n:] = solver.triangle, across, corner
+    inverse = lapack.dtrtri(corner, lower=1)[0]
+    below = inverse @ solver.backward(across)
+    kept = np.append(solver.kept() + np.einsum("ij,ij->j", below, below), np.einsum("ij,ij->j", inverse, inverse))
+    more = 2.0 * float(np.sum(np.log(np.diagonal(corner))))
+    return Solver(root, buffer, False, solver.log_determinant + more, diagonal=kept)
+
+
+def solve(gram, solver, h, g):
+    """alpha = (I + R K)^-1 g and the posterior mean K alpha, which has (K^-1 + R) mean = g."""
+    n = solver.negative
+    if n is None:
+        return _solve_positive(gram, solver, h, g)
+    _, mean = _solve_positive(gram, solver, np.maximum(h, 0.0), g)
+    scaled = lapack.dpotrs(solver.corner, solver.weight * mean[n], lower=1)[0]
+    pushed = g.copy()
+    pushed[n] += solver.weight * scaled  # T times the means at the negative sites
+    return _solve_positive(gram, solver, np.maximum(h, 0.0), pushed)
+
+
+def _solve_positive(gram, solver, h, g):
+    """`solve` for h >= 0: sites that know their value better than the prior does by S^-1 g, the others by K g."""
+    strong = h * np.diagonal(gram) > 1.0
+    root = solver.root
+    weak = np.where(strong, 0.0, g)
+    right = np.where(strong, g, 0.0) / np.where(strong, root, 1.0)
+    if np.any(weak):
+        right -= root * (gram @ weak)
+    alpha = weak + root * solver.backward(solver.forward(right[None]))[0]
+    mean = gram @ alpha
+    mean[strong] = ((g - alpha) / np.where(strong, h, 1.0))[strong]
+    return alpha, mean
+
+
+def variances(gram, solver, h):
+    """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
+    known = 1.0 - solver.kept()
+    well = known > WELL_KNOWN
+    out = known / np.where(well, h, 1.0)
+    rest = np.flatnonzero(~well)
+    for low in range(0, rest.size, COLUMNS):
+        index = rest[low : low + COLUMNS]
+        prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root)
+        # below that the difference is rounding
+        out[index] = np.maximum(prior - np.einsum("ij,ij->i", v, v), np.finfo(float).eps * prior)
+    if solver.negative is not None:
+        z = _reached(gram, solver, h)
+        out += np.einsum("ij,ij->j", z, z)
+    return out
+
+
+def _reached(gram, solver, h):
+    """C^(-1/2) T^(1/2) Sigma_+ for the rows of the negative sites, (n, N): its square is what they add to Sigma_+."""
+    back = solver.root * solver.backward(solver.reach.copy())
+    cross = gram[solver.negative] - back @ gram
+    strong = h * np.diagonal(gram) > 1.0
+    cross[:, strong] = back[:, strong] / h[strong]
+    return blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * cross, lower=1)
+
+
+def covariance(gram, solver, h):
+    """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
+    well = 1.0 - solver.kept() > WELL_KNOWN
+    triangle = solver.invert().triangle
+    rest = np.flatnonzero(~well)
+    if rest.size:
+        v = solver.forward(gram[rest] * solver.root)
+        columns = gram[rest] - (solver.root * solver.backward(v)) @ gram
+    added = None if solver.negative is None else _reached(gram, solver, h)
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    _kernel.covariance(triangle, np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0))
+    for i, column in zip(rest, columns if rest.size else (), strict=True):
+        triangle[i, : i + 1] = column[: i + 1]
+        triangle[i:, i] = column[i:]
+    if added is not None:
+        blas.dsyrk(1.0, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+    return triangle
+
+
+def evidence_weights(solver, alpha):
+    """d log evidence / d K in the lower triangle of the solver's buffer, which it takes: (alpha alpha' - A)/2.
+
+    A = (I + R K)^-1 R = S B^-1 S - Q' C^-1 Q, Q = T^(1/2) (I_n. - K_n. S B^-1 S) [RW]_ (eq. 5.23).
+    """
+    added = None
+    if solver.negative is not None:
+        back = -solver.root * solver.backward(solver.reach.copy())
+        back[np.arange(len(back)), solver.negative] += 1.0
+        added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
+    triangle = solver.invert().triangle
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    _kernel.evidence_weights(triangle, solver.root, alpha)
+    if added is not None:
+        blas.dsyrk(0.5, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+    return triangle
+
+
+def _invert(triangle):
+    """Replace a lower triangle by its inverse."""
+    n = len(triangle)
+    if n <= FEW_ROWS:
+        triangle[:] = lapack.dtrtri(triangle.T, lower=0)[0].T
+        return
+    half = (n // 2 + 31) // 32 * 32
+    first, last, across = triangle[:half, :half], triangle[half:, half:], triangle[half:, :half]
+    _invert(first)
+    _invert(last)
+    product = blas.dtrmm(-1.0, first.T, across.T, lower=0)
+    across[:] = blas.dtrmm(1.0, last.T, product, side=1, lower=0, overwrite_b=1).T

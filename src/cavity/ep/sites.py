@@ -1,0 +1,138 @@
+"""What the sites of a fit have to know: likelihood, observations and powers, row by row.
+
+Sample weights are site powers. A row of weight w counts as w copies of itself, each with its own site t: the posterior
+is prior x prod t_i^{w_i}. In terms of the whole factor p^w with site T = t^w, EP (or power EP with exponent a) then
+matches p^e against T^f with
+
+    e = a min(1, w),   f = e/w:
+
+copies (w >= 1) leave one by one, a fraction of a row (w < 1) leaves whole, as power EP [P]_ does with its exponents.
+
+A site need not act on f itself. Where f = g + N(0, residual) given g, as in a sparse Gaussian process [BYT]_, what is
+matched is the integral of p^e over f, a function of g: its moments are those of p^e at the cavity of g with the
+residual added to its variance, and what (tau, rho) says of f, (tau, rho)/(1 + rho residual) says of g.
+
+References
+----------
+.. [P] Thomas Minka, "Power EP", Microsoft Research, MSR-TR-2004-149, 2004.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
+"""
+
+import numpy as np
+
+from cavity.likelihoods import ONE, Likelihood, _Compiled, _sites
+
+ZERO = np.zeros(1)
+
+
+def tilted(likelihood, y, exponent, mean, variance):
+    """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
+
+    By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by adaptive quadrature.
+    """
+    whole, compiled = np.all(exponent == 1.0), isinstance(likelihood, _Compiled)
+    if whole and (compiled or type(likelihood).log_tilted is not Likelihood.log_tilted):
+        moments = likelihood._tilted if compiled else likelihood.log_tilted
+        log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments(y, mean, variance))
+        if not log_z.shape == d1.shape == d2.shape == mean.shape:
+            raise ValueError(
+                f"{type(likelihood).__name__}.log_tilted must return three arrays of shape {mean.shape}, "
+                f"got shapes {log_z.shape}, {d1.shape} and {d2.shape}"
+            )
+        return log_z, d1, d2, 1.0 + variance * d2
+    from cavity.likelihoods.quadrature import log_tilted
+
+    exponents = np.broadcast_to(exponent, mean.shape)
+
+    def log_p(f, index):
+        return exponents[index, None] * likelihood.log_p(y[index, None], f)
+
+    return log_tilted(log_p, mean, variance)
+
+
+class Sites:
+    """A likelihood with its observations.
+
+    `exponent` and `fraction` are e and f; these and `residual`, all (N,) or (1,) where all are equal.
+    """
+
+    def __init__(self, likelihood, y, weights=None, power=1.0, residual=None):
+        self.likelihood, self.y = likelihood, y
+        self.residual = ZERO if residual is None else residual
+        self.weights = ONE if weights is None else weights
+        self.exponent = power * np.minimum(1.0, self.weights)
+        self.fraction = self.exponent / self.weights
+        self.compiled = isinstance(likelihood, _Compiled) and (likelihood.any_power or np.all(self.exponent == 1.0))
+        if self.compiled:
+            self.kind, self.parameters = likelihood._kind, likelihood.packed()
+            self.numbers, self.extra = likelihood._encode(y)
+        # whether the cavity of one left-out observation is the one EP uses
+        self.leaves_one = bool(np.all(self.exponent == 1.0))
+
+    def __len__(self):
+        return len(self.y)
+
+    def part(self, values, rows):
+        """Return the rows of something that is (N,) or (1,)."""
+        return values[rows] if len(values) > 1 else values
+
+    def arguments(self, rows):
+        """What the sequential kernels read of a block of rows."""
+        return (
+            self.kind,
+            self.parameters,
+            self.part(self.exponent, rows),
+            self.part(self.fraction, rows),
+            self.part(self.residual, rows),
+            self.numbers[rows],
+            self.part(self.extra, rows),
+        )
+
+    def match(self, rows, mean, variance, exponent=None, strict=True):
+        """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.
+
+        Their product with the cavities has the moments of the tilted distributions; they are the sites T^f. Moments
+        that no quadrature rule resolves raise ArithmeticError, or are nan if not `strict`.
+        """
+        exponent = self.part(self.exponent, rows) if exponent is None else exponent
+        if self.residual is ZERO:
+            return self._match(rows, mean, variance, exponent, strict)
+        residual = self.part(self.residual, rows)
+        log_z, tau, rho = self._match(rows, mean, variance + residual, exponent, strict)
+        spread = 1.0 + rho * residual
+        return log_z, tau / spread, rho / spread
+
+    def _match(self, rows, mean, variance, exponent, strict):
+        """The same for sites that act on f."""
+        out = tuple(np.empty(mean.size) for _ in range(3))
+        if self.compiled:
+            numbers, extra = self.numbers[rows], self.part(self.extra, rows)
+            _sites.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
+            if strict and np.isnan(np.sum(out[0])):
+                i = int(np.argmax(np.isnan(out[0])))
+                raise ArithmeticError(
+                    f"the moments of row {np.arange(len(self))[rows][i]} cannot be integrated: its f has mean "
+                    f"{mean[i]:.3g} and sd {variance[i] ** 0.5:.3g}, far from the scale of the likelihood; "
+                    "rescale X, the offset or the prior"
+                )
+            return out
+        log_z, d1, d2, shrink = tilted(self.likelihood, self.y[rows], exponent, mean, variance)
+        self._check(rows, log_z, d1, shrink)
+        rho = -d2 / shrink
+        return log_z, d1 / shrink + mean * rho, rho
+
+    def _check(self, rows, log_z, d1, shrink):
+        """Raise ValueError naming the first row for which a user-written likelihood gives no proper moments."""
+        bad = ~(np.isfinite(log_z) & np.isfinite(d1) & (shrink > 0))
+        if bad.any():
+            i = int(np.argmax(bad))
+            row = np.arange(len(self))[rows][i]
+            raise ValueError(
+                f"{type(self.likelihood).__name__}.log_tilted must give finite values with 1 + variance * d2 > 0; "
+                f"row {row} gave log_z = {log_z[i]}, d1 = {d1[i]}, 1 + variance * d2 = {shrink[i]}"
+            )
+
+    def log_z(self, rows, mean, variance):
+        """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
+        return self.match(rows, mean, variance, ONE)[0]

@@ -1,0 +1,93 @@
+"""Stochastic EP: one averaged site for all rows, so that nothing is kept per row [S]_.
+
+The posterior is q = prior x t^W, W the sum of the weights; every row sees the cavity q/t, and t becomes the average of
+the sites they ask for.
+
+References
+----------
+.. [S] Yingzhen Li, Jose Miguel Hernandez-Lobato and Richard Turner, "Stochastic expectation propagation", 2015.
+"""
+
+import numpy as np
+
+from cavity.base.loop import iterate
+from cavity.blocks.sources import merge
+from cavity.ep.engine import PATIENCE, SMALLEST_STEP, Fit, site_values, towards
+from cavity.ep.visits import cavities
+
+
+class Stochastic:
+    """One fit by stochastic EP; the geometry is that of `_ep.Engine`."""
+
+    def __init__(self, geometry, sites, *, damping, max_iter, tol, callback):
+        self.geometry, self.sites = geometry, sites
+        self.damping = self.step = damping
+        self.max_iter, self.tol, self.callback = max_iter, tol, callback
+        weights = sites.weights
+        self.total = float(np.sum(weights)) if len(weights) > 1 else float(weights[0]) * geometry.n_rows
+        self.belief, self.last = geometry.prior(), np.inf
+
+    def _cavity(self, belief):
+        """q/t; proper whenever q is, as t is one of W equal factors and the prior is another."""
+        share = 1.0 - 1.0 / self.total
+        return self.geometry.belief(share * belief.h, share * belief.g)
+
+    def _pass(self):
+        """Ask all rows for their sites; return their sums."""
+        cavity = self._cavity(self.belief)
+
+        def task(part, h, g):
+            x, mean, variance = self.geometry.values(cavity, part)
+            _, tau, rho = self.sites.match(part, mean, variance)
+            copies = 1.0 / self.sites.part(self.sites.fraction, part)
+            h, g = self.geometry.add(x, part, copies * tau, copies * rho, h, g)
+            return h, g, 0.0
+
+        return self.geometry.reduce(task)[:2]
+
+    def run(self):
+        """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
+
+        def step(_):
+            h, g = self._pass()
+            before = self.belief
+            self.belief, length = towards(
+                self.geometry, before, h, g, self.step, lambda belief: self._cavity(belief) is not None
+            )
+            change = self.belief.change_from(before) / length
+            if change > 0.9 * self.last:
+                self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
+            elif change < 0.5 * self.last:
+                self.step = min(1.5 * self.step, self.damping)
+            self.last = change
+            return np.array([change]), np.array([True])
+
+        outcome = iterate(
+            step, 1, max_iter=self.max_iter, tol=self.tol, patience=2 * PATIENCE / self.damping, callback=self.callback
+        )
+        changes = outcome.changes[:, 0]
+        trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
+        evidence = self._evidence()
+        return Fit(self.belief, None, None, evidence, None, outcome.status[0], len(changes), float(changes[-1]), trace)
+
+    def _evidence(self):
+        """EP's log evidence at the sites that the rows ask for, in one more pass.
+
+        Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
+        from the averaged cavity matters to second order only.
+        """
+        cavity = self._cavity(self.belief)
+
+        def group(start, stop):
+            total = 0.0
+            for part in self.geometry.blocks(start, stop):
+                _, mean, variance = self.geometry.values(cavity, part)
+                _, tau, rho = self.sites.match(part, mean, variance)
+                _, mean, variance = self.geometry.values(self.belief, part)
+                m, v, _ = cavities(mean, variance, tau, rho, 1.0)
+                log_z, _, _ = self.sites.match(part, m, v)
+                value = site_values(log_z, mean, variance, m, v)
+                total += float(np.sum(value / self.sites.part(self.sites.fraction, part)))
+            return total
+
+        return float(merge(self.geometry.each_group(group))) - self.belief.prior_gap()

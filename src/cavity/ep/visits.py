@@ -1,0 +1,69 @@
+"""Visits of sites one after the other: a block of them that see each other through the joint covariance of their f."""
+
+import numpy as np
+
+from cavity import _core
+
+kernel = _core.best("ep")
+
+SMALLEST_SHARE = 1e-13  # of a posterior precision that a cavity must keep: less is rounding
+
+
+def cavities(mean, variance, tau, rho, fraction):
+    """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
+    keep = 1.0 - fraction * rho * variance
+    proper = keep > SMALLEST_SHARE
+    v = variance / np.where(proper, keep, 1.0)
+    m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
+    return m, v, proper
+
+
+def visit(sites, block, f, joint, tau, rho, up, down):
+    """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow).
+
+    `f` and `joint` are the moments of all values of the block and keep, in entry i and in row i from the diagonal on,
+    what they were when site i was visited; tau and rho, of all sites, change in place.
+
+    Returns
+    -------
+    skipped, log_z
+        The number of sites left alone, and the sum of log normalisers of the others.
+    """
+    if sites.compiled:
+        log_z = np.zeros(f.size)
+        skipped = kernel.sweep(
+            *sites.arguments(block),
+            f,
+            joint,
+            tau[block],
+            rho[block],
+            up,
+            down,
+            log_z,
+        )
+        return skipped, float(np.sum(log_z))
+    skipped, total = 0, 0.0
+    for j, i in enumerate(range(block.start, block.stop)):
+        one = slice(i, i + 1)
+        fraction, variance = sites.part(sites.fraction, one), joint[j, j]
+        m, v, proper = cavities(f[j : j + 1], joint[j, j : j + 1], tau[one], rho[one], fraction)
+        if not (proper[0] and variance + sites.part(sites.residual, one)[0] > 0.0):
+            skipped += 1
+            continue
+        log_z, match_tau, match_rho = sites.match(one, m, v)
+        d_tau, d_rho = match_tau[0] / fraction[0] - tau[i], match_rho[0] / fraction[0] - rho[i]
+        damping = up if d_rho >= 0 else down
+        if fraction[0] < 1.0 and damping > fraction[0] and 1.0 + damping * d_rho * variance < 0.5:
+            damping = fraction[0]
+        d_tau, d_rho = damping * d_tau, damping * d_rho
+        scale = 1.0 + d_rho * variance
+        if not scale > 0.0:
+            skipped += 1
+            continue
+        total += float(log_z[0])
+        tau[i] += d_tau
+        rho[i] += d_rho
+        column = joint[j, j + 1 :]
+        f[j + 1 :] += (d_tau - d_rho * f[j]) / scale * column
+        joint[j + 1 :, j + 1 :] -= d_rho / scale * np.outer(column, column)
+    return skipped, total

@@ -1,0 +1,277 @@
+"""The engine of mean-field models: coordinate ascent with acceleration, and natural-gradient steps on minibatches.
+
+A model brings states (all factors of q, immutable) and
+
+- ``n_samples``: the ELBO is judged per sample;
+- ``sweep(state) -> (new_state, elbo)``: every factor set to its optimum once, and the ELBO of the state *given*;
+- ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
+- ``at(natural, state)``: the state with these natural parameters, all else as in `state`; where they lie outside the
+  domain, one on the way there, or None.
+
+For minibatches also ``estimate(state, batch) -> state``, the optimal factors if all data were like the batch, and
+``blend(state, estimate, step) -> state``, the state with the natural parameters (1 - step) old + step estimated.
+
+The engine owns no data. Everything it decides is in nats: a sweep that changes the natural parameters by d and the
+expected statistics by s has the change <d, s>/2; near the optimum, where errors shrink by the factor c in a sweep,
+the ELBO is at most change/(1 - c) below it.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
+from cavity.mean_field.acceleration import METHODS, History
+
+MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
+FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
+RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
+SHORTEST_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
+FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
+CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that little is left, below FAST and above
+ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
+
+    state: object
+    image: object
+    elbo: float
+    status: str
+    n_iter: int
+    trace: dict
+    contraction: float
+    predicted_gap: float
+
+    @property
+    def converged(self):
+        """Whether the stopping rule was met."""
+        return self.status == CONVERGED
+
+
+def check_options(accelerate, max_iter, tol):
+    """Return the options of `fit`, checked; the accelerator by its name, None for plain sweeps."""
+    if isinstance(accelerate, bool | np.bool_):
+        accelerate = METHODS[0] if accelerate else None
+    else:
+        accelerate = arrays.choice(accelerate, "accelerate", METHODS)
+    return {
+        "accelerate": accelerate,
+        "max_iter": arrays.integer(max_iter, "max_iter", low=1),
+        "tol": arrays.number(tol, "tol", low=0, closed_low=True),
+    }
+
+
+def check_starts(n_init, rng):
+    """Return the number of starts and the Generator that draws those after the first, or None."""
+    n_init = arrays.integer(n_init, "n_init", low=1)
+    if n_init > 1 and rng is None:
+        raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+    return n_init, None if rng is None else arrays.generator(rng)
+
+
+def check_schedule(delay, forgetting):
+    """Return the step-size options of `fit_stochastic`, checked."""
+    return {
+        "delay": arrays.number(delay, "delay", low=0, closed_low=True),
+        "forgetting": arrays.number(forgetting, "forgetting", low=0.5, high=1, closed_high=True),
+    }
+
+
+def fit(model, state, *, accelerate, max_iter, tol, callback=None):
+    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample.
+
+    Parameters
+    ----------
+    model : object
+        See the top of the file.
+    state : object
+        Where to start.
+    accelerate : {None, "anderson", "squarem"}
+        Who proposes where to go; a proposal is accepted only if its ELBO is at least that of the last state.
+    max_iter : int
+        Most passes: sweeps, rejected proposals included.
+    tol : float
+        Predicted gap in nats per sample at which to stop.
+    callback : callable, optional
+        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+    """
+    climb = _Climb(model, state)
+    status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
+    while True:
+        close = close + 1 if climb.predicted_gap() <= tol * model.n_samples else 0
+        stop = callback is not None and callback(climb.n_iter, climb.elbo)
+        if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
+            status = CONVERGED
+            break
+        if stop:
+            status = STOPPED
+            break
+        if climb.n_iter >= max_iter:
+            break
+        # one large step hides slow directions: that little is left has to be seen in the plain sweeps after it as well
+        proposal = climb.proposal(accelerate) if accelerate and not close else None
+        if proposal is not None:
+            climb.visit(proposal, proposed=True)
+            continue
+        last = climb.elbo
+        climb.visit(climb.image)
+        if climb.elbo < last - FALL * max(1.0, abs(last)):
+            warn(
+                f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
+                "factor, or the ELBO is not that of the updates (or their rounding is as large)",
+                NumericalWarning,
+            )
+    return Fit(
+        climb.state,
+        climb.image,
+        climb.elbo,
+        status,
+        climb.n_iter,
+        climb.trace(),
+        climb.contraction,
+        climb.predicted_gap(),
+    )
+
+
+def joined(first, second, kept=True):
+    """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
+    trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in first.trace}
+    found = second.trace["elbo"] if kept else np.full(second.n_iter, first.elbo)
+    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, found)])
+    return replace(second if kept else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
+
+
+def counting(callback, *before):
+    """Return the callback of a fit that follows others, which counts their passes too; None if it is None."""
+    if callback is None:
+        return None
+    passes, best = sum(fit.n_iter for fit in before), before[0].elbo
+    return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
+
+
+class _Climb:
+    """The current state, its image under a sweep, and the history of both."""
+
+    def __init__(self, model, state):
+        self._model = model
+        self.history = History()
+        self.n_iter = 0
+        self._elbos, self._changes, self._rates = [], [], []
+        self._away, self._reach = False, SHORTEST_REACH
+        self.elbo = -np.inf
+        self._onward = None  # coordinates of the image, where plain sweeps go next
+        self.visit(state)
+
+    @property
+    def contraction(self):
+        """The slowest contraction seen in the last sweeps; nan before any was measured."""
+        known = [rate for rate in self._rates[-MEMORY:] if not np.isnan(rate)]
+        return max(known, default=np.nan)
+
+    def predicted_gap(self):
+        """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""
+        rate = self.contraction
+        if np.isnan(rate) and self.at_rest():
+            rate = 0.0  # nothing is left to measure it by
+        return self._changes[-1] / (1.0 - rate) if rate < 1.0 else np.inf
+
+    def at_rest(self):
+        """Whether the sweep changed no more than rounding does, and errors were not seen to grow (a saddle point)."""
+        return self._changes[-1] <= self.history.noise() and not self.contraction >= 1.0
+
+    def proposal(self, accelerate):
+        """Return the state that the history suggests, or None.
+
+        Far from the optimum, sweeps may go one way for long, and the fixed point that Anderson and SQUAREM look for may
+        be a saddle of the ELBO. Where their proposals gain less than a sweep would, or are refused while errors grow,
+        proposals go on in the direction of the sweep, twice as far each time, as long as this pays.
+        """
+        natural = self.history.stretched(self._reach) if self._away else getattr(self.history, accelerate)()
+        return None if natural is None else self._model.at(natural, self.image)
+
+    def visit(self, state, proposed=False):
+        """Sweep from a state and go there; a proposal below the current ELBO is not gone to."""
+        self.n_iter += 1
+        image, elbo = self._try(state) if proposed else self._model.sweep(state)
+        if not (proposed or np.isfinite(elbo)):
+            raise ArithmeticError(f"the ELBO of pass {self.n_iter} is {elbo}")
+        accepted = not proposed or self.elbo <= elbo < np.inf
+        paid = self._paid(elbo) if proposed and accepted else None
+        if accepted:
+            point = self._model.coordinates(state) if self._onward is None or proposed else self._onward
+            self._onward = self._model.coordinates(image)
+            self.state, self.image, self.elbo = state, image, float(elbo)
+            self.history.add(point, self._onward, in_a_row=not proposed)
+        else:
+            self.history.restart()
+        self._elbos.append(self.elbo)
+        self._changes.append(self.history.change())
+        self._rates.append(self.history.contraction() if accepted else np.nan)
+        if self._away and paid:
+            self._reach *= 2.0
+        else:
+            astray = not accepted and self.contraction >= 1.0
+            self._away, self._reach = not self._away and (astray or paid is False), SHORTEST_REACH
+
+    def _paid(self, elbo):
+        """Whether a proposal has gained what a sweep would have; None where rounding of the ELBO decides."""
+        change, gain = self._changes[-1], elbo - self.elbo
+        return gain >= change if change > RESOLUTION * max(1.0, abs(elbo)) else None
+
+    def _try(self, proposal):
+        """Sweep from a proposal, which may be too far off for the arithmetic; its ELBO is then nan."""
+        try:
+            with np.errstate(all="ignore"):
+                return self._model.sweep(proposal)
+        except (ArithmeticError, ValueError):
+            return None, np.nan
+
+    def trace(self):
+        return {
+            "elbo": np.array(self._elbos),
+            "change": np.array(self._changes),
+            "contraction": np.array(self._rates),
+        }
+
+
+def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
+    """Take a natural-gradient step of length (t + delay)^-forgetting for minibatch t = 1, 2, ...
+
+    Returns the state and the step sizes taken; the ELBO of all data is the caller's to evaluate, if at all.
+
+    References
+    ----------
+    Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
+    Learning Research 14, 2013, eqs. (25) and (26).
+    """
+    steps = []
+    for batch in batches:
+        step = (len(steps) + 1 + delay) ** -forgetting
+        state = model.blend(state, model.estimate(state, batch), step)
+        steps.append(step)
+        if callback is not None and callback(len(steps), step):
+            break
+    return state, np.array(steps)
+
+
+def passes(n_steps, n_samples, batch_size):
+    """Return how many passes, begun ones included, the steps are if the last minibatch of a pass may be smaller."""
+    return -(-n_steps // -(-n_samples // batch_size))
+
+
+def outcome_of_steps(elbo, steps, n_passes):
+    """Return the fields of a `results.VariationalPosterior` after stochastic steps, which have no stopping rule."""
+    return {
+        "elbo": elbo,
+        "converged": False,
+        "status": ONE_PASS,
+        "n_iter": n_passes,
+        "trace": {"step": steps},
+        "contraction": None,
+        "predicted_gap": np.inf,
+    }

@@ -1,0 +1,1 @@
+"""Robust location: a Gaussian signal in Gaussian clutter."""

@@ -1,0 +1,359 @@
+"""Power EP for the clutter model: sites that match moments with p(x | theta)^alpha.
+
+[P]     T. Minka, Power EP, Microsoft Research, MSR-TR-2004-149, 2004.
+[DLMF]  NIST Digital Library of Mathematical Functions, 10.25 and 10.41 (modified Bessel functions).
+
+As a function of theta the likelihood is t = B + A exp(-r^2/(2 s)) with r = |theta - x|. The cavity is N(m, v I) = q
+over the site to the power alpha; the tilted distribution cavity x t^alpha has no closed form, but it depends on theta
+through r alone. Under the cavity, with delta = |x - m|, nu = d/2 - 1 and z = r delta/v,
+
+    p(r) = (r/v) (r/delta)^nu exp(-(r^2 + delta^2)/(2 v)) I_nu(z),
+
+and given r the mean of theta lies at r a(z) from x towards m, a = I_{nu+1}/I_nu. So one-dimensional integrals over
+h = p t^alpha give everything. Let E be the mean under h/Z, Z the integral of h, pi = A exp(-r^2/(2 s))/t the
+probability of signal, and k = alpha v/s. Integration by parts turns the moments into sums of positive terms:
+
+    e     = E[r a] = (delta + k E[(1 - pi) r a])/(1 + k),    delta - e = k E[pi r a]       (distance of the tilted mean)
+    D     = v_new/v = (1 + k Q)/(1 + k),                     Q = E[(1 - pi) r (r - e a)]/(v d)
+    rho_F = 1/v_new - 1/v = (alpha/s) P/D,                   P = E[pi r (r - e a)]/(v d)
+    pull  = (alpha/s) E[pi r a]/(delta D),                   tau_F = pull (x - m) + rho_F m
+
+No precisions are subtracted, so that a site of 1e-15 of the posterior's precision keeps its digits. F = q_new/cavity is
+the site to the power alpha; the site is F^(1/alpha).
+"""
+
+from dataclasses import dataclass, fields
+from math import lgamma, log, pi
+
+import numpy as np
+
+from cavity.base.loop import STUCK
+from cavity.blocks.executors import spans
+from cavity.blocks.sources import rows
+from cavity.models.clutter import cavities, sweeps
+from cavity.models.clutter.sweeps import CHUNK, Sweeper, visiting_order
+
+BLOCK = 128  # sites evaluated together: enough to outweigh the overhead of calls, few enough for the cache
+CUT = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
+REACH = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are CUT nats
+NEXT = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
+KINK = 0.75 * NEXT ** np.arange(14)  # and their edges in units of its distance from the real line
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
+NODES, WEIGHTS = 0.5 + 0.5 * NODES, 0.5 * WEIGHTS  # on (0, 1)
+LARGE = 30.0  # sqrt(nu^2 + z^2) from which on the expansion for large orders or arguments holds to 1e-15 ...
+TERMS = 12  # ... with this many terms
+
+
+# ---------------------------------------------------------------------------------------------- Bessel functions
+
+
+def _debye_coefficients():
+    """Coefficients c[k][j] of U = sum_k t^k sum_j c[k][j] (nu t)^(2 j), DLMF 10.41.9."""
+    table = [np.ones(1)]
+    for k in range(TERMS):
+        power = k + 2.0 * np.arange(k + 1)
+        following = np.zeros(k + 2)
+        following[:-1] += table[k] * (0.5 * power + 0.125 / (power + 1.0))
+        following[1:] -= table[k] * (0.5 * power + 0.625 / (power + 3.0))
+        table.append(following)
+    return table
+
+
+DEBYE = _debye_coefficients()
+DEBYE_SLOPE = [c * (0.5 + k + 2.0 * np.arange(k + 1)) for k, c in enumerate(DEBYE)]  # of U - V, DLMF 10.41.11
+
+
+def _horner(table, t, q):
+    """Return sum_k t^k sum_j table[k][j] q^j."""
+    total = np.zeros_like(t)
+    for row in reversed(table):
+        inner = np.full_like(t, row[-1])
+        for c in row[-2::-1]:
+            inner *= q
+            inner += c
+        total *= t
+        total += inner
+    return total
+
+
+def _bessel_large(nu, z):
+    """As `_bessel`, for nu^2 + z^2 >= LARGE^2, by Debye's expansion; nothing cancels at either end of z."""
+    root = np.hypot(nu, z)
+    t = 1.0 / root
+    q = (nu * t) ** 2
+    u = _horner(DEBYE, t, q)
+    slope = t * t * _horner(DEBYE_SLOPE, t, q) / u
+    log_scaled = nu * nu / (root + z) - 0.5 * np.log(2 * pi * root) + np.log(u)
+    if nu:
+        log_scaled -= nu * np.log(0.5 * (nu + root))
+    return log_scaled, 1.0 / (root + nu) - slope, 2.0 * nu / (z + nu + root) + z * slope
+
+
+def _bessel_small(nu, z):
+    """As `_bessel`, by the power series, whose terms are all positive."""
+    y, largest = 0.25 * z * z, float(z.max())
+    quarter = 0.5 * (np.hypot(nu, 2.0 * largest) - nu)  # from this term on each is less than a quarter of the last
+    total, slope = np.ones_like(z), np.zeros_like(z)
+    for k in range(int(quarter) + 20, 0, -1):  # Horner's scheme for the series and its derivative
+        c = 1.0 / (k * (nu + k))
+        slope *= y
+        slope += total
+        slope *= c
+        total *= y
+        total *= c
+        total += 1.0
+    ratio = 0.5 * slope / total
+    return np.log(total) - z - lgamma(nu + 1.0), ratio, 1.0 - z * ratio
+
+
+def _bessel(nu, z):
+    """Return log(exp(-z) (2/z)^nu I_nu(z)), a/z and 1 - a for a = I_{nu+1}/I_nu; nu >= 0, z an array >= 0."""
+    if nu >= LARGE:
+        return _bessel_large(nu, z)
+    large = z * z >= LARGE * LARGE - nu * nu
+    if large.all():
+        return _bessel_large(nu, z)
+    if not large.any():
+        return _bessel_small(nu, z)
+    results = tuple(np.empty_like(z) for _ in range(3))
+    for part, function in ((large, _bessel_large), (~large, _bessel_small)):
+        for result, values in zip(results, function(nu, z[part]), strict=True):
+            result[part] = values
+    return results
+
+
+# ---------------------------------------------------------------------------------------------- integrals over r
+
+
+@dataclass(frozen=True, slots=True)
+class _Cavities:
+    """What the integrals need, one entry a site. Offsets are r - anchor; the anchor is where most digits count."""
+
+    v: np.ndarray  # variance of the cavity
+    delta: np.ndarray  # distance of its mean from the point
+    k: np.ndarray  # alpha v/s
+    gap: np.ndarray  # log A - log B
+    near: np.ndarray  # whether the cavity is the narrower factor: then the anchor is delta, else 0
+    anchor: np.ndarray
+    from_delta: np.ndarray  # anchor - delta
+    inlier: np.ndarray  # log of the signal's part of t at the anchor, less that of the larger part
+    clutter: np.ndarray  # and the clutter's
+
+    def take(self, index):
+        """Return columns for the sites `index`."""
+        return _Cavities(*(getattr(self, field.name)[index, None] for field in fields(self)))
+
+
+def _cavities(s, power, gap, rho, delta):
+    """Return the cavities, and the log of the larger part of t at their anchors less log B."""
+    v = 1.0 / rho
+    k = power * v / s
+    near = k < 1.0
+    anchor = np.where(near, delta, 0.0)
+    odds = gap - 0.5 * anchor * anchor / s
+    parts = np.minimum(odds, 0.0), -np.maximum(odds, 0.0)
+    return _Cavities(v, delta, k, gap, near, anchor, anchor - delta, *parts), np.maximum(odds, 0.0)
+
+
+def _beyond(delta, square):
+    """Return sqrt(delta^2 + square) - delta."""
+    return square / np.maximum(delta + np.sqrt(delta * delta + square), np.finfo(float).tiny)
+
+
+def _panels(cavities, d, s, power):
+    """Cut the range of r into panels for Gauss-Legendre rules: (site, left end as an offset, width), in order of sites.
+
+    t^alpha is B^alpha or A^alpha exp(-alpha r^2/(2 s)), whichever is larger, within a factor 2^alpha. With the cavity
+    the first makes a piece of variance v around |theta - x| at m, the second one of variance v/(1 + k) nearer to x.
+    Between them t^alpha has a kink, a branch point at r^2 = 2 s (log A - log B + i pi), which asks for smaller panels.
+    """
+    c, narrow = cavities, 1.0 + cavities.k
+    variances = c.v, c.v / narrow
+    clutter = _beyond(c.delta, (d - 1) * c.v) - c.from_delta
+    signal = _beyond(c.delta / narrow, (d - 1) * variances[1])
+    signal += np.where(c.near, -c.delta * (c.k / narrow), c.delta / narrow)
+    kink = np.sqrt(2.0 * s * (c.gap + 1j * pi))
+    step = kink.imag[:, None] * KINK
+    step = np.where(step < (REACH[1] - REACH[0]) * np.sqrt(variances[1])[:, None], step, np.inf)
+    at = (kink.real - c.anchor)[:, None]
+    edges = [m[:, None] + np.sqrt(v)[:, None] * REACH for m, v in zip((clutter, signal), variances, strict=True)]
+    low = np.maximum(np.minimum(edges[0][:, :1], edges[1][:, :1]), -c.anchor[:, None])
+    high = np.maximum(edges[0][:, -1:], edges[1][:, -1:])
+    edges = np.sort(np.clip(np.concatenate([*edges, at - step, at + step], axis=1), low, high), axis=1)
+    left, right = edges[:, :-1], edges[:, 1:]
+    masses = -power * c.gap, -0.5 * d * np.log1p(c.k) - 0.5 * (power / s) * c.delta * c.delta / narrow
+    level = -np.inf
+    for m, v, mass in zip((clutter, signal), variances, masses, strict=True):
+        distance = np.maximum(np.maximum(left - m[:, None], m[:, None] - right), 0.0)
+        level = np.maximum(level, (mass - np.maximum(*masses))[:, None] - 0.5 * distance * distance / v[:, None])
+    site, panel = np.nonzero((right > left) & (level > -CUT))
+    return site, left[site, panel], (right - left)[site, panel]
+
+
+def _radial(r, offset, c, d):
+    """Return log p(r), r a/delta and 1 - a."""
+    z = r * c.delta / c.v
+    from_delta = offset + c.from_delta
+    exponent = -0.5 * from_delta * from_delta / c.v
+    if d == 1:  # nu = -1/2: a hyperbolic cosine
+        tail = np.exp(-2.0 * z)
+        ratio = np.divide(-np.expm1(-2.0 * z), z * (1.0 + tail), out=np.ones_like(z), where=z > 0)
+        return exponent - 0.5 * np.log(2 * pi * c.v) + np.log1p(tail), r * r * ratio / c.v, 2.0 * tail / (1.0 + tail)
+    nu = 0.5 * d - 1.0
+    log_scaled, ratio, rest = _bessel(nu, z)
+    chi = r * r / c.v
+    log_p = np.log(r / c.v) + nu * np.log(0.5 * chi) + log_scaled + exponent
+    return log_p, chi * ratio, rest
+
+
+def _integrate(c, d, s, power):
+    """Return log Z less the factor at the anchors, E[pi r a]/delta, P and D, as in the head of this file."""
+    site, left, width = _panels(c, d, s, power)
+    at, first = c.take(site), np.searchsorted(site, np.arange(len(c.v)))
+    offset = left[:, None] + width[:, None] * NODES
+    r = offset + at.anchor
+    log_h, pulled, rest = _radial(r, offset, at, d)
+    log_inlier = at.inlier - offset * (r + at.anchor) / (2.0 * s)
+    log_t = np.logaddexp(log_inlier, at.clutter)
+    log_h += power * log_t
+    top = np.maximum.reduceat(log_h.max(axis=1), first)
+    h = np.exp(log_h - top[site, None]) * (width[:, None] * WEIGHTS)
+    norm = np.add.reduceat(h.sum(axis=1), first)
+    signal, clutter = h * np.exp(log_inlier - log_t), h * np.exp(at.clutter - log_t)
+
+    def mean(values):
+        return np.add.reduceat(values.sum(axis=1), first) / norm
+
+    inward, wide = mean(signal * pulled), 1.0 + c.k
+    e = c.delta * ((1.0 + c.k * mean(clutter * pulled)) / wide)
+    to_mean = offset + np.where(c.near, c.k * c.delta * inward, -e)[site, None] + e[site, None] * rest  # r - e a
+    to_mean *= r / (at.v * d)
+    return top + np.log(norm), inward, mean(signal * to_mean), (1.0 + c.k * mean(clutter * to_mean)) / wide
+
+
+def match(model, power, d, base, rho, delta):
+    """The power of the sites that matches moments, for arrays of sites in working units.
+
+    Parameters
+    ----------
+    model : ndarray (5,)
+        As in `Units`.
+    power : float
+        alpha, in (0, 1].
+    d : int
+        Dimension.
+    base : ndarray (n,)
+        As in clutter.pxd: log of w N(x; c0, c I) over (1 - w) (2 pi)^(-d/2).
+    rho, delta : ndarray (n,)
+        Precision of the cavity, positive, and distance of its mean from the point.
+
+    Returns
+    -------
+    log_z, pull, rho : ndarray (n,)
+        F has precision rho and tau = pull (x - m) + rho m; the site is F^(1/alpha).
+    """
+    s = model[0]
+    cavities, log_larger = _cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
+    log_norm, inward, precision, shrink = _integrate(cavities, d, s, power)
+    log_b = model[3] - 0.5 * d * log(2 * pi) + base
+    scale = power / (s * shrink)
+    return power * (log_b + log_larger) + log_norm, scale * inward, scale * precision
+
+
+# ---------------------------------------------------------------------------------------------- schedules
+
+
+class PowerSweeper(Sweeper):
+    """Power EP on one problem: a Sweeper whose cavities lack the power alpha of a site."""
+
+    def __init__(self, data, units, schedule, *arguments, power):
+        super().__init__(data, units, schedule, *arguments)
+        self.power = power
+        # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
+        self.patience = 20 if schedule == "sequential" else 8
+
+    def _match(self, part):
+        """Return what the rows of a slice say: (points, cavity means, cavity precisions, proper, match of them)."""
+        state, units = self.state, self.units
+        x = (rows(self.data, part) - units.origin) * units.scale
+        cavity_rho = state.rho - self.power * state.site_rho[part]
+        proper = cavity_rho > 0
+        cavity_rho = np.where(proper, cavity_rho, state.rho)
+        mean = (state.tau - self.power * state.site_tau[part]) / cavity_rho[:, None]
+        d, from_centre, miss = x.shape[1], x - units.centre, x - mean
+        model = units.model
+        base = model[4] - d * model[2] - np.sum(from_centre * from_centre, axis=1) * model[1]
+        distance = np.sqrt(np.sum(miss * miss, axis=1))
+        return x, mean, cavity_rho, proper, match(model, self.power, d, base, cavity_rho, distance)
+
+    def _changes(self, part):
+        """Return the undamped changes of the sites of a slice, zero where a cavity is improper, and how many are."""
+        x, mean, _, proper, (_, pull, rho) = self._match(part)
+        tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - self.state.site_tau[part]
+        rho = rho / self.power - self.state.site_rho[part]
+        return np.where(proper[:, None], tau, 0.0), np.where(proper, rho, 0.0), int(np.sum(~proper))
+
+    def _sequential(self, n):
+        """Visit the first n sites in order; return how many were skipped."""
+        state, total = self.state, 0
+        order = visiting_order(self.order, self.rng, self.data.shape[0])
+        for i in range(n) if order is None else order[:n]:
+            tau, rho, skipped = self._changes(slice(i, i + 1))
+            # a step of alpha lands on the tilted moments; a longer one may take all of the posterior's precision
+            step = self.damping if self.damping * rho[0] > -0.5 * state.rho else min(self.damping, self.power)
+            if not state.rho + step * rho[0] > 0:  # a point so far out that the tilted variance is all rounding
+                total += 1
+                continue
+            state.site_tau[i] += step * tau[0]
+            state.site_rho[i] += step * rho[0]
+            state.tau = state.tau + step * tau[0]
+            state.rho += step * float(rho[0])
+            total += skipped
+        self.refresh()
+        return total
+
+    def _start(self):
+        """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
+        return super()._sequential(min(CHUNK, self.data.shape[0])) + self.settle()
+
+    def _parallel(self):
+        """Renew all sites from one posterior; return how many were skipped."""
+        state = self.state
+
+        def task(start, stop):
+            total = 0
+            for low in range(start, stop, BLOCK):
+                part = slice(low, min(low + BLOCK, stop))
+                tau, rho, skipped = self._changes(part)
+                state.site_tau[part] += self.damping * tau
+                state.site_rho[part] += self.damping * rho
+                total += skipped
+            return total
+
+        n = len(state.site_rho)
+        skipped = sum(self.threads.run(task, spans(n, self.threads.count, BLOCK)))
+        return skipped + self.settle()
+
+    def refresh(self):
+        """Sum the posterior from prior and sites; return the precision it must exceed for all cavities to be proper."""
+        return max(self.power * super().refresh(), 0.0)
+
+    def rescue(self, tol):
+        """Power EP has no double loop: what is stuck stays so."""
+        return STUCK, []
+
+    def finish(self):
+        """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
+        state, units = self.state, self.units
+        state.loo = sweeps.evaluate(self.data, units, state, self.threads)[0]
+        state.loo[cavities.cavities(units, state)[1] <= 0] = np.nan
+        state.site_value = np.empty(len(state.site_rho))
+        mean, d = state.tau / state.rho, len(state.tau)
+        for low in range(0, len(state.site_rho), BLOCK):
+            part = slice(low, low + BLOCK)
+            _, cavity_mean, cavity_rho, _, (log_z, _, _) = self._match(part)
+            distance2 = np.sum((mean - cavity_mean) ** 2, axis=1)
+            scaled = log_z + 0.5 * (d * np.log(state.rho / cavity_rho) + cavity_rho * distance2)
+            state.site_value[part] = scaled / self.power
+        total = np.sum(state.site_value)
+        state.log_evidence = float(sweeps.combine_evidence(units, state.tau, np.float64(state.rho), total))

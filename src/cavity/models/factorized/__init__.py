@@ -1,0 +1,1 @@
+"""Fully factorised approximations of Gaussians."""

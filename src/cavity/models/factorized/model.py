@@ -1,0 +1,504 @@
+"""Factorised approximation of a Gaussian by coordinate ascent: what mean field does to a posterior that is known.
+
+References
+----------
+.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from cavity import _core
+from cavity.base import arrays
+from cavity.base.frozen import Frozen
+from cavity.base.loop import CONVERGED, STUCK, warn_unconverged
+from cavity.base.records import Array, Record, Setting, refusing
+from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.blocks.executors import single_blas
+from cavity.mean_field import engine
+from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
+
+_kernel = _core.best("factorized")
+
+LOG_2PI = float(np.log(2 * np.pi))
+FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FactorizedGaussian(Frozen):
+    """A Gaussian p(z) = N(mean, precision^-1) to be approximated by q(z) = prod_B q_B(z_B) over blocks of coordinates.
+
+    Minimising KL(q || p) over all such q gives Gaussian factors [B]_: ``q_B = N(m_B, Lambda_BB^-1)`` with the precision
+    Lambda of p and means that solve the re-estimation equations of `fit`. Their only solution is the mean of p.
+
+    Parameters
+    ----------
+    mean : float or array_like (D,)
+        Mean of p.
+    precision : array_like, shape (D, D)
+        Lambda, the inverse covariance of p: symmetric (up to rounding) and positive definite. A float64 matrix in C or
+        Fortran order is not copied, so it must not be changed as long as this object is in use.
+    blocks : sequence of lists of int, optional
+        Every coordinate in one block; blocks are renewed in this order. If None, each coordinate is a block.
+
+    Attributes
+    ----------
+    mean : ndarray (D,)
+        Mean of p.
+    precision : ndarray (D, D)
+        Lambda.
+    blocks : None or tuple of tuple of int
+        The blocks.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For wrong shapes, values that are not finite, a matrix that is not symmetric (naming the entry), or blocks that
+        overlap, are empty, or miss a coordinate (naming it).
+    NotPositiveDefiniteError
+        If the precision is not positive definite, naming the coordinate where its Cholesky factorisation fails.
+    OverflowError
+        If a variance is beyond float64.
+
+    Notes
+    -----
+    Symmetry is checked tile by tile. Positive definiteness is checked, and `kl_minimum` found, by a Cholesky
+    factorisation of the matrix scaled to a unit diagonal: D^3/3 operations on one copy that is then freed. With blocks,
+    one more copy stays, in coordinates in which the diagonal blocks are identities.
+
+    References
+    ----------
+    .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> model = cavity.FactorizedGaussian([1.0, 2.0], [[1.0, 0.9], [0.9, 1.0]])
+    >>> posterior = model.fit()
+    >>> posterior.mean.round(6).tolist(), posterior.variance.tolist()
+    ([1.0, 2.0], [1.0, 1.0])
+    >>> round(posterior.contraction, 6), round(posterior.theoretical_contraction, 6), round(posterior.kl, 6)
+    (0.81, 0.81, 0.830366)
+    >>> model.marginals.variance.round(6).tolist()  # q is too narrow
+    [5.263158, 5.263158]
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    blocks: tuple | None = None
+    _target: Target = field(init=False)
+
+    def __post_init__(self):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        precision = arrays.symmetric(self.precision, "precision", copy=False)
+        size = len(precision)
+        blocks = None if self.blocks is None else arrays.partition(self.blocks, "blocks", size)
+        keep("mean", arrays.read_only(arrays.vector(self.mean, "mean", size).copy()))
+        keep("precision", arrays.read_only(precision.view()))
+        keep("blocks", None if blocks is None else tuple(tuple(block.tolist()) for block in blocks))
+        with single_blas():
+            keep("_target", prepare(self.precision, blocks))
+
+    def __repr__(self):
+        return table(
+            "FactorizedGaussian",
+            [("coordinates", len(self.mean)), ("blocks", self.n_blocks), ("kl_minimum", f"{self.kl_minimum:.6f}")],
+        )
+
+    @property
+    def n_blocks(self):
+        """The number of factors of q."""
+        return len(self.mean if self.blocks is None else self.blocks)
+
+    @property
+    def kl_minimum(self):
+        """KL(q || p) of the best q, (sum_B log|Lambda_BB| - log|Lambda|)/2, in nats."""
+        return self._target.kl_minimum
+
+    @cached_property
+    def theoretical_contraction(self):
+        """The factor by which errors of the means shrink per sweep in the long run, a number below 1.
+
+        It is the spectral radius of the block Gauss-Seidel iteration; for two coordinates
+        ``Lambda_12^2/(Lambda_11 Lambda_22)``. Computed when first asked for: up to 512 coordinates from all
+        eigenvalues, beyond by Arnoldi's method, which takes the time of some hundreds of sweeps and more.
+
+        Raises
+        ------
+        ArithmeticError
+            If Arnoldi's method does not converge.
+        """
+        with single_blas():
+            return contraction_rate(self._target, lambda z: _kernel.sweep(self._target.matrix, z))
+
+    @cached_property
+    def marginals(self):
+        """`Marginals`, the factors that minimise KL(p || q) instead: the true marginals of p (eq. 10.17 of the book).
+
+        Computed when first asked for, in D^3 operations on a copy of the matrix.
+        """
+        with single_blas():
+            variance, covariances, divergence, reverse = true_marginals(self._target)
+        return Marginals(self.mean, arrays.read_only(variance), divergence, reverse, covariances)
+
+    def log_density(self, z):
+        """Return log p(z), normalised.
+
+        Parameters
+        ----------
+        z : array_like, shape (D,) or (n, D)
+            Points.
+
+        Returns
+        -------
+        float or ndarray (n,)
+            One log density a point.
+        """
+        deviation = self._points(z) - self.mean
+        constant = self._target.log_root - self.kl_minimum - 0.5 * len(self.mean) * LOG_2PI
+        return constant - 0.5 * np.sum(deviation * (deviation @ self.precision), axis=-1)
+
+    def fit(self, *, initial_mean=None, accelerate=False, max_iter=1000, tol=1e-20, callback=None):
+        """Approximate p by coordinate ascent, block by block.
+
+        A sweep renews all blocks in their order [B]_, eqs. (10.13) and (10.15)::
+
+            m_B = mean_B - Lambda_BB^-1 sum_{C != B} Lambda_BC (m_C - mean_C)
+
+        Parameters
+        ----------
+        initial_mean : float or array_like (D,), optional
+            Means to start from. If None, one standard deviation of q above the mean of p, in every coordinate.
+        accelerate : bool or {"anderson", "squarem"}, default False
+            Whether and how to extrapolate from the last sweeps (`cavity.mean_field.fit`); False is the textbook's
+            algorithm.
+        max_iter : int, default 1000
+            Most sweeps.
+        tol : float, default 1e-20
+            Stopping rule: KL(q || p) is at most tol nats above its minimum, which is known. With the default, the error
+            of the means is some 1e-10 standard deviations of p.
+        callback : callable, optional
+            Called as callback(n_iter, elbo) after each sweep; a true result stops the fit.
+
+        Returns
+        -------
+        FactorizedGaussianPosterior
+            The frozen approximation.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad options, or a start more than 1e140 standard deviations away.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        The iteration is on deviations from the mean of p, which keep all digits however small they get. The energy
+        ``e' Lambda e/2`` of deviations e is what KL(q || p) exceeds its minimum by; a sweep computes it from the same
+        products as the new means, and reads half of the matrix. It never rises, since a block moved by d lowers it by
+        exactly ``d' Lambda_BB d/2``.
+
+        References
+        ----------
+        .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> n = 200
+        >>> precision = 2.1 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+        >>> model = cavity.FactorizedGaussian(0.0, precision)
+        >>> plain, fast = model.fit(), model.fit(accelerate=True)
+        >>> plain.converged, fast.converged, plain.n_iter > 3 * fast.n_iter
+        (True, True, True)
+        >>> whole = cavity.FactorizedGaussian(0.0, precision, blocks=[range(n)]).fit()
+        >>> whole.kl, whole.mean.tolist() == [0.0] * n
+        (0.0, True)
+        """
+        options = engine.check_options(accelerate, max_iter, tol)
+        tol = options.pop("tol")
+        start = self._start(initial_mean)
+        sweeps = _Sweeps(self._target)
+
+        def enough(n_iter, gain):
+            return -gain <= tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
+
+        with single_blas():
+            done = engine.fit(sweeps, start, **options, tol=0.0, callback=enough)
+            mean = self.mean + self._target.deviations(done.state * sweeps.unit)
+        outcome = _outcome(done, self.kl_minimum, tol, options["accelerate"])
+        warn_unconverged(outcome["status"], outcome["predicted_gap"], tol, max_iter)
+        return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
+
+    def _start(self, initial_mean):
+        """Where the iteration starts, in the coordinates of `_Sweeps`."""
+        scale = self._target.scale
+        if initial_mean is None:
+            deviation = 1.0 / scale
+        else:
+            initial = arrays.vector(initial_mean, "initial_mean", len(scale))
+            with np.errstate(over="ignore"):
+                deviation = initial - self.mean
+                far = ~(np.abs(deviation * scale) <= FARTHEST)
+            if far.any():
+                i = int(np.argmax(far))
+                raise ValueError(
+                    f"initial_mean must be within {FARTHEST:g} standard deviations 1/sqrt(precision[i, i]) of mean, "
+                    f"got initial_mean[{i}] = {initial[i]}"
+                )
+        return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
+
+    def _points(self, z):
+        points = arrays.finite_array(z, "z", ndim=(1, 2))
+        if points.shape[-1] != len(self.mean):
+            raise ValueError(f"z must be points of {len(self.mean)} coordinates, got shape {points.shape}")
+        return points
+
+
+def _outcome(done, kl_minimum, tol, accelerated):
+    """The fields of a VariationalPosterior from the engine's Fit of `_Sweeps`.
+
+    How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
+    plain; the engine's is the largest of several, which the first steps still shape.
+    """
+    excess = 0.0 - done.trace["elbo"]
+    kl = kl_minimum + excess
+    gap, status = float(excess[-1]), done.status
+    if gap <= tol or done.converged:
+        status = CONVERGED if gap <= tol else STUCK
+    rates = done.trace["contraction"]
+    known = rates[~np.isnan(rates)]
+    return {
+        "elbo": -float(kl[-1]),
+        "converged": status == CONVERGED,
+        "status": status,
+        "n_iter": done.n_iter,
+        "trace": done.trace | {"elbo": -kl, "kl": kl, "excess": excess},
+        "contraction": done.contraction if accelerated or not known.size else float(known[-1]),
+        "predicted_gap": gap,
+    }
+
+
+class _Sweeps:
+    """The fit as the engine sees it: deviations in the units of the matrix, and the ELBO less its maximum."""
+
+    n_samples = 1
+
+    def __init__(self, target):
+        self._matrix = target.matrix
+        self.unit = np.sqrt(target.diagonal)
+
+    def sweep(self, z):
+        image = z.copy()
+        energy = _kernel.sweep(self._matrix, image)
+        return image, -energy
+
+    def coordinates(self, z):
+        """In standard deviations natural parameters and means are the same."""
+        u = z * self.unit
+        return u, u
+
+    def at(self, natural, z):
+        return natural / self.unit
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Marginals(Frozen):
+    """The product of the true marginals of p, which minimises KL(p || q) over factorised q.
+
+    Attributes
+    ----------
+    mean : ndarray (D,)
+        Mean of p.
+    variance : ndarray (D,)
+        Diagonal of the covariance of p.
+    kl : float
+        KL(p || q) of this product, in nats.
+    kl_mean_field : float
+        KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    kl: float
+    kl_mean_field: float
+    _covariances: tuple | None
+
+    def __repr__(self):
+        return table(
+            f"Marginals: {len(self.mean)} coordinates",
+            [
+                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
+                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
+                ("kl", f"{self.kl:.6f}"),
+                ("kl_mean_field", f"{self.kl_mean_field:.6f}"),
+            ],
+        )
+
+    @property
+    def block_covariances(self):
+        """A covariance matrix for every block, in the order of its coordinates."""
+        if self._covariances is None:
+            return tuple(self.variance[:, None, None])
+        return tuple(matrix for _, matrix in self._covariances)
+
+
+BLOCKS = Setting(  # that they are a partition is for the model to say
+    "lists of coordinates",
+    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FactorizedGaussianPosterior(VariationalPosterior):
+    """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
+
+    Attributes
+    ----------
+    model : FactorizedGaussian
+        p and the blocks.
+    mean : ndarray (D,)
+        Mean of q.
+    elbo : float
+        -KL(q || p): p is normalised, so its log evidence is 0.
+    converged : bool
+        Whether the stopping rule of `FactorizedGaussian.fit` was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Sweeps done, those after rejected extrapolations included. The first `trace` entries belong to the start.
+    trace : dict of ndarray
+        For every sweep, of the q before it: "kl" = -"elbo", and "excess", what is above the minimum; "change", half the
+        squared distance the sweep went, in standard deviations; "contraction", the rate at which that shrinks.
+    contraction : float
+        The factor by which errors shrank per sweep, as measured; None if too few sweeps were needed.
+    predicted_gap : float
+        How far `kl` is above its minimum; not a prediction, as it is for other models.
+    """
+
+    model: FactorizedGaussian
+    mean: np.ndarray
+
+    kind = "factorized"
+    record = Record(
+        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
+        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+        OUTCOME | {"blocks?": BLOCKS},
+    )
+
+    def __repr__(self):
+        return table(
+            f"FactorizedGaussianPosterior: {len(self.mean)} coordinates in {self.model.n_blocks} blocks",
+            [
+                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
+                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
+                ("contraction", "not measured" if self.contraction is None else f"{self.contraction:.4g} per sweep"),
+                *self.outcome_rows(),
+            ],
+        )
+
+    @property
+    def kl(self):
+        """KL(q || p), in nats."""
+        return -self.elbo
+
+    @property
+    def kl_reverse(self):
+        """KL(p || q), in nats; the least that a factorised q can have is ``marginals.kl``. As costly as `marginals`."""
+        u = self.model._target.standard(self.mean - self.model.mean)
+        return self.marginals.kl_mean_field + 0.5 * float(u @ u)
+
+    @property
+    def marginals(self):
+        """`FactorizedGaussian.marginals`: the factors that minimise KL(p || q), for comparison."""
+        return self.model.marginals
+
+    @property
+    def theoretical_contraction(self):
+        """`FactorizedGaussian.theoretical_contraction`, to compare with the measured `contraction`."""
+        return self.model.theoretical_contraction
+
+    @cached_property
+    def variance(self):
+        """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
+        target = self.model._target
+        if target.factors is None:
+            return arrays.read_only(1.0 / target.diagonal)
+        variance = np.empty(len(self.mean))
+        for indices, root in target.block_roots():
+            variance[indices] = np.einsum("ij,ij->j", root, root)
+        return arrays.read_only(variance)
+
+    @property
+    def block_covariances(self):
+        """Lambda_BB^-1 for every block, in the order of its coordinates."""
+        target = self.model._target
+        if target.factors is None:
+            return tuple(self.variance[:, None, None])
+        return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
+
+    def log_density(self, z):
+        """Return log q(z), normalised.
+
+        Parameters
+        ----------
+        z : array_like, shape (D,) or (n, D)
+            Points.
+
+        Returns
+        -------
+        float or ndarray (n,)
+            One log density a point.
+        """
+        u = self.model._target.standard(self.model._points(z) - self.mean)
+        return self.model._target.log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
+
+    def entropy(self):
+        """Return the entropy of q.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
+        return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - self.model._target.log_root
+
+    def sample(self, n, rng):
+        """Draw from q.
+
+        Parameters
+        ----------
+        n : int
+            How many points.
+        rng : seed or numpy.random.Generator
+            The source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            One point a row.
+        """
+        shape = (arrays.integer(n, "n", low=0), len(self.mean))
+        return self.mean + self.model._target.deviations(arrays.generator(rng).standard_normal(shape))
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`; the precision of p is among them."""
+        arrays, settings = self.outcome_to_arrays()
+        arrays |= {"mean": self.mean, "p_mean": self.model.mean, "p_precision": self.model.precision}
+        if self.model.blocks is not None:
+            settings["blocks"] = [list(block) for block in self.model.blocks]
+        return arrays, settings
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        with refusing("arrays 'p_mean' and 'p_precision': "):
+            model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
+        return cls(model=model, mean=arrays["mean"], **cls.outcome_from_arrays(arrays, settings))

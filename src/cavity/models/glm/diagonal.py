@@ -1,0 +1,464 @@
+"""Generalised linear models with independent Gaussian weights, for sparse data with millions of columns: ADF and EP.
+
+A row of weight w counts as w copies of itself: the posterior is the prior times prod_i site_i^{w_i}. In EP each row
+has one site per nonzero, T = site^w. The cavity lacks the part f = e/w of it, e = power min(1, w); the tilted
+distribution is cavity times p^e, and T = (match/cavity)^{1/f}. The formulas are in cython_core/ep/diagonal.pyx.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from cavity import _core
+from cavity.base import arrays
+from cavity.base.loop import CONVERGED, iterate
+from cavity.ep.sites import tilted
+
+_kernel = _core.load("diagonal", _core.BASELINE)
+
+BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
+MOST_COPIES = 1e9  # of a row in ADF
+LOWEST_DAMPING = 1 / 16  # to which it is halved in search of convergence
+PASSES = 8  # in which the change has to fall by a tenth, before damping is halved ...
+FALL = 0.9
+LAST = 3 / LOWEST_DAMPING  # ... and by half in this many more at the lowest damping
+ONE = np.ones(1)
+ZERO = np.zeros(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What `fit` found.
+
+    Attributes
+    ----------
+    mean, variance : ndarray (D,)
+        Posterior moments of the weights.
+    log_evidence : float
+        Estimate of log p(y), all constants included; -inf if a row without features has probability 0.
+    loo : ndarray (N,)
+        For EP the log predictive density of each row given all others (given all but one copy of itself, too, where
+        its weight is above 1); nan where the cavity without the row is improper. For ADF the log density of each row
+        given the rows before it, all copies of a weighted row together, 0 for a row of weight 0.
+    status : str
+        One of the statuses of `_loop`.
+    n_iter : int
+        Passes over the data.
+    trace : dict
+        For EP "change" and "improper", the number of skipped rows, of each pass; empty for ADF.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    log_evidence: float
+    loo: np.ndarray
+    status: str
+    n_iter: int
+    trace: dict
+
+
+def fit(
+    likelihood,
+    X,
+    y,
+    *,
+    prior_mean,
+    prior_variance,
+    offset=None,
+    weights=None,
+    method="ep",
+    damping=1.0,
+    power=1.0,
+    max_iter=200,
+    tol=1e-8,
+    callback=None,
+):
+    """Approximate the posterior of the weights by independent Gaussians.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        p(y|f); without a kernel of its own, rows take milliseconds instead of fractions of a microsecond.
+    X : scipy.sparse matrix or array, or array_like, shape (N, D)
+        Design matrix, finite. Entries of the same row and column are added first.
+    y : ndarray
+        Observations, from `likelihood.check`.
+    prior_mean, prior_variance : ndarray (D,)
+        Moments of the weights.
+    offset : ndarray (N,), optional
+        Known part of the latent values.
+    weights : ndarray (N,), optional
+        Copies of each row, not negative and not necessarily whole.
+    method : {"ep", "adf"}, default "ep"
+        "adf" sees each row once, in order: a row of weight w is taken floor(w) times, and then with the likelihood to
+        the power of what is left.
+    damping : float in (0, 1], default 1.0
+        Fraction of each site change that is made at first. When the change has not fallen by a tenth in 8 passes,
+        damping is halved, down to 1/16.
+    power : float in (0, 1], default 1.0
+        The exponent of power EP.
+    max_iter : int, default 200
+        Most passes.
+    tol : float, default 1e-8
+        Stopping rule: a pass moves every mean by at most tol posterior standard deviations and every variance by at
+        most the relative amount tol (both divided by the damping), and skips no row.
+    callback : callable, optional
+        Called as callback(n_iter, change) after each pass of EP; a true result stops the fit.
+
+    Returns
+    -------
+    Result
+        Moments, log evidence and how the iteration ended.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that do not fit together, before any work.
+    OverflowError
+        If the moments of a latent value leave the range of float64, naming the row.
+
+    Notes
+    -----
+    A row whose cavity is improper is skipped and counted in ``trace["improper"]``. If there are such rows at the end
+    (not after convergence), they enter the evidence as in power EP, with the largest f/2^k whose cavity is proper.
+
+    Memory of EP: 16 bytes a nonzero for the sites, 100 a column and 50 a row, beyond the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity import _diagonal, likelihoods
+    >>> probit, X = likelihoods.Probit(), [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    >>> result = _diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
+    >>> result.status, result.mean.round(3).tolist()
+    ('converged', [0.917, -0.211])
+    """
+    arrays.choice(method, "method", ("ep", "adf"))
+    damping = arrays.number(damping, "damping", low=0, high=1, closed_high=True)
+    power = arrays.number(power, "power", low=0, high=1, closed_high=True)
+    max_iter = arrays.integer(max_iter, "max_iter", low=1)
+    tol = arrays.number(tol, "tol", low=0, closed_low=True)
+    if method == "adf" and (damping != 1 or power != 1):
+        raise ValueError("method='adf' sees each row once: damping and power must be 1")
+    X = _canonical(X)
+    prior_mean = _column(prior_mean, "prior_mean", X.shape[1], "column")
+    prior_variance = _column(prior_variance, "prior_variance", X.shape[1], "column")
+    offset = None if offset is None else _column(offset, "offset", X.shape[0], "row")
+    if weights is not None:
+        weights = _column(weights, "weights", X.shape[0], "row")
+        if weights.size and weights.min() < 0:
+            raise ValueError(f"weights must not be negative, got {float(weights.min())!r}")
+        if method == "adf" and weights.size and weights.max() > MOST_COPIES:
+            raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
+    if len(y) != X.shape[0]:
+        raise ValueError(f"y must have one entry per row of X, {X.shape[0]}, got {len(y)}")
+    data = _Data(likelihood, X, y, offset)
+    if method == "adf":
+        return _filter(data, prior_mean, prior_variance, weights)
+    ep = _Expectation(data, prior_mean, prior_variance, weights, power, damping)
+    halvings = max(0.0, np.ceil(np.log2(damping / LOWEST_DAMPING)))
+    patience = PASSES * halvings + LAST * max(1.0, LOWEST_DAMPING / damping)
+    outcome = iterate(ep.step, 1, max_iter=max_iter, tol=tol, patience=patience, callback=callback)
+    trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
+    return Result(*ep.results(), outcome.status[0], int(outcome.n_iter[0]), trace)
+
+
+def predict(X, mean, variance, offset=None):
+    """Moments of the latent values for independent weights.
+
+    Parameters
+    ----------
+    X : scipy.sparse matrix or array, or array_like, shape (N, D)
+        Design matrix.
+    mean, variance : ndarray (D,)
+        Moments of the weights.
+    offset : ndarray (N,), optional
+        Added to the means.
+
+    Returns
+    -------
+    mean, variance : ndarray (N,)
+        X mean + offset and X^2 variance.
+    """
+    X = _canonical(X)
+    mean = _column(mean, "mean", X.shape[1], "column")
+    variance = _column(variance, "variance", X.shape[1], "column")
+    offset = None if offset is None else _column(offset, "offset", X.shape[0], "row")
+    results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
+    if state.size and results.size:
+        rows = _rows(X, offset)
+        for start in range(0, X.shape[0], BLOCK):
+            rows.moments(start, min(start + BLOCK, X.shape[0]), state, *results)
+    elif offset is not None:
+        results[0], results[1] = offset, 0.0
+    else:
+        results[:] = 0.0
+    return tuple(results)
+
+
+# ---------------------------------------------------------------------------------------------- data
+
+
+def _canonical(X):
+    """Return X as CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
+    rows = X.tocsr() if sparse.issparse(X) else sparse.csr_array(arrays.finite_array(X, "X", ndim=(2,)))
+    if rows.shape[1] > np.iinfo(np.int32).max:
+        raise ValueError(f"X must have at most 2^31 - 1 columns, got {rows.shape[1]}")
+    if rows.data.dtype != np.float64:
+        rows = rows.astype(np.float64)
+    canonical = rows.has_canonical_format
+    if not canonical or np.count_nonzero(rows.data) != rows.nnz:
+        rows = rows.copy()
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+    return rows
+
+
+def _column(value, name, size, what):
+    array = np.ascontiguousarray(arrays.finite_array(value, name, ndim=(1,)))
+    if array.shape != (size,):
+        raise ValueError(f"{name} must have one entry per {what} of X, {size}, got {array.size}")
+    return array
+
+
+def _rows(X, offset, *likelihood):
+    indptr = X.indptr.astype(np.int64, copy=False)
+    widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
+    indices = X.indices.astype(np.int32, copy=False)
+    work = np.zeros((2, max(widest, 1), 2))
+    offset = None if offset is None or offset.size == 0 else offset
+    return _kernel.Rows(indptr, np.ascontiguousarray(indices), np.ascontiguousarray(X.data), offset, work, *likelihood)
+
+
+class _Data:
+    """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
+
+    def __init__(self, likelihood, X, y, offset):
+        self.likelihood, self.X, self.y = likelihood, X, y
+        self.n, self.d = X.shape
+        self.nnz = X.nnz
+        self.empty = np.diff(X.indptr) == 0
+        self.offset = np.zeros(self.n) if offset is None else offset
+        self.compiled = hasattr(likelihood, "_kind")
+        encoded = (likelihood._kind, likelihood.packed(), *likelihood._encode(y)) if self.compiled else (0,)
+        self.rows = _rows(X, offset, *encoded)
+
+    def runs(self, exponent):
+        """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
+
+        exponent : ndarray (N,) or (1,), exponents of the likelihood.
+        """
+        if self.nnz == 0:
+            return []
+        if self.compiled and (self.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
+            return [(start, min(start + BLOCK, self.n), True) for start in range(0, self.n, BLOCK)]
+        slow = ~self.empty & (exponent != 0)
+        if self.compiled:
+            slow &= exponent != 1
+        index = np.flatnonzero(slow)
+        edges = np.unique(np.concatenate([np.arange(0, self.n, BLOCK), index, index + 1, [self.n]]))
+        runs = zip(edges[:-1].tolist(), edges[1:].tolist(), (~slow[edges[:-1]]).tolist(), strict=True)
+        return [run for run in runs if self.compiled or not run[2]]
+
+    def log_p_empty(self):
+        """Log likelihood of the rows without features, whose latent value is the offset."""
+        if not self.empty.any():
+            return np.zeros(0)
+        return np.asarray(self.likelihood.log_p(self.y[self.empty], self.offset[self.empty]), dtype=np.float64)
+
+    def tilted(self, row, exponent, mean, variance):
+        """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
+        y, moments = self.y[row : row + 1], (np.array([mean]), np.array([variance]))
+        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.likelihood, y, exponent, *moments))
+        if not (np.isfinite([log_z, d1, d2]).all() and shrink > 0):
+            self.refuse(row, mean, variance)
+        return log_z, d1, d2, -d2 / shrink
+
+    def refuse(self, row, mean, variance):
+        """Raise for a row whose latent value, or whose site, is out of range."""
+        raise OverflowError(
+            f"X: the latent value of row {row} has mean {mean:g} and variance {variance:g} before the row is seen, "
+            f"which leads out of the range of float64; rescale the columns of X or the prior"
+        )
+
+
+# ---------------------------------------------------------------------------------------------- ADF
+
+
+def _filter(data, prior_mean, prior_variance, weights):
+    state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
+    exponent = ONE
+    if weights is not None:  # of the last time a row is taken; 0 for never
+        exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
+    for start, stop, fast in data.runs(exponent):
+        if fast:
+            row = data.rows.filter(start, stop, weights, state, log_z)
+            if row >= 0:
+                data.refuse(row, *data.rows.latent(row, state)[:2])
+        else:
+            _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
+    loo, weight = log_z, 1.0 if weights is None else weights[data.empty]
+    loo[data.empty] = _times(weight, data.log_p_empty())
+    return Result(*np.ascontiguousarray(state.T), float(loo.sum()), loo, CONVERGED, 1, {})
+
+
+def _filter_row(data, row, left, state, log_z):
+    while left > 0:
+        mean, variance, usable = data.rows.latent(row, state)
+        if not usable:
+            data.refuse(row, mean, variance)
+        log_zi, *site = data.tilted(row, min(left, 1.0), mean, variance)
+        data.rows.absorb(row, variance, *site, state)
+        log_z[row] += log_zi
+        left -= 1.0
+
+
+def _times(weight, log_p):
+    """Weight times log p, 0 for weight 0 even if p is 0."""
+    weight = np.broadcast_to(weight, log_p.shape)
+    return np.where(weight > 0, weight, 1.0) * np.where(weight > 0, log_p, 0.0)
+
+
+# ---------------------------------------------------------------------------------------------- EP
+
+
+class _Expectation:
+    """EP in the natural parameters of the weights' distances from their prior means."""
+
+    def __init__(self, data, prior_mean, prior_variance, weights, power, damping):
+        self.data, self.prior_mean, self.prior_variance, self.weights = data, prior_mean, prior_variance, weights
+        self.fraction, self.exponent = power * ONE, power * ONE
+        if weights is not None:
+            self.fraction = power / np.maximum(weights, 1.0)
+            self.exponent = power * np.minimum(weights, 1.0)
+        if prior_mean.any():
+            shifted = predict(data.X, prior_mean, np.zeros_like(prior_mean), data.offset)[0]
+            self.data = data = _Data(data.likelihood, data.X, data.y, shifted)
+        self.power = power
+        self.prior_rho = 1.0 / prior_variance
+        self.state = self._prior()
+        self.sites = np.zeros((data.nnz, 2))
+        self.runs = data.runs(self.exponent)
+        self.before = np.empty_like(self.state)
+        self.skipped = []
+        self.damping, self.lowest = damping, min(damping, LOWEST_DAMPING)
+        self.best, self.waited = np.inf, 0
+
+    def _prior(self):
+        state = np.zeros((self.data.d, 4))  # tau, rho, and what rounding leaves of them
+        state[:, 1] = self.prior_rho
+        return state
+
+    def step(self, active):
+        """One pass; see `_loop.iterate`."""
+        np.copyto(self.before, self.state)
+        skipped = 0
+        for start, stop, fast in self.runs:
+            if fast:
+                some, row = self.data.rows.sweep(
+                    start, stop, self.fraction, self.exponent, self.damping, self.state, self.sites
+                )
+                skipped += some
+                if row >= 0:
+                    self._refuse(row, self.fraction)
+            else:
+                skipped += not self._renew(start)
+        change = _kernel.largest_change(self.before, self.state) / self.damping
+        self.skipped.append(skipped)
+        self._adapt(change, skipped == 0)
+        return np.array([change]), np.array([skipped == 0])
+
+    def _adapt(self, change, complete):
+        """Halve the damping when the change does not fall."""
+        if complete and change < FALL * self.best:
+            self.best, self.waited = change, 0
+            return
+        self.waited += 1
+        if self.waited >= PASSES and self.damping > self.lowest:
+            self.damping = max(0.5 * self.damping, self.lowest)
+            self.waited = 0
+
+    def _at(self, values, row):
+        return float(values[row if len(values) > 1 else 0])
+
+    def _refuse(self, row, fraction):
+        self.data.refuse(row, *self.data.rows.cavity(row, self._at(fraction, row), self.state, self.sites)[1:3])
+
+    def _cavity(self, row, fraction):
+        """Moments of f under the cavity, None if that is improper."""
+        proper, mean, variance, usable = self.data.rows.cavity(row, fraction, self.state, self.sites)
+        if proper and not usable:
+            self.data.refuse(row, mean, variance)
+        return (mean, variance) if proper else None
+
+    def _renew(self, row):
+        """One row in Python; return whether it was not skipped."""
+        fraction = self._at(self.fraction, row)
+        cavity = self._cavity(row, fraction)
+        if cavity is None:
+            return False
+        _, *site = self.data.tilted(row, self._at(self.exponent, row), *cavity)
+        return self.data.rows.renew(row, fraction, cavity[1], *site, self.damping, self.state, self.sites)
+
+    def _evaluate_row(self, row, fraction, exponent):
+        """log Z and `partition` of one row in Python; nan for an improper cavity."""
+        cavity = self._cavity(row, fraction)
+        if cavity is None:
+            return np.nan, 0.0
+        excess = self.data.rows.excess(row, fraction, self.state, self.sites)
+        return self.data.tilted(row, exponent, *cavity)[0], excess
+
+    def _evaluate(self, fraction, exponent, out=None, some=None):
+        """log Z and `partition` of all or some rows; log Z is nan where the cavity is improper."""
+        log_z, excess = np.zeros((2, self.data.n)) if out is None else out
+        runs = self.data.runs(exponent)
+        if some is not None:
+            known = self.data.compiled and self.data.likelihood.any_power
+            runs = [(row, row + 1, known) for row in np.flatnonzero(some).tolist()]
+        for start, stop, fast in runs:
+            if fast:
+                row = self.data.rows.evaluate(start, stop, fraction, exponent, self.state, self.sites, log_z, excess)
+                if row >= 0:
+                    self._refuse(row, fraction)
+            else:
+                at = self._at(fraction, start), self._at(exponent, start)
+                log_z[start], excess[start] = self._evaluate_row(start, *at)
+        return log_z, excess
+
+    def results(self):
+        """Return mean, variance, log evidence and leave-one-out densities."""
+        data = self.data
+        self._recompute()
+        tau, rho = self.state[:, 0], self.state[:, 1]
+        shift, untouched = tau / rho, rho == self.prior_rho
+        variance = np.where(untouched, self.prior_variance, 1.0 / rho)
+        log_z, excess = self._evaluate(self.fraction, self.exponent)
+        improper = np.isnan(log_z)
+        loo = log_z.copy()
+        fraction = np.array(np.broadcast_to(self.fraction, (data.n,)))
+        exponent = np.array(np.broadcast_to(self.exponent, (data.n,)))
+        while improper.any():
+            fraction[improper] *= 0.5
+            exponent[improper] *= 0.5
+            self._evaluate(fraction, exponent, (log_z, excess), improper)
+            improper = np.isnan(log_z)
+        weight = np.ones(data.n) if self.weights is None else self.weights
+        if self.power != 1 or weight.min(initial=1.0) < 1:
+            loo = self._evaluate(1.0 / np.maximum(weight, 1.0), np.ones(data.n))[0]
+        terms, log_p = (log_z + excess) / fraction, data.log_p_empty()
+        terms[data.empty] = _times(weight[data.empty], log_p)
+        loo[data.empty] = log_p
+        posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
+        log_evidence = float(terms.sum() - 0.5 * posterior.sum())
+        return self.prior_mean + shift, variance, log_evidence, loo
+
+    def _recompute(self):
+        """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
+        fresh = self._prior()
+        for start in range(0, self.data.n if self.data.nnz else 0, BLOCK):
+            self.data.rows.add(start, min(start + BLOCK, self.data.n), self.sites, fresh)
+        if not (fresh[:, 1] > 0).all():
+            column = int(np.argmin(fresh[:, 1]))
+            raise ArithmeticError(f"the posterior precision of column {column} is lost to rounding; rescale X")
+        self.state = fresh

@@ -1,0 +1,1 @@
+"""Gaussian processes, exact and by EP."""

@@ -1,0 +1,226 @@
+"""The log evidence of a Gaussian process at given settings, and its gradient: exact for Gaussian noise, else by EP.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError, within_range
+from cavity.base.loop import CONVERGED
+from cavity.ep import latent_solver
+from cavity.ep.engine import Engine
+from cavity.ep.latent import Belief, Latent
+from cavity.ep.sites import Sites
+from cavity.ep.visits import cavities
+from cavity.likelihoods import LOG_2PI, ONE, Gaussian
+
+MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
+    "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
+    "on the command line cavity fit streaming-gp"
+)
+SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """Checked rows in use."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray
+    offset: np.ndarray  # (N,)
+    weights: np.ndarray | None
+    noise: np.ndarray | None  # (N,): known noise variances
+    idle: "Data | None" = None  # rows whose f has no variance: constants of the evidence, but for scales
+
+    def weight(self):
+        """Weights, (N,) or (1,) where all are one."""
+        return ONE if self.weights is None else self.weights
+
+    def basis(self, degree):
+        """Orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
+
+        H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there
+        are fewer in the basis, and the coefficients are the shortest ones in units of the columns.
+        """
+        n = len(self.X)
+        columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), self.X])
+        scale = np.max(np.abs(columns), axis=0)
+        scale[scale == 0] = 1.0
+        left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
+        keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
+        back = right[keep].T / values[keep] / scale[:, None]
+        return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What the evidence depends on: the mean is the offset plus basis @ coefficients."""
+
+    covariance: object
+    likelihood: object
+    basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
+    coefficients: np.ndarray | None = None  # (p,)
+
+
+@dataclass(slots=True, eq=False)
+class Point:
+    """The posterior at some settings; `geometry` is valid until the next one is asked for."""
+
+    settings: Settings
+    log_evidence: float
+    belief: Belief
+    geometry: Latent
+    base: np.ndarray
+    fit: object  # of the engine; None if exact
+
+
+class Evidence:
+    """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
+
+    def __init__(self, data, threads, *, schedule, damping, power, max_iter, tol, start=None):
+        self.data, self.threads, self.power = data, threads, power
+        self.options = dict(schedule=schedule, damping=damping, max_iter=max_iter, tol=tol)
+        shape = (len(data.X), len(data.X))
+        what = "the fit: the covariance and a work matrix, each"
+        self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
+        self.start = start
+
+    def at(self, settings, *, known=None, **options):
+        """Return the Point of some settings.
+
+        `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
+        """
+        data = self.data
+        settings.covariance._gram(data.X, self.gram, self.threads)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
+            point = (
+                self._exact(settings, known)
+                if isinstance(settings.likelihood, Gaussian)
+                else self._ep(settings, options)
+            )
+        within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
+        return point
+
+    def reopened(self, point):
+        """The same point, after another fit at its settings has taken its work matrix."""
+        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))
+
+    def _ep(self, settings, options):
+        """By EP."""
+        data = self.data
+        base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
+        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        sites = Sites(settings.likelihood, data.y, data.weights, self.power)
+        fit = Engine(geometry, sites, start=self.start, **{"callback": None, **self.options, **options}).run()
+        if fit.status == CONVERGED:
+            self.start = fit.tau, fit.rho
+        value = fit.log_evidence + self._idle(settings.likelihood)
+        return Point(settings, value, fit.belief, geometry, base, fit)
+
+    def _idle(self, likelihood):
+        """Log likelihood of the rows whose f is known."""
+        idle = self.data.idle
+        return 0.0 if idle is None else float(np.sum(idle.weight() * likelihood.log_p(idle.y, idle.offset)))
+
+    def _exact(self, settings, known):
+        """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
+        data, weight = self.data, self.data.weight()
+        noise = settings.likelihood.noise_variance if data.noise is None else data.noise
+        with np.errstate(over="ignore"):
+            rho = within_range(np.broadcast_to(weight / noise, data.y.shape).copy(), "precisions of the noise")
+        if known is None:
+            solver = latent_solver.solver_of(self.gram, rho, self.buffer)
+        else:
+            solver = latent_solver.extended(known, self.gram, rho, self.buffer)
+        if solver is None:
+            raise NotPositiveDefiniteError(
+                "the covariance of the observations is not positive definite: noise of variance "
+                f"{np.min(noise):.3g} is lost in rounding beside a prior variance of "
+                f"{np.max(np.diagonal(self.gram)):.3g}; raise noise_variance"
+            )
+        base = data.offset
+        if settings.basis is not None:
+            columns = solver.forward(solver.root * settings.basis.T).T
+            rest = solver.forward((solver.root * (data.y - data.offset))[None])[0]
+            settings = replace(settings, coefficients=np.linalg.lstsq(columns, rest)[0])
+            base = base + settings.basis @ settings.coefficients
+        apart = data.y - base
+        g = rho * apart
+        alpha, mean = latent_solver.solve(self.gram, solver, rho, g)
+        constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
+        value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
+        geometry = Latent(self.gram, base, self.threads, self.buffer)
+        belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
+        geometry.hold(belief, solver)
+        return Point(settings, value, belief, geometry, base, None)
+
+    def gradient(self, point):
+        """Return the gradient in the log parameters of the covariance, in the coefficients and in the log scales.
+
+        At EP's fixed point the sites count as constants [RW]_ (eq. 5.23 and section 5.5.2).
+        """
+        settings, alpha = point.settings, point.belief.alpha
+        weights = point.geometry.evidence_weights(point.belief)
+        by_covariance = settings.covariance._gradient(self.data.X, weights, None, self.threads)
+        by_mean = np.zeros(0)
+        if settings.coefficients is not None and point.fit is not None:
+            by_mean = settings.basis.T @ alpha
+        return by_covariance, by_mean, self._scale_gradient(point, np.diagonal(weights))
+
+    def _scale_gradient(self, point, weights):
+        """Derivatives in the logs of the scales of the likelihood."""
+        likelihood = point.settings.likelihood
+        if point.fit is None:
+            if self.data.noise is not None:
+                return np.zeros(0)
+            rest = np.sum(1.0 - np.broadcast_to(self.data.weight(), weights.shape))
+            return np.array([float(np.sum(weights / point.belief.h)) + 0.5 * float(rest)])
+        return np.array([self._scale_slope(point, name) for name in likelihood.scales])
+
+    def _scale_slope(self, point, name):
+        """Of the sum of log normalisers at the cavities of the fixed point, by differences: good to 1e-10."""
+        belief, fit, data = point.belief, point.fit, self.data
+        sites = Sites(point.settings.likelihood, data.y, data.weights, self.power)
+        mean = point.base + belief.mean
+        m, v, _ = cavities(mean, belief.variance, fit.tau, fit.rho, sites.fraction)
+
+        def total(likelihood):
+            moved = Sites(likelihood, data.y, data.weights, self.power)
+            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(likelihood)
+
+        return log_slope(sites.likelihood, name, total)
+
+
+def log_slope(likelihood, name, total):
+    """Derivative of total(likelihood) in the log of a scale of the likelihood, by differences of fourth order."""
+
+    def at(step):
+        return total(replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)}))
+
+    near, far = at(SCALE_STEP) - at(-SCALE_STEP), at(2 * SCALE_STEP) - at(-2 * SCALE_STEP)
+    return (8.0 * near - far) / (12.0 * SCALE_STEP)
+
+
+def leave_one_out(data, likelihood, point):
+    """Marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
+
+    Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
+    """
+    belief, geometry = point.belief, point.geometry
+    solver = geometry.solver(belief)
+    variance, left = latent_solver.variances(geometry.gram, solver, belief.h), solver.kept()
+    share = np.minimum(1.0, 1.0 / data.weight())
+    v = variance / (1.0 - share + share * left)
+    m = point.base + belief.mean - v * share * belief.alpha
+    spread = v + (likelihood.noise_variance if data.noise is None else data.noise)
+    return variance, gaussian_log_density(data.y, m, spread)
+
+
+def gaussian_log_density(y, mean, variance):
+    """log N(y; mean, variance)."""
+    return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

@@ -1,0 +1,250 @@
+"""Gaussian processes: exact regression, and expectation propagation for any other likelihood.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
+.. [KR] M. Kuss and C. E. Rasmussen, "Assessing approximate inference for binary Gaussian process classification",
+   JMLR 6, 2005.
+.. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.base.frames import names_of
+from cavity.base.loop import CONVERGED, STOPPED, warn_unconverged
+from cavity.base.rows import observations, row_vector, row_weights
+from cavity.blocks.executors import Threads, single_blas
+from cavity.ep.sites import Sites
+from cavity.likelihoods import Gaussian
+from cavity.models.gp.evidence import Evidence, Settings
+from cavity.models.gp.posterior import Rows, posterior_of
+from cavity.models.gp.process import LatentProcess
+from cavity.models.gp.process_posterior import rows_of
+from cavity.models.gp.search import learn as maximise
+from cavity.models.latent import SMALLEST_VARIANCE
+
+SCHEDULES = ("sequential", "parallel")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianProcess(LatentProcess):
+    """Gaussian process with any likelihood: exact for Gaussian noise [RW]_ (algorithm 2.1), else by EP (3.5).
+
+    Each row x has a latent value f(x) and an observation y with likelihood p(y|f); f - mean is a Gaussian process with
+    the given covariance.
+
+    Parameters
+    ----------
+    covariance : cavity.covariances.Covariance
+        For example ``cavity.covariances.RBF()``; sums and products of others.
+    likelihood : cavity.likelihoods.Likelihood, default Gaussian()
+        For example ``cavity.likelihoods.Probit()``, or one of your own.
+    mean : float, array_like (1 + D,), "constant" or "linear", default 0.0
+        Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
+        fit finds, by maximising the evidence.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings outside their domain, naming them.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> X = np.linspace(0, 6, 30)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
+    >>> posterior = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y)
+    >>> mean, variance = posterior.predict([[1.5], [4.5]])
+    >>> mean.round(1).tolist()
+    [1.0, -0.9]
+    """
+
+    def fit(
+        self,
+        X,
+        y,
+        *,
+        offset=None,
+        noise_variance=None,
+        sample_weight=None,
+        learn=True,
+        n_starts=1,
+        schedule="auto",
+        damping=1.0,
+        power=1.0,
+        max_iter=200,
+        tol=1e-8,
+        n_threads=1,
+        callback=None,
+    ):
+        """Find the posterior, and the hyperparameters that maximise the evidence.
+
+        Parameters
+        ----------
+        X : array_like (N, D) or data frame
+            Rows. The posterior keeps the names of the columns of a data frame.
+        y : array_like, shape (N,)
+            Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts; bounds (N, 2).
+        offset : array_like (N,), optional
+            Known part of f, for example log exposure; on top of the mean.
+        noise_variance : array_like (N,), optional
+            Known variance of the noise of each row, in place of that of the Gaussian likelihood.
+        sample_weight : array_like (N,), optional
+            A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
+        learn : bool or "covariance", default True
+            Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
+            Gaussian, scale of StudentT and Laplace, `scales` of your own); "covariance" leaves the likelihood alone.
+        n_starts : int, default 1
+            How many of the starts are followed, at most three: the given settings and two of the scale of the data,
+            those with the largest evidence first.
+        schedule : {"auto", "sequential", "parallel"}, default "auto"
+            Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
+            "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
+            other one where that finds no fixed point.
+        damping : float in (0, 1], default 1.0
+            Largest fraction of each site change that is made; it is adapted downwards while changes grow.
+        power : float in [1e-6, 1], default 1.0
+            Exponent of power EP; 1 is EP.
+        max_iter : int, default 200
+            Most sweeps of a fit. Steps of the double loop come on top.
+        tol : float, default 1e-8
+            Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
+            deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
+        n_threads : int, default 1
+            Threads that fill and contract covariance matrices, and call likelihoods of your own in the parallel
+            schedule; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, change) after each sweep of EP's last fit; a true result stops it. Exact fits
+            have no sweeps.
+
+        Returns
+        -------
+        GaussianProcessPosterior
+            The frozen posterior; its model holds what was learnt.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work.
+        MemoryError
+            If two N x N matrices do not fit into the memory of the machine; the message says how many bytes they need.
+        OverflowError
+            If moments or the log evidence leave the range of float64.
+        NotPositiveDefiniteError
+            If Gaussian noise is so small beside the variance of f that it is lost in rounding. No jitter is added.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        Memory is two N x N matrices, and blocks of another at times; n x N more for n sites of negative precision, and
+        several N x N in the double loop. A sequential sweep costs N^3 operations, a parallel one 2/3 N^3; the end of a
+        fit and the gradient of the evidence cost N^3, as does an exact fit, with or without the gradient.
+        Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
+        the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of
+        negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
+        double loop, as in `cavity.GLM`.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(40, 2))
+        >>> y = X[:, 0] * X[:, 1] > 0
+        >>> model = cavity.GaussianProcess(cavity.covariances.RBF(), cavity.likelihoods.Probit())
+        >>> posterior = model.fit(X, y)
+        >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
+        [1.0, 0.0]
+        """
+        rows = self._check(X, y, offset, noise_variance, sample_weight)
+        data = rows.used()
+        if len(data.y) == 0:
+            raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
+        learn, scales = self._what_to_learn(learn, data.noise is not None)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        n_starts = arrays.integer(n_starts, "n_starts", low=1)
+        options = self._options(schedule, damping, power, max_iter, tol, data)
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        settings, back = self._settings(data)
+        with Threads(n_threads) as threads, single_blas():
+            evidence = Evidence(data, threads, **options)
+            values, at_rest = np.zeros(0), True
+            if learn or settings.basis is not None:
+                search = settings, data, evidence, learn, scales, n_starts
+                settings, values, at_rest = maximise(*search)
+            point = evidence.at(settings, callback=callback)
+            if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
+                point = self._otherwise(evidence, point, callback)
+            posterior = posterior_of(
+                self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
+            )
+        if point.fit is not None and point.fit.status != CONVERGED:
+            change = point.fit.trace["change"]
+            last = change[-1] if len(change) else np.inf
+            warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
+        return posterior
+
+    @staticmethod
+    def _otherwise(evidence, point, callback):
+        """The point by the other schedule if that finds a fixed point, else the same point."""
+        evidence.start, here = None, evidence.options["schedule"]
+        other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
+        return other if other.fit.status == CONVERGED else evidence.reopened(point)
+
+    def _options(self, schedule, damping, power, max_iter, tol, data):
+        """The checked options of EP."""
+        arrays.choice(schedule, "schedule", ("auto", *SCHEDULES))
+        power = arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
+        if schedule == "auto":
+            compiled = Sites(self.likelihood, data.y, data.weights, power).compiled
+            schedule = "sequential" if compiled else "parallel"
+        return dict(
+            schedule=schedule,
+            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
+            power=power,
+            max_iter=arrays.integer(max_iter, "max_iter", low=1),
+            tol=arrays.number(tol, "tol", low=0, closed_low=True),
+        )
+
+    def _settings(self, data):
+        """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""
+        if not isinstance(self.mean, str):
+            return Settings(self.covariance, self.likelihood), None
+        basis, back = data.basis(1 if self.mean == "constant" else 2)
+        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back
+
+    def _check(self, X, y, offset, noise_variance, sample_weight):
+        """Validate the data; rows of weight zero, and rows where f is known to be its mean, are set aside."""
+        X = rows_of(X, self.covariance)
+        n, d = X.shape
+        self._check_slopes(d)
+        y = observations(self.likelihood, y, n)
+        offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
+        noise = self._row_noise(noise_variance, n)
+        weights = None if sample_weight is None else row_weights(sample_weight, n)
+        spare = np.zeros(n, dtype=bool) if weights is None else weights == 0
+        idle = np.zeros(n, dtype=bool)
+        if not isinstance(self.likelihood, Gaussian):
+            idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
+            if isinstance(self.mean, str) and idle.any():
+                raise ValueError(
+                    f"mean={self.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(idle))}, where "
+                    "the mean alone decides; add a Constant to the covariance, or give a mean"
+                )
+        if weights is not None and np.all(weights[~spare] == 1):
+            weights = None
+        # the posterior keeps its rows and makes them read-only: they must not be the caller's
+        with np.errstate(over="ignore", invalid="ignore"):
+            base = within_range(offset + self.prior_mean(X), "the prior means of f")
+        return Rows(X.copy(), y.copy(), base, _own(weights), _own(noise), spare, idle)
+
+
+def _own(array):
+    return None if array is None else array.copy()

@@ -1,0 +1,521 @@
+"""The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+
+import numpy as np
+
+from cavity import likelihoods
+from cavity.base import arrays, records
+from cavity.base.frames import in_order, names_of
+from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
+from cavity.base.results import freeze, table, to_list, to_tuple
+from cavity.blocks.executors import Threads, single_blas
+from cavity.distributions.gaussian import Gaussian as Sites
+from cavity.ep import latent_solver
+from cavity.ep.latent_solver import Solver
+from cavity.models.gp.evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
+from cavity.models.gp.process_posterior import COVARIANCE, OPTIONS, ProcessPosterior, fits_columns, short
+from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import FITTED, TRACE, log_density
+
+PREDICT_ROWS = 512
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Checked rows, and which of them are not in use: those of weight zero, and those whose f has no variance."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray
+    base: np.ndarray  # (N,): offset plus known prior mean
+    weights: np.ndarray | None
+    noise: np.ndarray | None
+    spare: np.ndarray  # (N,) bool
+    idle: np.ndarray  # (N,) bool
+
+    def used(self):
+        """The rows in use, with those that are idle beside them."""
+        data = self._part(self.keep)
+        return replace(data, idle=self._part(self.idle)) if self.idle.any() else data
+
+    def _part(self, mask):
+        parts = (getattr(self, name) for name in ("X", "y", "base", "weights", "noise"))
+        return Data(*(part if part is None or mask.all() else part[mask] for part in parts))
+
+    @property
+    def keep(self):
+        """Which rows are in use."""
+        return ~(self.spare | self.idle)
+
+    def scatter(self, values):
+        """Put values of the rows in use into place, zeros elsewhere."""
+        out = np.zeros(len(self.y))
+        out[self.keep] = values
+        return out
+
+    def and_then(self, other):
+        """These rows and others after them."""
+
+        def joined(name):
+            a, b = getattr(self, name), getattr(other, name)
+            if a is None and b is None:
+                return None
+            a, b = (np.ones(len(r.y)) if v is None else v for r, v in ((self, a), (other, b)))
+            return np.concatenate([a, b])
+
+        return Rows(**{f.name: joined(f.name) for f in fields(self)})
+
+
+def learnt(model, point, back):
+    """The model with what was learnt in it."""
+    settings, mean = point.settings, model.mean
+    if back is not None:
+        mean = back @ settings.coefficients
+        mean = float(mean[0]) if len(mean) == 1 else mean
+    return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
+
+
+def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, back=None, values=(), at_rest=True):
+    """Return the posterior at a point of the evidence of the rows in use."""
+    data, belief, fit = evidence.data, point.belief, point.fit
+    model = learnt(model, point, back)
+    if fit is None:
+        variance, loo = leave_one_out(data, model.likelihood, point)
+        tau, rho, status, n_iter, residual = belief.h * data.y, belief.h, CONVERGED, 1, 0.0
+        trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
+    else:
+        variance, loo, tau, rho = belief.variance, fit.loo, fit.tau, fit.rho
+        status, n_iter, residual, trace = fit.status, fit.n_iter, fit.residual, dict(fit.trace)
+    trace["learning"] = np.asarray(values, dtype=np.float64)
+    if status == CONVERGED and not at_rest:
+        status = NOT_LEARNT
+    solver = point.geometry.final_solver(belief)
+    for i, row in enumerate(solver.triangle):
+        row[i + 1 :] = 0.0
+    rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if back is not None else rows
+    out = GaussianProcessPosterior(
+        model=model,
+        X=rows.X,
+        mean=rows.scatter(point.base + belief.mean),
+        variance=rows.scatter(variance),
+        log_evidence=point.log_evidence,
+        converged=status == CONVERGED,
+        n_iter=n_iter,
+        status=status,
+        residual=residual,
+        n_samples=len(rows.y),
+        trace=trace,
+        columns=columns,
+        classes=classes,
+        _loo=rows.scatter(loo),
+        _tau=rows.scatter(tau),
+        _rho=rows.scatter(rho),
+        _alpha=belief.alpha,
+        _rows=rows,
+        _solver=solver,
+        _options={**evidence.options, "power": evidence.power},
+    )
+    return out if rows.keep.all() else out._completed()
+
+
+PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
+NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
+ARRAYS = {  # of U rows that are in use, and J sites of negative precision
+    "X": Array("N D"),
+    "mean": Array("N"),
+    "variance": Array("N", "nonnegative"),
+    "_loo": Array("N", "any"),
+    "_tau": Array("N"),
+    "_rho": Array("N"),
+    "_alpha": Array("U"),
+    "rows_X": Array("N D"),
+    "rows_y": Array("N | N 2", "known"),
+    "rows_base": Array("N"),
+    "rows_weights?": Array("N", "nonnegative"),
+    "rows_noise?": Array("N", "positive"),
+    "rows_spare": Array("N", kind="b"),
+    "rows_idle": Array("N", kind="b"),
+    "solver_root": Array("U", "nonnegative"),
+    "solver_triangle": Array("U U", "triangle"),
+    "solver_diagonal?": Array("U", "nonnegative"),
+    "solver_negative?": Array("J", "nonnegative", "i"),
+    "solver_weight?": Array("J", "positive"),
+    "solver_reach?": Array("J U"),
+    "solver_corner?": Array("J J", "triangle"),
+    "prior_mean": Array("() | P"),
+    **TRACE,
+    "trace_learning?": Array("l", "any"),
+}
+SETTINGS = FITTED | {
+    "n_samples": integer(1, "N"),
+    "columns?": Nullable(names("D")),
+    "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
+    "solver": {"inverted": FLAG, "log_determinant": NUMBER},
+    "covariance": COVARIANCE,
+}
+
+
+def _fits(arrays, settings, sizes):
+    """Whether rows, solver and model fit together, as a rule of the record."""
+    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
+    likelihood, y = settings["likelihood"], arrays["rows_y"]
+    with records.refusing("array 'rows_y': "):
+        same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
+    if not same:
+        return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
+    if not np.array_equal(arrays["X"], arrays["rows_X"]):
+        return "array 'rows_X' must be 'X'"
+    used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
+    if used != sizes["U"]:
+        return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
+    negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
+    if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
+        return f"array 'solver_negative' must hold different numbers of rows below {used}"
+    return None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianProcessPosterior(ProcessPosterior):
+    """The posterior of a `GaussianProcess`, given N rows.
+
+    Attributes
+    ----------
+    model : GaussianProcess
+        The settings, with what was learnt in them.
+    X : ndarray (N, D)
+        The rows.
+    mean, variance : ndarray (N,)
+        Posterior mean and variance of f at the rows.
+    log_evidence : float
+        log p(y | X), or EP's estimate of it, all constants included: models of the same y compare by it. Log priors of
+        hyperparameters are not in it.
+    converged : bool
+        Whether the stopping rules of `GaussianProcess.fit` were met, that of the hyperparameters included.
+    n_iter : int
+        Sweeps and steps of the double loop of the last fit.
+    status : str
+        Why the iteration ended.
+    residual : float
+        How far the sites are from their fixed point: the largest change of a marginal moment that one more undamped
+        renewal of a single site would make, means in posterior sd, variances relative.
+    n_samples : int
+        N.
+    trace : dict of ndarray
+        "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
+        log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple of str or None
+        What the labels of a target with classes stand for, in their order, where that was said.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> X, y = np.array([[0.0], [1.0], [3.0]]), [1, 1, 0]
+    >>> model = cavity.GaussianProcess(cavity.covariances.RBF(4.0), cavity.likelihoods.Probit())
+    >>> posterior = model.fit(X, y, learn=False)
+    >>> round(posterior.log_evidence, 6), np.exp(posterior.loo_log_density).round(2).tolist()
+    (-1.859635, [0.67, 0.62, 0.47])
+    >>> posterior.predict_proba([[0.5], [2.0]])[:, 1].round(2).tolist()
+    [0.88, 0.49]
+    """
+
+    model: object
+    X: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    log_evidence: float
+    converged: bool
+    n_iter: int
+    status: str
+    residual: float
+    n_samples: int
+    trace: dict
+    columns: tuple | None
+    classes: tuple | None
+    _loo: np.ndarray
+    _tau: np.ndarray
+    _rho: np.ndarray
+    _alpha: np.ndarray
+    _rows: Rows
+    _solver: Solver
+    _options: dict
+
+    kind = "gaussian_process"
+    record = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
+
+    def __post_init__(self):
+        for record in (self, self._rows, self._solver):
+            freeze(record)
+
+    def __repr__(self):
+        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        method = "exact" if self._exact else "EP"
+        noise = "" if self._rows.noise is None else ", noise_variance of every row"
+        return table(
+            f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
+            [
+                ("log_evidence", f"{self.log_evidence:.6f}"),
+                ("covariance", short(self.model.covariance)),
+                ("likelihood", short(self.model.likelihood)),
+                ("mean", short(np.ndarray.tolist(np.asarray(self.model.mean)))),
+                ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
+            ],
+        )
+
+    @property
+    def _exact(self):
+        return isinstance(self.model.likelihood, likelihoods.Gaussian)
+
+    @property
+    def n_features(self):
+        """D."""
+        return self.X.shape[1]
+
+    @property
+    def has_offset(self):
+        """Whether the rows had offsets on top of the mean: predictions then want theirs."""
+        return not np.array_equal(self._rows.base, self.model.prior_mean(self.X))
+
+    @property
+    def loo_log_density(self):
+        """log p(y_i | the other rows) for every row, (N,), at the hyperparameters of the model.
+
+        Exact for Gaussian noise; with EP free, from the cavities. A row of weight above one leaves one of its copies
+        out; for a row of weight zero, which was not used, it is the predictive density.
+
+        Raises
+        ------
+        ValueError
+            If a cavity without a row is improper, naming the row.
+        """
+        return self._proper_loo()
+
+    @property
+    def sites(self):
+        """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
+        return Sites(self._tau, self._rho)
+
+    @cached_property
+    def covariance(self):
+        """Posterior covariance of f at the rows, (N, N)."""
+        keep = self._rows.keep
+        with Threads(1) as threads, single_blas():
+            gram = np.empty((self.n_samples, self.n_samples))
+            self.model.covariance._gram(self.X, gram, threads)
+            if not keep.all():
+                return arrays.read_only(self._solver.reduced(gram, gram[:, keep]))
+            own = replace(self._solver, triangle=self._solver.triangle.copy())
+            lower = latent_solver.covariance(gram, own, self._rho)
+        return arrays.read_only(np.tril(lower) + np.tril(lower, -1).T)
+
+    @cached_property
+    def log_evidence_gradient(self):
+        """Derivatives of log_evidence in the logs of the free parameters, in the order of their names.
+
+        The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
+        """
+        X = self._rows.used().X
+        with Threads(1) as threads, single_blas():
+            own = replace(self._solver, triangle=self._solver.triangle.copy())
+            weights = latent_solver.evidence_weights(own, self._alpha)
+            return arrays.read_only(self.model.covariance._gradient(X, weights, None, threads))
+
+    def predict(self, X, *, offset=None, noise=False):
+        """Predict the latent value f at new rows: its moments.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+        """
+        X, base = self._new_rows(X, offset)
+        extra = self._noise() if arrays.flag(noise, "noise") else 0.0
+        mean, variance = np.empty(len(X)), np.empty(len(X))
+        known = self._rows.used().X
+        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
+        with Threads(1) as threads, single_blas():
+            for low in range(0, len(X), PREDICT_ROWS):
+                part = slice(low, low + PREDICT_ROWS)
+                cross = np.empty((len(X[part]), len(known)))
+                self.model.covariance._cross(X[part], known, cross, threads)
+                mean[part] = base[part] + cross @ self._alpha
+                variance[part] = self._solver.spread(prior[part], cross)
+        return mean, variance + extra
+
+    def predict_covariance(self, X, *, offset=None):
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+        """
+        X, base = self._new_rows(X, offset)
+        known = self._rows.used().X
+        out = arrays.matrix((len(X), len(X)), "the covariance of X")
+        cross = np.empty((len(X), len(known)))
+        with Threads(1) as threads, single_blas():
+            self.model.covariance._gram(X, out, threads)
+            self.model.covariance._cross(X, known, cross, threads)
+            mean = base + cross @ self._alpha
+            out = self._solver.reduced(out, cross)
+        return mean, out
+
+    def _check_own_noise(self, what):
+        if self._rows.noise is not None:
+            raise ValueError(
+                f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
+            )
+
+    def _noise(self):
+        if not self._exact:
+            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        self._check_own_noise("noise=True")
+        return self.model.likelihood.noise_variance
+
+    def log_density(self, X, y, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+
+        Raises
+        ------
+        ValueError
+            For bad rows, and after a fit with noise_variance, which says nothing about the noise of new rows.
+        """
+        self._check_own_noise("log_density")
+        return super().log_density(X, y, offset)
+
+    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
+        """Take in new rows at the hyperparameters of the model, which are not learnt again.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            New rows.
+        y : array_like (n,)
+            Their observations.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise_variance : array_like (n,), optional
+            Known noise variances of the rows; needed if, and only if, the fit had them.
+        sample_weight : array_like (n,), optional
+            Weights.
+
+        Returns
+        -------
+        GaussianProcessPosterior
+            What a fit of all rows with ``learn=False`` returns; this one stays as it is.
+            EP starts from the sites known; with Gaussian noise n new rows cost N^2 n operations.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, before any work.
+        MemoryError, NotPositiveDefiniteError, OverflowError
+            As `GaussianProcess.fit`.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If EP did not converge.
+        """
+        columns = names_of(X) if self.columns is None else self.columns
+        X = in_order(X, self.columns)
+        rows = self.model._check(X, y, offset, noise_variance, sample_weight)
+        if rows.X.shape[1] != self.X.shape[1]:
+            raise ValueError(f"X must have {self.X.shape[1]} columns like the data of the fit, got {rows.X.shape[1]}")
+        if (rows.noise is None) != (self._rows.noise is None):
+            raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
+        joined = self._rows.and_then(rows)
+        data, fresh = joined.used(), np.zeros(int(rows.keep.sum()))
+        start = tuple(np.append(a[self._rows.keep], fresh) for a in (self._tau, self._rho))
+        with Threads(1) as threads, single_blas():
+            evidence = Evidence(data, threads, start=start, **self._options)
+            settings = Settings(self.model.covariance, self.model.likelihood)
+            point = evidence.at(settings, known=self._solver if self._exact else None)
+            posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)
+        if not posterior.converged:
+            options, change = self._options, posterior.trace["change"]
+            warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
+        return posterior
+
+    def _completed(self):
+        """This posterior with the rows that are not in use: predictions where weights are zero, and known values."""
+        rows, mean, variance, loo = self._rows, self.mean.copy(), self.variance.copy(), self._loo.copy()
+        likelihood, idle, spare = self.model.likelihood, rows.idle, rows.spare
+        mean[idle] = rows.base[idle]
+        loo[idle] = likelihood.log_p(rows.y[idle], rows.base[idle])
+        if spare.any():
+            known = rows.base[spare] - self.model.prior_mean(self.X[spare])
+            mean[spare], variance[spare] = self.predict(self.X[spare], offset=known)
+            if rows.noise is None:
+                loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
+            else:
+                loo[spare] = gaussian_log_density(rows.y[spare], mean[spare], variance[spare] + rows.noise[spare])
+        return replace(self, mean=mean, variance=variance, _loo=loo)
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        likelihood = self._likelihood_to_settings()
+        arrays = {"prior_mean": np.asarray(self.model.mean)}
+        for prefix, record in (("", self), ("rows_", self._rows), ("solver_", self._solver)):
+            for f in fields(record):
+                value = getattr(record, f.name)
+                if isinstance(value, np.ndarray):
+                    arrays[prefix + f.name] = value
+        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
+        settings = {key: getattr(self, key) for key in PLAIN}
+        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
+        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
+        settings["covariance"] = self.model.covariance.to_settings()
+        settings["likelihood"] = likelihood
+        return arrays, settings
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        from cavity.models.gp.model import GaussianProcess
+
+        missing = {f.name: None for f in fields(Rows)}
+        return cls(
+            model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
+            **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
+            **{name: settings[name] for name in PLAIN},
+            trace=records.part(arrays, "trace_"),
+            **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
+            _rows=Rows(**missing | records.part(arrays, "rows_")),
+            _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
+        )

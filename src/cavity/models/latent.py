@@ -1,0 +1,153 @@
+"""What posteriors of latent values share: predictions of observations from the moments of f."""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+
+from cavity import likelihoods
+from cavity.base.records import (
+    ANY_NUMBER,
+    FLAG,
+    LOG_DENSITY,
+    NUMBERS,
+    TABLE,
+    TEXT,
+    Array,
+    Made,
+    Nullable,
+    check_settings,
+    integer,
+    names,
+)
+from cavity.base.results import Posterior
+from cavity.base.rows import observations
+from cavity.ep.sites import tilted
+from cavity.likelihoods import ONE
+
+SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+
+
+def log_density(likelihood, y, mean, variance):
+    """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
+    out = np.empty(len(mean))
+    sure = variance < SMALLEST_VARIANCE
+    if sure.any():
+        out[sure] = likelihood.log_p(y[sure], mean[sure])
+    if not sure.all():
+        out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
+    return out
+
+
+def probabilities(likelihood, predict):
+    """Probabilities (n, n_classes) of the classes of a likelihood; predict() gives the means and variances of f."""
+    classes = likelihood.n_classes
+    if classes is None:
+        name = type(likelihood).__name__
+        raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
+    mean, variance = predict()
+    labels = (0, 1) if classes == 2 else range(classes)
+    checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
+    return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
+def _likelihood(settings):
+    """Return the likelihood that `LatentPosterior._likelihood_to_settings` took apart."""
+    name, parameters = settings
+    kind = getattr(likelihoods, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
+        raise ValueError(f"there is no likelihood {name!r}")
+    return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
+
+
+LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
+FITTED = {  # settings of every posterior of latent values
+    "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
+    "converged": FLAG,
+    "n_iter": integer(),
+    "status": TEXT,
+    "residual": ANY_NUMBER,
+    "n_samples": integer(1),
+    "likelihood": LIKELIHOOD,
+    "columns?": Nullable(names("C")),
+    "classes?": Nullable(names()),
+}
+TRACE = {
+    "trace_change?": Array("c", "any"),
+    "trace_improper?": Array("i", "nonnegative", "if"),
+    "trace_double_loop?": Array("()", "nonnegative", "i"),
+}
+
+
+class LatentPosterior(Posterior):
+    """Base of posteriors whose `model` has a likelihood; `predict(X, offset=)` gives means and variances of f."""
+
+    __slots__ = ()
+
+    def predict_proba(self, X, offset=None):
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n, n_classes)
+            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        """
+        return probabilities(self.model.likelihood, lambda: self.predict(X, offset=offset))
+
+    def log_density(self, X, y, offset=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        y : array_like (n,)
+            Observations.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+        """
+        mean, variance = self.predict(X, offset=offset)
+        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+
+    def expected(self, X, offset=None):
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+        """
+        return self.model.likelihood.expected(*self.predict(X, offset=offset))
+
+    def _proper_loo(self):
+        """The leave-one-out log densities; ValueError naming the first row without one."""
+        if np.any(np.isnan(self._loo)):
+            row = int(np.argmax(np.isnan(self._loo)))
+            raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
+        return self._loo
+
+    def _likelihood_to_settings(self):
+        """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
+        likelihood = self.model.likelihood
+        name = type(likelihood).__name__
+        if getattr(likelihoods, name, None) is not type(likelihood):
+            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]

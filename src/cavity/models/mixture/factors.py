@@ -1,0 +1,361 @@
+"""The factors of q in a Gaussian mixture, for all components at once, and the updates that are optimal for them.
+
+`WishartFactors` serve full and tied covariances, `GammaFactors` diagonal and spherical ones, `WeightFactors` both kinds
+of weights. All are natural parameters of exponential families: conjugate updates, minibatch steps, merging and
+forgetting are affine combinations of them. They are kept as means and scatter about these means, and combined by
+differences of means, so that no digits are lost where data lie far from the origin.
+
+A factor offers
+
+- ``renewed(prior, ...)``: the optimum given statistics of the responsibilities;
+- ``divergence(prior)``: KL(q || prior), in nats, summed over the components;
+- ``natural()``, ``statistics()``: natural parameters and expected statistics, flat arrays in one order;
+- ``at(natural)``: the factor with these natural parameters, or None where they are outside the domain;
+- ``combined(terms)``: the affine combination of [(share, factor), ...] whose shares add up to 1;
+- ``take(order)``: the components in another order, or some of them.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.
+.. [BJ] David Blei and Michael Jordan, "Variational inference for Dirichlet process mixtures", Bayesian Analysis 1,
+   2006.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.triangles import inverse_lower
+from cavity.distributions.family import LOG_2PI
+from cavity.models.mixture import divergence
+
+
+def is_full(covariance):
+    """Whether precisions of this kind are matrices, not numbers for single columns or all."""
+    return covariance in ("full", "tied")
+
+
+def _outer(a):
+    """The outer products of vectors (..., D) with themselves."""
+    return a[..., :, None] * a[..., None, :]
+
+
+def _moved(mean, prior, counts, first):
+    """Return (beta, optimal mean, its step from `mean`, its step from the prior mean) given N and s about `mean`.
+
+    Steps are not differences of means, which would lose the digits of a small one; the mean is a short step away from
+    one of the two.
+    """
+    beta = prior.beta + counts
+    step = (prior.beta * (prior.mean - mean) + first) / beta
+    away = (first + counts * (mean - prior.mean)) / beta
+    return beta, np.where(prior.beta > counts, prior.mean + away, mean + step), step, away
+
+
+def _combined_mean(terms, beta):
+    """Return the combined means, from differences to the mean of the first term."""
+    first = terms[0][1].mean
+    return first + sum(share * f.beta * (f.mean - first) for share, f in terms) / beta
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFactors:
+    """q(pi): Dirichlet(alpha), alpha (K,), or K - 1 sticks v_k ~ Beta(a_k, b_k), (K - 1, 2).
+
+    With sticks pi_k = v_k prod_{j<k} (1 - v_j). The last stick takes all that is left: v_K = 1 [BJ]_.
+    """
+
+    concentration: np.ndarray
+
+    @property
+    def sticks(self):
+        """Whether the weights are broken from a stick."""
+        return self.concentration.ndim == 2
+
+    def expected_logs(self):
+        """E log pi, (K,)."""
+        logs = self.statistics().reshape(self.concentration.shape)
+        if not self.sticks:
+            return logs
+        left = np.concatenate([[0.0], np.cumsum(logs[:, 1])])
+        return left + np.append(logs[:, 0], 0.0)
+
+    def mean(self):
+        """E pi, (K,)."""
+        if not self.sticks:
+            return self.concentration / np.sum(self.concentration)
+        shares = self.concentration / np.sum(self.concentration, axis=1, keepdims=True)
+        left = np.concatenate([[1.0], np.cumprod(shares[:, 1])])
+        return left * np.append(shares[:, 0], 1.0)
+
+    def renewed(self, prior, counts):
+        """Return the optimum given N_k [B]_ (10.58)."""
+        if not prior.sticks:
+            return WeightFactors(prior.concentration + counts)
+        after = np.cumsum(counts[::-1])[::-1][1:]  # the sums of the N_j, j > k
+        return WeightFactors(prior.concentration + np.stack([counts[:-1], after], axis=1))
+
+    def counts(self, prior):
+        """Return the N_k that lead from the prior to these weights, (K,)."""
+        added = self.concentration - prior.concentration
+        return added if not self.sticks else np.append(added[:, 0], added[-1:, 1] if len(added) else 0.0)
+
+    def divergence(self, prior):
+        return divergence.dirichlet(self.concentration, prior.concentration)
+
+    def natural(self):
+        return self.concentration.ravel()
+
+    def statistics(self):
+        total = np.sum(self.concentration, axis=-1, keepdims=True)
+        return (special.digamma(self.concentration) - special.digamma(total)).ravel()
+
+    def at(self, natural):
+        inside = np.all((natural > 0) & np.isfinite(natural))
+        return WeightFactors(natural.reshape(self.concentration.shape)) if inside else None
+
+    @staticmethod
+    def combined(terms):
+        return WeightFactors(sum(share * f.concentration for share, f in terms))
+
+
+@dataclass(frozen=True, slots=True)
+class WishartFactors:
+    """q(mu_k | L) = N(mean_k, (beta_k L)^-1) with q(L_k) = Wishart(nu_k, V_k), or one q(L) for all (T = 1, not K).
+
+    ``root`` holds the inverses of the lower Cholesky factors of V.
+    """
+
+    mean: np.ndarray  # (K, D)
+    beta: np.ndarray  # (K, 1)
+    nu: np.ndarray  # (T,)
+    scatter: np.ndarray  # V, (T, D, D)
+    factor: np.ndarray  # (T, D, D)
+    root: np.ndarray  # (T, D, D)
+
+    @classmethod
+    def of(cls, mean, beta, nu, scatter):
+        """Return the factors with V factorised; NotPositiveDefiniteError names the component."""
+        factor, root = np.empty_like(scatter), np.empty_like(scatter)
+        for k, V in enumerate(scatter):
+            which = f"the scatter of component {k}" if len(scatter) > 1 else "the scatter"
+            try:
+                factor[k] = arrays.cholesky(V, which)
+            except NotPositiveDefiniteError as error:
+                raise NotPositiveDefiniteError(
+                    f"{error}: the data and covariance_prior leave it no spread in some direction; give a larger "
+                    "covariance_prior"
+                ) from None
+            root[k] = inverse_lower(factor[k])
+        return cls(mean, beta, nu, scatter, factor, root)
+
+    def expected_log_determinants(self):
+        """E log|L|, (T,)."""
+        dim = self.mean.shape[1]
+        digammas = special.digamma(0.5 * (self.nu[:, None] - np.arange(dim)))
+        diagonal = np.diagonal(self.factor, axis1=1, axis2=2)
+        return np.sum(digammas - 2.0 * np.log(diagonal), axis=1) + dim * np.log(2.0)
+
+    def constants(self):
+        """Return (E log N at zero distance (K,), F (K, D, D)): E log N(x; mu, 1/L) = constant - |F (x - mean)|^2/2."""
+        k, dim = self.mean.shape
+        height = 0.5 * (self.expected_log_determinants() - dim * LOG_2PI - dim / self.beta[:, 0])
+        return height, np.ascontiguousarray(np.broadcast_to(self._precision_factor(), (k, dim, dim)))
+
+    def _precision_factor(self):
+        return np.sqrt(self.nu)[:, None, None] * self.root
+
+    def renewed(self, prior, counts, first, second):
+        """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
+        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        cross = first[:, :, None] * step[:, None, :]
+        about = second - (cross + np.swapaxes(cross, 1, 2)) + counts[:, :, None] * _outer(step)
+        about += prior.beta[:, :, None] * _outer(away)
+        if len(prior.scatter) == len(mean):
+            return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
+        total = prior.scatter + np.sum(about, axis=0, keepdims=True)
+        return WishartFactors.of(mean, beta, prior.nu + np.sum(counts), total)
+
+    def divergence(self, prior):
+        dim = self.mean.shape[1]
+        step = np.matmul(self._precision_factor(), (self.mean - prior.mean)[:, :, None])[:, :, 0]
+        means = dim * divergence.excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * np.sum(step**2, axis=1)
+        wisharts = divergence.wisharts(self.nu, self.factor, self.root, prior.nu, prior.factor)
+        return 0.5 * float(np.sum(means)) + float(np.sum(wisharts))
+
+    def natural(self):
+        moment = self.scatter + self._sum(self.beta[:, :, None] * _outer(self.mean))
+        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
+        return np.concatenate([part.ravel() for part in parts])
+
+    def _sum(self, terms):
+        """Sum terms (K, ...) over the components that share a precision."""
+        return terms if len(terms) == len(self.scatter) else np.sum(terms, axis=0, keepdims=True)
+
+    def statistics(self):
+        factor = self._precision_factor()
+        precision = np.swapaxes(factor, 1, 2) @ factor
+        pull = np.matmul(precision, self.mean[:, :, None])[:, :, 0]
+        square = self.mean.shape[1] / self.beta[:, 0] + np.sum(pull * self.mean, axis=1)
+        parts = pull, square, precision, self.expected_log_determinants()
+        return np.concatenate([part.ravel() for part in parts])
+
+    def at(self, natural):
+        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
+        pull, beta, moment, nu = np.split(natural, sizes)
+        beta, nu = -2.0 * beta[:, None], 2.0 * nu
+        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > self.mean.shape[1] - 1)):
+            return None
+        mean = pull.reshape(self.mean.shape) / beta
+        moment = -2.0 * moment.reshape(self.scatter.shape)
+        scatter = moment - self._sum(beta[:, :, None] * _outer(mean))
+        try:
+            return WishartFactors.of(mean, beta, nu, 0.5 * (scatter + np.swapaxes(scatter, 1, 2)))
+        except NotPositiveDefiniteError:
+            return None
+
+    @staticmethod
+    def combined(terms):
+        beta = sum(share * f.beta for share, f in terms)
+        mean = _combined_mean(terms, beta)
+        nu = sum(share * f.nu for share, f in terms)
+        scatter = sum(share * (f.scatter + f._sum(f.beta[:, :, None] * _outer(f.mean - mean))) for share, f in terms)
+        return WishartFactors.of(mean, beta, nu, scatter)
+
+    def as_wide_as(self, other):
+        """Return the same: no value can be missing."""
+        return self
+
+    def by_component(self):
+        """Return the arrays that have a row for each component."""
+        own = self.nu, self.scatter
+        return self.mean, self.beta, *(own if len(self.scatter) == len(self.mean) else ())
+
+    def contrasts(self, other):
+        """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K): expected precisions P, C their inverses."""
+        k, dim = self.mean.shape
+        sides = []
+        for f in (self, other):
+            factor = f._precision_factor()
+            precision = np.broadcast_to(np.swapaxes(factor, 1, 2) @ factor, (k, dim, dim)).reshape(k, -1)
+            covariance = np.broadcast_to(f.scatter / f.nu[:, None, None], (k, dim, dim)).reshape(k, -1)
+            sides.append((precision, covariance))
+        (p, c), (p2, c2) = sides
+        d = _outer(self.mean[:, None] - other.mean).reshape(k, k, -1)
+        return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", d, p) + np.einsum("abi,bi->ab", d, p2)
+
+    def take(self, order):
+        if len(self.scatter) != len(self.mean):
+            return WishartFactors(self.mean[order], self.beta[order], self.nu, self.scatter, self.factor, self.root)
+        return WishartFactors(*(getattr(self, name)[order] for name in self.__slots__))
+
+    def reframed(self, shift, scale):
+        """Return the same factors in coordinates (z - shift) scale."""
+        scatter = self.scatter * _outer(scale)
+        return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
+
+
+@dataclass(frozen=True, slots=True)
+class GammaFactors:
+    """q(mu_kd | l) = N(mean_kd, 1/(beta_kd l)), q(l_kg) = Gamma(nu_kg/2, scatter_kg/2); g is a column, or all (G = 1).
+
+    beta has one column where no value is missing.
+    """
+
+    mean: np.ndarray  # (K, D)
+    beta: np.ndarray  # (K, 1) or (K, D)
+    nu: np.ndarray  # (K, G)
+    scatter: np.ndarray  # (K, G)
+
+    def by_columns(self):
+        """Return the same with a beta for each column, for data of which values may be missing."""
+        return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
+
+    def as_wide_as(self, other):
+        """Return the same with a beta for each column if `other` has that."""
+        return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
+
+    def expected_log_precisions(self):
+        """E log l, (K, G)."""
+        return special.digamma(0.5 * self.nu) - np.log(0.5 * self.scatter)
+
+    def constants(self):
+        """Return (gain (K, D), precision (K, D)): E log N(x_d; mu, 1/l) = gain - precision (x_d - mean)^2/2."""
+        shape = self.mean.shape
+        gain = 0.5 * (self.expected_log_precisions() - LOG_2PI - 1.0 / self.beta)
+        precision = np.ascontiguousarray(np.broadcast_to(self.nu / self.scatter, shape))
+        return np.ascontiguousarray(np.broadcast_to(gain, shape)), precision
+
+    def _sum(self, terms):
+        """Sum terms (K, D) or (K, 1) over the columns that share a precision."""
+        terms = np.broadcast_to(terms, self.mean.shape)
+        return terms if self.nu.shape == terms.shape else np.sum(terms, axis=1, keepdims=True)
+
+    def renewed(self, prior, counts, first, second):
+        """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
+        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        about = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
+        return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(about))
+
+    def divergence(self, prior):
+        precision = self.nu / self.scatter
+        means = divergence.excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
+        halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
+        return 0.5 * float(np.sum(np.broadcast_to(means, self.mean.shape))) + divergence.gamma(*halves)
+
+    def natural(self):
+        moment = self.scatter + self._sum(self.beta * self.mean**2)
+        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
+        return np.concatenate([part.ravel() for part in parts])
+
+    def statistics(self):
+        precision = self.nu / self.scatter
+        square = 1.0 / self.beta + precision * self.mean**2
+        if self.beta.shape[1] == 1:
+            square = np.sum(square, axis=1)
+        parts = precision * self.mean, square, precision, self.expected_log_precisions()
+        return np.concatenate([part.ravel() for part in parts])
+
+    def at(self, natural):
+        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
+        pull, beta, moment, nu = np.split(natural, sizes)
+        beta, nu = -2.0 * beta.reshape(self.beta.shape), 2.0 * nu.reshape(self.nu.shape)
+        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > 0)):
+            return None
+        mean = pull.reshape(self.mean.shape) / beta
+        scatter = -2.0 * moment.reshape(self.scatter.shape) - self._sum(beta * mean**2)
+        return GammaFactors(mean, beta, nu, scatter) if np.all(scatter > 0) else None
+
+    @staticmethod
+    def combined(terms):
+        beta = sum(share * f.beta for share, f in terms)
+        mean = _combined_mean(terms, beta)
+        nu = sum(share * f.nu for share, f in terms)
+        scatter = sum(share * (f.scatter + f._sum(f.beta * (f.mean - mean) ** 2)) for share, f in terms)
+        if not np.all(scatter > 0):
+            raise NotPositiveDefiniteError("the scatter of the combined components must be positive")
+        return GammaFactors(mean, beta, nu, scatter)
+
+    def by_component(self):
+        """Return the arrays that have a row for each component."""
+        return self.mean, self.beta, self.nu, self.scatter
+
+    def contrasts(self, other):
+        """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K), see `WishartFactors.contrasts`."""
+        (p, c), (p2, c2) = (
+            [np.broadcast_to(part, f.mean.shape) for part in (f.nu / f.scatter, f.scatter / f.nu)]
+            for f in (self, other)
+        )
+        square = (self.mean[:, None] - other.mean) ** 2
+        return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", square, p) + np.einsum("abi,bi->ab", square, p2)
+
+    def take(self, order):
+        return GammaFactors(*(getattr(self, name)[order] for name in self.__slots__))
+
+    def reframed(self, shift, scale):
+        """Return the same factors in coordinates (z - shift) scale; of one scale where columns share a precision."""
+        square = scale**2 if self.nu.shape[1] == len(scale) else scale[:1] ** 2
+        return GammaFactors((self.mean - shift) * scale, self.beta, self.nu, self.scatter * square)

@@ -1,0 +1,460 @@
+"""The posterior of a Gaussian mixture: what it says about rows, and how it goes on with more of them."""
+
+from dataclasses import asdict, dataclass, fields, replace
+
+import numpy as np
+from scipy.special import softmax
+
+from cavity.base import arrays, records
+from cavity.base.frames import check_alike, in_order
+from cavity.base.records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
+from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, freeze, table, to_list, to_tuple
+from cavity.blocks.executors import Threads
+from cavity.models.mixture import predictive
+from cavity.models.mixture.data import check_rows, open_rows
+from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
+from cavity.models.mixture.sweep import Expectation, Frame, State, block_rows, check_reached
+
+SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
+UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
+
+
+MODEL = {
+    "n_components": integer(1, "K"),
+    "covariance": TEXT,
+    "weights": TEXT,
+    "weight_concentration_prior": Nullable(NUMBERS),
+    "mean_prior": Nullable(NUMBERS),
+    "mean_precision_prior": NUMBERS,
+    "degrees_of_freedom_prior": Nullable(NUMBERS),
+    "covariance_prior": Nullable(NUMBERS),
+}
+PRECISIONS = {  # axes of degrees of freedom and scatter
+    "full": ("K", "K D D"),
+    "tied": ("1", "1 D D"),
+    "diag": ("K D", "K D"),
+    "spherical": ("K 1", "K 1"),
+}
+
+
+def _model(given):
+    from cavity.models.mixture.model import GaussianMixture
+
+    return GaussianMixture(**given)
+
+
+def _arrays_of(settings):
+    model = settings["model"]
+    full = is_full(model.covariance)
+    nu, scatter = PRECISIONS[model.covariance]
+    state = {
+        "mean": Array("K D"),
+        "concentration": Array("K" if model.weights == "dirichlet" else "K-1 2", "positive"),
+        "beta": Array("K 1" if full else "K 1 | K D", "positive"),
+        "nu": Array(nu, "positive"),
+        "scatter": Array(scatter, "symmetric" if full else "positive"),
+        "counts": Array("K"),
+    }
+    if full:
+        state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
+    table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
+    table |= {"origin": Array("D"), "scale": Array("D", "positive")}
+    return table | TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
+
+
+def _proper(arrays, settings, sizes):
+    """Whether there are degrees of freedom enough for matrices, as a rule of the record."""
+    for label in ("q", "prior"):
+        if is_full(settings["model"].covariance) and not np.all(arrays[f"{label}_nu"] > sizes["D"] - 1):
+            return f"array '{label}_nu' must be above D - 1 = {sizes['D'] - 1}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class GaussianMixturePosterior(VariationalPosterior):
+    """The approximate posterior of a `GaussianMixture` fit.
+
+    Attributes
+    ----------
+    model : GaussianMixture
+        The settings, those that came from the data included.
+    n_samples : float
+        N, the sum of the weights of all rows.
+    counts : ndarray (K,)
+        Expected number of rows of each component, sum_n w_n q(z_n = k).
+    elbo : float or None
+        The evidence lower bound, in nats, with all constants; after `update` that of the new data given the old. None
+        where no pass over all data computed it: after `merge` and `forget`, and of an iterator seen once.
+    converged : bool
+        Whether the stopping rule was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Passes over the data.
+    trace : dict of ndarray
+        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
+        fit: "step", the step sizes. With moves: "moves", the passes after which one had been accepted.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
+    predicted_gap : float
+        How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    """
+
+    model: object
+    n_samples: float
+    counts: np.ndarray
+    columns: tuple | None = None
+    _state: State
+    _prior: State
+    _frame: Frame
+
+    kind = "gaussian_mixture"
+    record = Record(
+        _arrays_of,
+        OUTCOME | {"n_samples": NONNEGATIVE, "model": Made(_model, MODEL), "columns?": Nullable(names("D"))},
+        (_proper,),
+    )
+
+    def __post_init__(self):
+        self._freeze()
+        for state in (self._state, self._prior):
+            freeze(state.weights)
+            freeze(state.factors)
+
+    @classmethod
+    def _of(cls, model, state, prior, frame, n_samples, outcome, columns=None):
+        """Return the posterior of a state; the counts are those of the state."""
+        state = replace(state, counts=np.array(state.counts))
+        return cls(
+            model=model,
+            n_samples=float(n_samples),
+            counts=state.counts,
+            columns=columns,
+            _state=state,
+            _prior=prior,
+            _frame=frame,
+            **outcome,
+        )
+
+    @property
+    def weights(self):
+        """Expected probabilities of the components, (K,)."""
+        return self._state.weights.mean()
+
+    @property
+    def weight_concentration(self):
+        """Parameters of q(pi): of the Dirichlet (K,), or of the Beta of each stick (K - 1, 2)."""
+        return self._state.weights.concentration
+
+    @property
+    def mean(self):
+        """Expected component means, (K, D), in the units of the data."""
+        return self._frame.user_rows(self._state.factors.mean)
+
+    @property
+    def mean_precision(self):
+        """How many observations each mean is known from, prior included, (K,); (K, D) where values were missing."""
+        beta = self._state.factors.beta
+        return beta[:, 0] if beta.shape[1] == 1 else beta
+
+    @property
+    def degrees_of_freedom(self):
+        """Degrees of freedom of q(L): (K,) for full and spherical, a number for tied, (K, D) for diag covariances."""
+        return self._plain(self._state.factors.nu)
+
+    @property
+    def inverse_scale(self):
+        """Inverse scale of q(L): (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical; in squared data units."""
+        return self._plain(self._frame.user_squares(self._state.factors.scatter))
+
+    @property
+    def covariance(self):
+        """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
+        factors = self._state.factors
+        nu = factors.nu[:, None, None] if self._state.full else factors.nu
+        return self._plain(self._frame.user_squares(factors.scatter / nu))
+
+    def component_covariances(self):
+        """Return the covariance matrices of all components, whatever kind they are.
+
+        Returns
+        -------
+        ndarray (K, D, D)
+            `covariance` as full matrices, one for each component.
+        """
+        k, dim = self.mean.shape
+        if self._state.full:
+            return np.array(np.broadcast_to(self.covariance, (k, dim, dim)))
+        result = np.zeros((k, dim, dim))
+        result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
+        return result
+
+    def _plain(self, values):
+        """Drop the axis that one kind of covariance does not have."""
+        if self.model.covariance == "tied":
+            return float(values[0]) if values.ndim == 1 else values[0]
+        return values[:, 0] if self.model.covariance == "spherical" else values
+
+    def responsibilities(self, X):
+        """Return the probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array_like (N, D), data frame, path, or list of paths
+            Rows, as for `GaussianMixture.fit`.
+
+        Returns
+        -------
+        ndarray (N, K)
+            q(z_n = k) as in the last sweep of a fit, rows sum to 1.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X does not hold rows of D finite numbers.
+        OverflowError
+            If a row is so far from every component that its squared distance overflows.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> X = [[-3.2], [-2.7], [-3.0], [-2.9], [-3.1], [2.4], [2.2], [2.5], [2.3], [2.0]]
+        >>> posterior = cavity.GaussianMixture(2, covariance="spherical", covariance_prior=0.1).fit(X)
+        >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
+        [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
+        """
+        return self._by_blocks(X, self._log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
+
+    def predict(self, X):
+        """Return the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array_like (N, D), data frame, path, or list of paths
+            Rows.
+
+        Returns
+        -------
+        ndarray of int (N,)
+            Numbers of components, from 0.
+        """
+        return self._by_blocks(X, self._log_weights, lambda logs: np.argmax(logs, axis=1), (), np.intp)
+
+    def log_density(self, X):
+        """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
+
+        Parameters
+        ----------
+        X : array_like (N, D), data frame, path, or list of paths
+            Rows. With "diag" and "spherical" covariances nan is integrated over.
+
+        Returns
+        -------
+        ndarray (N,)
+            Log densities, per unit of the data.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X does not hold rows of D finite numbers.
+        OverflowError
+            If a row is so far from every component that its squared distance overflows.
+
+        References
+        ----------
+        Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
+        """
+        return self._by_blocks(X, self._log_densities, lambda logs: logs[:, 0], ())
+
+    def sample(self, n, rng):
+        """Draw new rows from the posterior predictive distribution.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            The draws, independent of each other given the posterior.
+
+        Raises
+        ------
+        OverflowError
+            If a draw leaves the range of float64, as those of next to no degrees of freedom do.
+        """
+        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        return predictive.sample(self._state, self._frame, n, generator)[0]
+
+    def update(self, X, **options):
+        """Fit more data with this posterior as the prior.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path, or list of paths
+            More data.
+        **options
+            `sample_weight`, `accelerate`, `max_iter`, `tol`, `n_threads` and `callback`, as for `GaussianMixture.fit`;
+            components start where they are.
+
+        Returns
+        -------
+        GaussianMixturePosterior
+            Of all data; its ELBO is that of the new data given the old.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GaussianMixture(2, covariance="spherical", covariance_prior=0.1)
+        >>> first = model.fit([[-3.2], [-2.7], [-3.0], [2.4], [2.2], [2.5]])
+        >>> both = first.update([[-2.9], [1.8], [2.6]])
+        >>> both.n_samples, both.counts.round(2).tolist()
+        (9.0, [4.0, 5.0])
+        """
+        return self.model._continued(self, X, **options)
+
+    def merge(self, other):
+        """Return the posterior that counts the data of two shards, fitted from one prior each.
+
+        Parameters
+        ----------
+        other : GaussianMixturePosterior
+            Of other data, from a model with the same priors; `GaussianMixture.settle` makes them independent of the
+            data. Its components are matched to those of `self` by their means and covariances, unless the prior
+            tells them apart.
+
+        Returns
+        -------
+        GaussianMixturePosterior
+            Natural parameters of both less those of the prior, which would count twice. No pass over data was made:
+            `elbo` is None and `converged` False.
+
+        Raises
+        ------
+        ValueError
+            If models or priors differ.
+        NotPositiveDefiniteError
+            If what the shards have learnt contradicts each other so much that no distribution is left.
+        """
+        return _merged(self, other)
+
+    def forget(self, factor):
+        """Return the posterior with all data counting less, for streams that change.
+
+        Parameters
+        ----------
+        factor : float in (0, 1]
+            What each row seen so far counts from now on.
+
+        Returns
+        -------
+        GaussianMixturePosterior
+            Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is None.
+        """
+        factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
+        state = State.combined([(factor, self._state), (1.0 - factor, self._prior)])
+        return self._changed(state, factor * self.n_samples, "forgotten in part")
+
+    def _changed(self, state, n_samples, status, columns=None):
+        """Return the posterior of a state that no fit led to."""
+        outcome = UNKNOWN | {"status": status, "trace": {}}
+        columns = self.columns if columns is None else columns
+        return self._of(self.model, state, self._prior, self._frame, n_samples, outcome, columns)
+
+    def _log_weights(self, rows):
+        missing = bool(np.isnan(rows).any())
+        return Expectation.of(self._state, self._frame, missing=missing).log_weights(rows)
+
+    def _log_densities(self, rows):
+        return predictive.log_density(self._state, self._frame, rows)[:, None]
+
+    def _by_blocks(self, X, logs_of, finish, shape, dtype=float):
+        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
+        source = self._open(X)
+        out = np.empty((source.n_rows, *shape), dtype=dtype)
+        for index in range(source.block_count):
+            start, stop = source.span(index)
+            logs = logs_of(source.read(index))
+            reached = np.isfinite(np.max(logs, axis=1))
+            if not reached.all():
+                check_reached(start + int(np.argmin(reached)), source.where)
+            out[start:stop] = finish(logs)
+        return out
+
+    def _open(self, X):
+        """Return rows as a source, with all numbers checked."""
+        k, dim = self._state.factors.mean.shape
+        full = self._state.full
+        source = open_rows(in_order(X, self.columns), dim, lambda _, n_features: block_rows(k, n_features, full))
+        with Threads(1) as thread:
+            check_rows(source, thread, missing=not full)
+        return source
+
+    def __repr__(self):
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            rows = [("weights", np.array2string(self.weights)), ("counts", np.array2string(self.counts))]
+        k, dim = self._state.factors.mean.shape
+        kind = self.model.covariance
+        title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
+        return table(title, [*rows, *self.outcome_rows()])
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        arrays, settings = self.outcome_to_arrays()
+        for label, state in (("q", self._state), ("prior", self._prior)):
+            for part in (state.weights, state.factors):
+                arrays |= {f"{label}_{field.name}": getattr(part, field.name) for field in fields(part)}
+            arrays[f"{label}_counts"] = state.counts
+        arrays |= {"origin": self._frame.origin, "scale": self._frame.scale}
+        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
+        return arrays, settings | {"model": asdict(self.model)}
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        model = settings["model"]
+        family = WishartFactors if is_full(model.covariance) else GammaFactors
+
+        def state(label):
+            parts = records.part(arrays, f"{label}_")
+            weights, factors = (
+                kind(**{f.name: parts[f.name] for f in fields(kind)}) for kind in (WeightFactors, family)
+            )
+            return State(weights, factors, parts["counts"])
+
+        frame = Frame(arrays["origin"], arrays["scale"])
+        outcome = cls.outcome_from_arrays(arrays, settings)
+        columns = to_tuple(settings.get("columns"))
+        return cls._of(model, state("q"), state("prior"), frame, settings["n_samples"], outcome, columns)
+
+
+def _merged(first, second):
+    """Return the posterior of the data of both."""
+    if not isinstance(second, GaussianMixturePosterior):
+        raise TypeError(f"other must be a GaussianMixturePosterior, got {type(second).__name__}")
+    for name in ("n_components", "covariance", "weights"):
+        a, b = getattr(first.model, name), getattr(second.model, name)
+        if a != b:
+            raise ValueError(f"other must be of a model with the same {name}, got {b!r} instead of {a!r}")
+    a, b = first._state.factors.mean.shape[1], second._state.factors.mean.shape[1]
+    if a != b:
+        raise ValueError(f"other must be of data with {a} columns, got {b}")
+    columns, prior = check_alike(first.columns, second.columns), first._prior
+    other, other_prior = (state.reframed(second._frame, first._frame) for state in (second._state, second._prior))
+    prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
+    if not _alike(prior.natural(), other_prior.natural()):
+        raise ValueError(
+            "other must have the same priors; those that are None come from the data: use the model that settle returns"
+        )
+    if prior.exchangeable():
+        other = other.matched(first._state, prior)
+    state = State.combined([(1.0, first._state), (1.0, other), (-1.0, prior)])
+    return first._changed(state, first.n_samples + second.n_samples, "merged", columns)
+
+
+def _alike(a, b):
+    return a.shape == b.shape and np.allclose(a, b, rtol=SAME_PRIOR, atol=SAME_PRIOR * np.max(np.abs(a)))

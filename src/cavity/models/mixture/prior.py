@@ -1,0 +1,131 @@
+"""The priors of a Gaussian mixture: what follows from the data, and all of them as a state in coordinates."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.models.mixture import data as mixture_data
+from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
+from cavity.models.mixture.sweep import State
+
+DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
+DEPENDENT = (
+    "covariance_prior defaults to the covariance of X, which is not positive definite: columns depend on each other or "
+    "rows are too few; give covariance_prior, or drop columns"
+)
+FARTHEST = 1e150  # ranges of the data from their mean: squares of distances beyond it overflow
+
+
+def settled(model, data, threads):
+    """Return the model with the priors that depend on the data filled in."""
+    changes, dim = {}, data.source.n_features
+    if model.degrees_of_freedom_prior is None:
+        changes["degrees_of_freedom_prior"] = float(dim)
+    if model.mean_prior is None or model.covariance_prior is None:
+        mean, square = mixture_data.moments(data, threads, is_full(model.covariance))
+    if model.mean_prior is None:
+        changes["mean_prior"] = mean
+    if model.covariance_prior is None:
+        changes["covariance_prior"] = _usable(np.mean(square) if model.covariance == "spherical" else square)
+    return replace(model, **changes)
+
+
+def state_of(model, data):
+    """Return the priors of a settled model as a state in the frame of the data."""
+    k, dim = model.n_components, data.source.n_features
+    mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
+    mean = placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.frame)
+    beta = np.array(np.broadcast_to(model.mean_precision_prior, k), dtype=float)[:, None]
+    full = is_full(model.covariance)
+    factors = (_wishart_factors if full else _gamma_factors)(model, mean, beta, data.frame)
+    if data.missing:
+        factors = factors.by_columns()
+    return State(_weight_factors(model), factors, np.zeros(k))
+
+
+def _weight_factors(model):
+    k = model.n_components
+    given = 1.0 / k if model.weight_concentration_prior is None else model.weight_concentration_prior
+    if model.weights == "dirichlet":
+        return WeightFactors(np.array(np.broadcast_to(given, k), dtype=float))
+    sticks = (1.0, given) if np.ndim(given) == 0 else np.reshape(given, (k - 1, 2))
+    return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
+
+
+def _wishart_factors(model, mean, beta, frame):
+    k, dim = mean.shape
+    nu = np.asarray(model.degrees_of_freedom_prior)
+    if np.any(nu <= dim - 1):
+        raise ValueError(f"degrees_of_freedom_prior must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
+    several = 1 if model.covariance == "tied" else k
+    scatter = np.array(np.broadcast_to(_matrices(model.covariance_prior, dim), (several, dim, dim)))
+    nu = np.array(np.broadcast_to(nu, several), dtype=float)
+    try:
+        return WishartFactors.of(mean, beta, nu, frame.squares(scatter))
+    except NotPositiveDefiniteError:
+        raise NotPositiveDefiniteError("covariance_prior must be positive definite") from None
+
+
+def _gamma_factors(model, mean, beta, frame):
+    k, dim = mean.shape
+    scatter = np.asarray(model.covariance_prior, dtype=float)
+    by_column = model.covariance == "diag"
+    scatter = _rows_of_width(scatter, "covariance_prior", dim) if by_column else scatter.reshape(-1, 1)
+    shape = (k, scatter.shape[-1])
+    nu = np.array(np.broadcast_to(np.reshape(model.degrees_of_freedom_prior, (-1, 1)), shape), dtype=float)
+    return GammaFactors(mean, beta, nu, frame.squares(np.array(np.broadcast_to(scatter, shape))))
+
+
+def _rows_of_width(value, name, dim):
+    """Return (D,) or (K, D) numbers, after a check of D."""
+    array = np.asarray(value, dtype=float)
+    if array.shape[-1] != dim:
+        raise ValueError(f"{name} must have {dim} columns as X has, got shape {array.shape}")
+    return array
+
+
+def placed(means, name, frame):
+    """Return means (K, D) in coordinates, or say that they are too far from the data."""
+    with np.errstate(over="ignore"):
+        placed = frame.rows(means)
+    far = ~(np.abs(placed) <= FARTHEST)
+    if far.any():
+        raise ValueError(f"{name} must be within {FARTHEST:g} ranges of X from its mean, got {means[far][0]:g}")
+    return placed
+
+
+def _matrices(value, dim):
+    """Return symmetric matrices (D, D) or (K, D, D), after a check."""
+    array = np.asarray(value, dtype=float)
+    if array.ndim == 2:
+        return arrays.symmetric(array, "covariance_prior", dim)
+    return np.stack([arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
+
+
+def _usable(square):
+    """Return the covariance of the data as a prior, or say why it cannot be one."""
+    if not np.all(np.isfinite(square)):
+        raise ValueError(
+            "covariance_prior defaults to the covariance of X, which needs weights of more than 1 row in each column; "
+            "give covariance_prior"
+        )
+    flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
+    if np.any(flat <= 0):
+        raise ValueError(
+            f"covariance_prior defaults to the covariance of X, but column {int(np.argmin(flat))} is constant; give "
+            "covariance_prior, or drop the column"
+        )
+    if square.ndim == 2 and not _is_regular(square):
+        raise NotPositiveDefiniteError(DEPENDENT)
+    return square
+
+
+def _is_regular(square):
+    """Whether every column of a covariance varies, given those before it, by more than rounding makes of nothing."""
+    try:
+        left = np.diag(arrays.cholesky(square, "square")) ** 2
+    except NotPositiveDefiniteError:
+        return False
+    return bool(np.all(left > DEPENDENCE * np.diag(square)))

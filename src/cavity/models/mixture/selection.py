@@ -1,0 +1,196 @@
+"""How many components: fits over a range of K, compared by their absolute ELBO.
+
+References
+----------
+.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.4.
+.. [CB] Adrian Corduneanu and Christopher M. Bishop, "Variational Bayesian model selection for mixture distributions",
+   Artificial Intelligence and Statistics, 2001.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.frozen import Frozen
+from cavity.base.results import freeze
+from cavity.models.mixture.model import GaussianMixture
+from cavity.models.mixture.moves import OCCUPIED
+
+CANDIDATES = tuple(range(1, 11))
+
+
+def select_components(model, X, n_components=CANDIDATES, **fit_options):
+    """Fit a Gaussian mixture for several numbers of components and compare their ELBOs.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        The model; its own `n_components` does not matter.
+    X : array_like (N, D), path, or list of paths
+        The data, as for `GaussianMixture.fit`.
+    n_components : iterable of int, default range(1, 11)
+        The numbers K to try, each once.
+    **fit_options
+        As for `GaussianMixture.fit`, the same for all K; not `initial_means`.
+
+    Returns
+    -------
+    Selection
+        The posteriors with their ELBOs; `best` is the one with the largest.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For bad data, options or numbers of components, before the first fit.
+    ArithmeticError, NotPositiveDefiniteError
+        If all fits fail; one that fails among others is reported in the `Selection`.
+
+    Warns
+    -----
+    ConvergenceWarning
+        For each fit that does not meet its stopping rule; it takes part all the same.
+
+    Notes
+    -----
+    The ELBO is a lower bound on log p(X | K) with all constants, so it compares K, and covariance types and priors as
+    well. A component has to explain its points better than the others could by more than its own parameters cost: the
+    prior probability of the region in which the data leave them [CB]_.
+
+    * All K see the same priors: those that default to the data (`GaussianMixture.settle`) are computed once. Only
+      `weight_concentration_prior` is 1/K for each K unless it is given.
+    * A posterior of K different components has K! equal modes, one for each labelling, of which q describes one. A
+      bound on log p(X | K) that takes all of them into account is larger by log K! if they are well apart ([B]_,
+      section 10.2.4). It is not added here: components that are empty, or cover each other, cannot be told apart.
+    * Each ELBO is that of a local optimum. ``n_init`` tries more starts.
+
+    References
+    ----------
+    .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.4.
+    .. [CB] Adrian Corduneanu and Christopher M. Bishop, "Variational Bayesian model selection for mixture
+       distributions", Artificial Intelligence and Statistics, 2001.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> import numpy as np
+    >>> columns, about = cavity.data.table("faithful")
+    >>> X = np.column_stack([columns["eruptions"], columns["waiting"]])
+    >>> selection = cavity.select_components(cavity.GaussianMixture(1), X, range(1, 5))
+    >>> len(selection.best.weights), selection.occupied.tolist()
+    (2, [1, 2, 2, 2])
+    """
+    if not isinstance(model, GaussianMixture):
+        raise TypeError(f"model must be a GaussianMixture, got {type(model).__name__}")
+    candidates = _check_candidates(n_components)
+    if fit_options.get("initial_means") is not None:
+        raise ValueError("initial_means would fit one number of components only; leave them out")
+    known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
+    settled = model.settle(X, **known)
+    posteriors, seconds, failures = [], [], []
+    for k in candidates:
+        started = time.perf_counter()
+        try:
+            one = replace(settled, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
+            posterior, failure = one.fit(X, **fit_options), None
+        except (ArithmeticError, NotPositiveDefiniteError) as error:
+            posterior, failure = None, error
+        posteriors.append(posterior)
+        failures.append(failure)
+        seconds.append(time.perf_counter() - started)
+    if all(posterior is None for posterior in posteriors):
+        raise failures[0]
+    return Selection(
+        n_components=np.array(candidates),
+        elbo=np.array([np.nan if each is None else each.elbo for each in posteriors]),
+        occupied=np.array([0 if each is None else np.count_nonzero(each.counts > OCCUPIED) for each in posteriors]),
+        posteriors=tuple(posteriors),
+        seconds=np.array(seconds),
+        failures=tuple("" if each is None else str(each) for each in failures),
+    )
+
+
+def _check_candidates(n_components):
+    """Return the numbers of components to try, as a list."""
+    try:
+        given = list(n_components)
+    except TypeError:
+        raise TypeError(
+            f"n_components must be several numbers, for example range(1, 11), got {n_components!r}"
+        ) from None
+    candidates = [arrays.integer(k, "n_components", low=1) for k in given]
+    if not candidates or len(set(candidates)) < len(candidates):
+        raise ValueError(f"n_components must hold at least one number, and each once, got {candidates}")
+    return candidates
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Selection(Frozen):
+    """Fits of several numbers of components, see `select_components`.
+
+    Attributes
+    ----------
+    n_components : ndarray of int (n,)
+        The numbers K that were tried.
+    elbo : ndarray (n,)
+        Their evidence lower bounds, in nats, with all constants; nan where the fit failed.
+    occupied : ndarray of int (n,)
+        How many of the components have more than half a point, 0 where the fit failed.
+    posteriors : tuple of GaussianMixturePosterior or None
+        The fits.
+    seconds : ndarray (n,)
+        How long they took.
+    failures : tuple of str
+        Why a fit failed, "" for those that did not.
+    """
+
+    n_components: np.ndarray
+    elbo: np.ndarray
+    occupied: np.ndarray
+    posteriors: tuple
+    seconds: np.ndarray
+    failures: tuple
+
+    def __post_init__(self):
+        freeze(self)
+
+    @property
+    def best(self):
+        """The posterior with the largest ELBO."""
+        return self.posteriors[int(np.nanargmax(self.elbo))]
+
+    def figure(self):
+        """Draw the ELBO over the number of components; needs the plot extra.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure; ``figure.savefig(path)`` writes it.
+        """
+        from cavity.plot import selection_figure
+
+        return selection_figure(self)
+
+    def rows(self):
+        """Return the lines of a table: a header, then one for each number of components, the best marked.
+
+        Returns
+        -------
+        list of str
+            K, ELBO, occupied components, passes over the data, seconds, and what went wrong.
+        """
+        lines = [f"{'K':>4} {'ELBO':>16} {'occupied':>9} {'passes':>7} {'seconds':>8}"]
+        for i, posterior in enumerate(self.posteriors):
+            if posterior is None:
+                lines.append(f"{self.n_components[i]:>4} failed: {self.failures[i]}")
+                continue
+            note = "  <- largest ELBO" if posterior is self.best else ""
+            note += "" if posterior.converged else f"  ({posterior.status})"
+            size = f"{self.n_components[i]:>4} {posterior.elbo:>16.6f} {self.occupied[i]:>9}"
+            lines.append(f"{size} {posterior.n_iter:>7} {self.seconds[i]:>8.3g}{note}")
+        return lines
+
+    def __repr__(self):
+        return "\n".join([f"Selection: {self.best.n_samples:.15g} points", *self.rows()])

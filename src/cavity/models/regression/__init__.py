@@ -1,0 +1,1 @@
+"""Linear regression and logistic regression by coordinate ascent."""

@@ -1,0 +1,312 @@
+"""Bayesian linear regression by mean field: noise and relevance of the columns learnt with the weights.
+
+References
+----------
+.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 10.3 and 7.2.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.base.frames import names_of
+from cavity.base.loop import warn_unconverged
+from cavity.base.records import POSITIVE, Made, Nullable
+from cavity.base.results import VariationalPosterior
+from cavity.base.rows import design_matrix, row_vector
+from cavity.blocks.executors import single_blas
+from cavity.blocks.sources import rows, starts
+from cavity.distributions import Gamma, coordinates, towards
+from cavity.distributions.divergence import kl
+from cavity.mean_field import engine
+from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
+
+ROWS = 4096  # taken into the triangle at a time, or four times the columns
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearRegression:
+    """Linear regression with unknown noise and unknown (or known) scale of the weights [B]_.
+
+    The model is::
+
+        y_n ~ N(x_n'w, 1/tau),    w_i ~ N(0, 1/alpha_i),
+        tau ~ Gamma(noise_shape, noise_rate),    alpha_i ~ Gamma(prior_shape, prior_rate)
+
+    with one alpha for all weights, or one for each (automatic relevance determination). The approximation is
+    q(w) q(alpha) q(tau). There is no intercept: add a column of ones, or centre y and the columns.
+
+    Parameters
+    ----------
+    prior_variance : float or array_like (D,), optional
+        1/alpha where it is known; learnt if None.
+    ard : bool, default False
+        One alpha for each weight: those of columns that do not help grow, and their weights vanish.
+    prior_shape, prior_rate : float, default 1e-6
+        Of the Gamma prior of alpha.
+    noise_variance : float, optional
+        1/tau where it is known; learnt if None.
+    noise_shape, noise_rate : float, default 1e-6
+        Of the Gamma prior of tau.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a setting outside its domain, naming it.
+
+    References
+    ----------
+    .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 10.3 and 7.2.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 5))
+    >>> y = X @ [2.0, 0.0, -1.0, 0.0, 0.0] + rng.normal(0.0, 0.5, size=100)
+    >>> posterior = cavity.LinearRegression(ard=True).fit(X, y)
+    >>> posterior.mean.round(1).tolist(), posterior.relevance.round(1).tolist()
+    ([2.0, 0.0, -1.0, 0.0, 0.0], [1.0, 0.1, 1.0, 0.0, 0.0])
+    """
+
+    prior_variance: float | tuple | None = None
+    ard: bool = False
+    prior_shape: float = 1e-6
+    prior_rate: float = 1e-6
+    noise_variance: float | None = None
+    noise_shape: float = 1e-6
+    noise_rate: float = 1e-6
+
+    def __post_init__(self):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        check_prior(self, keep)
+        if self.noise_variance is not None:
+            keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=0))
+        for name in ("noise_shape", "noise_rate"):
+            keep(name, arrays.number(getattr(self, name), name, low=0))
+
+    def fit(self, X, y, *, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
+        """Approximate the posterior of weights, noise and relevance by coordinate ascent.
+
+        Parameters
+        ----------
+        X : array_like (N, D) or data frame
+            Columns to predict from, of any scale.
+        y : array_like (N,)
+            Observations.
+        accelerate : bool or {"anderson", "squarem"}, default True
+            How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
+        max_iter : int, default 1000
+            Most passes.
+        tol : float, default 1e-10
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+        callback : callable, optional
+            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+
+        Returns
+        -------
+        LinearRegressionPosterior
+            The frozen posterior.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work.
+        OverflowError
+            If the data are so large or small that sums of squares leave the range of float64.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        The rows are read once, into the triangular factor of [X y] (no squares of X are formed, so that nearly
+        dependent columns keep their digits); a pass then costs 5 D^3 operations whatever N. q(w) is the best one for
+        q(alpha) and q(tau), eqs. (10.99) and (10.100) of [B]_.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> posterior = cavity.LinearRegression(prior_variance=10.0).fit([[1.0], [2.0], [3.0]], [1.1, 1.9, 3.2])
+        >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
+        ([1.036], -15.466)
+        """
+        columns, X = names_of(X), design_matrix(X, "full")
+        y = row_vector(y, "y", len(X))
+        options = engine.check_options(accelerate, max_iter, tol)
+        with single_blas():
+            sweeps = _Sweeps(self, X, y)
+            done = engine.fit(sweeps, sweeps.start(), **options, callback=callback)
+            mean, root, _, _ = sweeps.weights(done.state)
+        warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
+        alpha, noise = done.state
+        return LinearRegressionPosterior(
+            model=self,
+            mean=mean,
+            alpha=alpha,
+            noise_precision=noise,
+            n_samples=len(X),
+            columns=columns,
+            _root=root,
+            **VariationalPosterior.outcome(done),
+        )
+
+
+class _Sweeps:
+    """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
+
+    def __init__(self, model, X, y):
+        self._model = model
+        self.n_samples, size = X.shape
+        self._prior = WeightPrior.of(model, size)
+        triangle = np.empty((0, size + 1))
+        for start, stop in starts(len(X), max(ROWS, 4 * size)):
+            block = np.column_stack([rows(X, slice(start, stop)), y[start:stop]])
+            triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
+        self._factor, self._target = triangle[:, :size], triangle[:, size]
+
+    def start(self):
+        """Return where every column alone would explain y, and the noise as well."""
+        columns = np.einsum("ij,ij->j", self._factor, self._factor)
+        power = float(self._target @ self._target) or float(self.n_samples)
+        used = np.where(columns > 0, columns, 1.0)
+        with np.errstate(over="ignore", under="ignore"):
+            ratios = np.concatenate([used / power, power / used])
+        within_range(ratios, "X, y: squares of the columns, of y or their ratios")
+        alpha = self._prior.around(used / power)
+        noise = Gamma(1.0, power / self.n_samples) if self._model.noise_variance is None else None
+        return alpha, noise
+
+    def _noise(self, noise):
+        """Return E[tau] and E[log tau]."""
+        if noise is None:
+            return 1.0 / self._model.noise_variance, -np.log(self._model.noise_variance)
+        return noise.mean, noise.statistics[0]
+
+    def weights(self, state):
+        """Return q(w) for the state: its mean, a root of its covariance, E[w_i^2] and E|y - Xw|^2."""
+        alpha, noise = state
+        scale, size = np.sqrt(self._noise(noise)[0]), self._factor.shape[1]
+        stacked = np.zeros((len(self._factor) + size, size + 1))
+        stacked[: len(self._factor), :size] = scale * self._factor
+        stacked[: len(self._factor), size] = scale * self._target
+        stacked[len(self._factor) :, :size] = np.diag(np.sqrt(self._prior.mean(alpha)))
+        upper = np.linalg.qr(stacked, mode="r")
+        root = solve_triangular(upper[:size, :size], np.eye(size))
+        mean = root @ upper[:size, size]
+        residual = self._target - self._factor @ mean
+        misfit = float(residual @ residual + np.sum((self._factor @ root) ** 2))
+        return mean, root, mean**2 + np.einsum("ij,ij->i", root, root), misfit
+
+    def sweep(self, state):
+        alpha, noise = state
+        _, root, second, misfit = self.weights(state)
+        tau, log_tau = self._noise(noise)
+        elbo = 0.5 * (self.n_samples * (log_tau - LOG_2PI) - tau * misfit) + self._prior.elbo(alpha, second)
+        elbo += 0.5 * len(root) * (1.0 + LOG_2PI) + float(np.sum(np.log(np.abs(np.diag(root)))))
+        model = self._model
+        if noise is not None:
+            elbo -= float(kl(noise, Gamma(model.noise_shape, model.noise_rate)))
+            noise = Gamma(model.noise_shape + 0.5 * self.n_samples, model.noise_rate + 0.5 * misfit)
+        return (self._prior.update(second), noise), elbo
+
+    def coordinates(self, state):
+        return coordinates(state)
+
+    def at(self, natural, state):
+        return towards(state, natural)
+
+
+MODEL = Made(
+    lambda given: LinearRegression(**given),
+    PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE},
+)
+
+
+def _one_noise(arrays, settings, sizes):
+    """Whether the noise is either known or learnt, as a rule of the record."""
+    if (settings["model"].noise_variance is None) != ("noise_precision" in settings):
+        return "setting 'noise_precision' must be there where 'model.noise_variance' is null, and only there"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class LinearRegressionPosterior(WeightsPosterior):
+    """The approximate posterior of a `LinearRegression` fit.
+
+    Attributes
+    ----------
+    model : LinearRegression
+        The settings.
+    mean : ndarray (D,)
+        Mean of q(w).
+    alpha : Gamma or None
+        q(alpha), a batch of D with ard; None if the prior variance is known.
+    noise_precision : Gamma or None
+        q(tau); None if the noise variance is known.
+    n_samples : int
+        N.
+    columns : tuple of str or None
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    elbo : float
+        The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
+    converged : bool
+        Whether the stopping rule was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Passes.
+    trace : dict of ndarray
+        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction".
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
+    predicted_gap : float
+        How far the ELBO is below its local optimum by that rate, in nats.
+    covariance, variance, relevance
+        Derived from q(w) and q(alpha).
+    """
+
+    model: LinearRegression
+    noise_precision: Gamma | None
+
+    kind = "linear_regression"
+    record = record_of(
+        MODEL, {"noise_precision?": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE])}, (_one_noise,)
+    )
+
+    def predict(self, X):
+        """Predict new observations.
+
+        Parameters
+        ----------
+        X : array_like (n, D) or data frame
+            Rows; the columns of a data frame are found by their names, in whatever order.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Mean x'E[w], and variance x'Cov[w]x + 1/E[tau] (eq. 10.106 of Bishop 2006), in squared units of y.
+        """
+        mean, variance = self._linear(X)
+        noise = self.model.noise_variance if self.noise_precision is None else 1.0 / self.noise_precision.mean
+        return mean, variance + noise
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        arrays, settings = super(LinearRegressionPosterior, self).to_arrays()  # slots=True made another class of it
+        if self.noise_precision is not None:
+            settings["noise_precision"] = [self.noise_precision.shape, self.noise_precision.rate]
+        return arrays, settings
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        noise = settings.get("noise_precision")
+        return super(LinearRegressionPosterior, cls)._from_arrays(arrays, settings, noise_precision=noise)

@@ -1,0 +1,200 @@
+"""What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frames import in_order
+from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
+from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
+from cavity.base.rows import check_moments, design_matrix
+from cavity.blocks.sources import rows, starts
+from cavity.distributions import Gamma
+from cavity.distributions.divergence import kl
+
+PREDICT_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPrior:
+    """w_i ~ N(0, 1/alpha_i): alpha known, or alpha_i ~ Gamma(shape, rate) for each weight (ard) or one for all."""
+
+    known: np.ndarray | None  # (D,) precisions
+    ard: bool
+    shape: float
+    rate: float
+    size: int
+
+    @classmethod
+    def of(cls, model, size):
+        """Return the prior that the settings of a model ask for, for `size` columns."""
+        known = None
+        if model.prior_variance is not None:
+            known = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
+        return cls(known, model.ard, model.prior_shape, model.prior_rate, size)
+
+    @property
+    def learnt(self):
+        """Whether q has a factor for alpha."""
+        return self.known is None
+
+    def around(self, precisions):
+        """Return q(alpha) with these means (D,), as sure as one observation would make it; None if alpha is known."""
+        if not self.learnt:
+            return None
+        mean = precisions if self.ard else float(np.exp(np.mean(np.log(precisions))))
+        return Gamma(np.full(np.shape(mean), 1.0), 1.0 / mean)
+
+    def update(self, second):
+        """Return the best q(alpha) given E[w_i^2]."""
+        if not self.learnt:
+            return None
+        if self.ard:
+            return Gamma(np.full(self.size, self.shape + 0.5), self.rate + 0.5 * second)
+        return Gamma(self.shape + 0.5 * self.size, self.rate + 0.5 * float(np.sum(second)))
+
+    def mean(self, q):
+        """Return E[alpha] (D,)."""
+        return np.broadcast_to(q.mean, self.size) if self.learnt else self.known
+
+    def elbo(self, q, second):
+        """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""
+        alpha = self.mean(q)
+        if self.learnt:
+            logs = np.broadcast_to(q.statistics[: q.statistics.size // 2], self.size)
+            apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
+        else:
+            logs, apart = np.log(alpha), 0.0
+        return 0.5 * float(np.sum(logs - np.log(2 * np.pi) - alpha * second)) - apart
+
+
+def check_prior(model, keep):
+    """Check the settings `WeightPrior` is made of; keep(name, value) stores them."""
+    if model.prior_variance is not None:
+        given = arrays.positive_array(model.prior_variance, "prior_variance")
+        arrays.check_ndim(given, "prior_variance", (0, 1))
+        keep("prior_variance", tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
+        if model.ard:
+            raise ValueError("ard=True learns the prior variances: leave prior_variance None")
+    if not isinstance(model.ard, bool | np.bool_):
+        raise TypeError(f"ard must be True or False, got {model.ard!r}")
+    keep("ard", bool(model.ard))
+    for name in ("prior_shape", "prior_rate"):
+        keep(name, arrays.number(getattr(model, name), name, low=0))
+
+
+PRIOR = {
+    "prior_variance": Nullable(NUMBERS),
+    "ard": FLAG,
+    "prior_shape": POSITIVE,
+    "prior_rate": POSITIVE,
+}
+
+
+def record_of(model, settings, rules=()):
+    """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
+    own = {"model": model, "n_samples": integer(1), "columns?": Nullable(names("D"))}
+    return Record(_arrays_of, OUTCOME | own | settings, (_one_prior_each, *rules))
+
+
+def _arrays_of(settings):
+    learnt = {"alpha_shape": Array("D" if settings["model"].ard else "()", "positive")}
+    learnt["alpha_rate"] = learnt["alpha_shape"]
+    known = settings["model"].prior_variance is not None
+    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **TRACE}
+
+
+def _one_prior_each(arrays, settings, sizes):
+    prior = settings["model"].prior_variance
+    if np.ndim(prior) and len(prior) != sizes["D"]:
+        return f"setting 'model.prior_variance' must be a number or {sizes['D']} of them, got {len(prior)}"
+    return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class WeightsPosterior(VariationalPosterior):
+    """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
+
+    mean: np.ndarray
+    alpha: Gamma | None
+    n_samples: int
+    columns: tuple | None = None
+    _root: np.ndarray
+
+    @property
+    def covariance(self):
+        """Covariance of q(w), (D, D)."""
+        return self._root @ self._root.T
+
+    @property
+    def variance(self):
+        """Variances of q(w), (D,)."""
+        return np.einsum("ij,ij->i", self._root, self._root)
+
+    @property
+    def relevance(self):
+        """How much of each weight the data determine, 1 - E[alpha_i] variance_i: 0 is nothing but the prior, 1 all."""
+        return 1.0 - WeightPrior.of(self.model, len(self.mean)).mean(self.alpha) * self.variance
+
+    def sample(self, n, rng):
+        """Draw weights from q(w).
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            The draws.
+        """
+        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        return self.mean + generator.standard_normal((n, len(self.mean))) @ self._root.T
+
+    def _linear(self, X):
+        """Return mean and variance of x'w for the rows of X."""
+        X = design_matrix(in_order(X, self.columns), "full")
+        if X.shape[1] != len(self.mean):
+            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
+        mean, variance = np.empty(len(X)), np.empty(len(X))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start, stop in starts(len(X), PREDICT_ROWS):
+                x = rows(X, slice(start, stop))
+                mean[start:stop] = x @ self.mean
+                spread = x @ self._root
+                variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        check_moments(mean, variance)
+        return mean, variance
+
+    def __repr__(self):
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
+        title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
+        return table(title, [*lines, *self.outcome_rows()])
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        arrays, settings = self.outcome_to_arrays()
+        arrays |= {"mean": self.mean, "root": self._root}
+        if self.alpha is not None:
+            arrays |= {"alpha_shape": np.asarray(self.alpha.shape), "alpha_rate": np.asarray(self.alpha.rate)}
+        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
+        return arrays, settings | {"model": asdict(self.model)}
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings, **others):
+        alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
+        return cls(
+            model=settings["model"],
+            mean=arrays["mean"],
+            alpha=alpha,
+            n_samples=settings["n_samples"],
+            columns=to_tuple(settings.get("columns")),
+            _root=arrays["root"],
+            **others,
+            **cls.outcome_from_arrays(arrays, settings),
+        )

@@ -1,0 +1,1 @@
+"""Sparse Gaussian processes that take in rows without an end."""

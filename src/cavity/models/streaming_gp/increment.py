@@ -1,0 +1,332 @@
+"""What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
+
+The inducing variables of the new state are given, and so is what the old state says, see `_streaming_carrier`. With
+B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
+n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
+
+    dF/dk(x_n, x_n) = q_n,    dF/dW_n = -rho_n B^-1 W_n + (tau_n - rho_n m_n) mu - 2 q_n W_n,
+    dF/dK_bb = -L^-T (E - I + R) L^-1/2,    R = -2 sum_n q_n W_n W_n' and the same of old variables,
+
+the last because nothing depends on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
+are added up in their order.
+
+References
+----------
+.. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009, eq. 9.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
+"""
+
+import threading
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from cavity.base.errors import within_range
+from cavity.base.loop import CONVERGED
+from cavity.blocks.sources import merge
+from cavity.ep.sites import Sites
+from cavity.ep.visits import cavities
+from cavity.models.gp.evidence import Settings, log_slope
+from cavity.models.streaming_gp.basis import BLOCK, Basis, Information, full, solved
+from cavity.models.streaming_gp.carrier import Carried, Carrier
+from cavity.models.streaming_gp.rows import HELD, RowSites, add_squares, assimilated, fractions, is_exact
+
+
+@dataclass(slots=True, eq=False)
+class Solution:
+    """The posterior of w at some settings, and what led there."""
+
+    settings: Settings
+    basis: Basis
+    sites: RowSites
+    information: Information
+    carried: Carried | None
+    log_evidence: float  # the increment
+    fit: object = None  # of EP
+    by_rows: np.ndarray | None = None  # (M, M), lower triangle: what the rows add to A
+    mean: np.ndarray | None = None  # mu
+    inverse: np.ndarray | None = None  # B^-1
+
+    def prepare(self):
+        """Find mean and inverse of the posterior."""
+        if self.inverse is None:
+            self.mean = self.information.mean()
+            factor = self.information.factor
+            self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
+
+
+class Increment:
+    """The increment of the log bound by a batch as a function of the settings, at fixed inducing points.
+
+    Parameters
+    ----------
+    old : (Basis, Information) or None
+        The state before.
+    Z : ndarray, shape (M, D)
+        Inducing points after the batch, distinct.
+    rows : Rows
+        The batch.
+    model : StreamingGP
+        Of which mean, alpha and jitter count here.
+    threads : Threads
+        Who takes blocks.
+    options : dict, optional
+        Of EP, for other likelihoods than Gaussian.
+    pooled : bool, default False
+        Whether the noise variance is that of all rows before, too: their factor is known at any. They must have the
+        noise variance of the model, and alpha must be 0.
+    """
+
+    def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
+        self.rows, self.model, self.threads, self.options = rows, model, threads, options or {"tol": 0.0}
+        self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
+        self.Z = np.ascontiguousarray(Z, dtype=np.float64)
+        self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
+        self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
+        self.blocks = [slice(*span) for span in rows.spans()]
+        self.base = rows.bases(model)
+        # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
+        room = min(len(self.blocks), HELD // max(1, len(self.Z) * BLOCK))
+        self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
+        self.residuals, self.latest = [None] * room, None
+        self.local = threading.local()
+        self.start = None
+
+    def at(self, settings, *, sites=None, **ep):
+        """Return the Solution at some settings, which owns W until the next call.
+
+        `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
+        """
+        basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
+        carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
+        information = self._carried(carried, basis.n)
+        fit = None
+        if sites is None and is_exact(settings.likelihood):
+            sites = RowSites.gaussian(
+                self.rows.weight(), self.rows.noise_variance(settings.likelihood), self.rows.y - self.base, self.alpha
+            )
+        elif sites is None:
+            information = information.factorised()
+            sites, fit = self._by_ep(basis, information, settings, ep)
+        return self._solved(settings, basis, sites, information, carried, fit)
+
+    def _log_t(self, settings):
+        """Log of the noise variance over that which the factor of the old rows has."""
+        if not self.pooled:
+            return 0.0
+        return float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
+
+    def _by_ep(self, basis, information, settings, options):
+        """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
+        model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
+        options = {**self.options, **options}
+        fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
+        if fit.status == CONVERGED:
+            self.start = fit.tau, fit.rho
+        return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
+
+    def _carried(self, carried, n):
+        """The old factor on the new variables."""
+        if carried is None:
+            out = Information.empty(n)
+            out.constant = self.before[0]
+            return out
+        return carried.information(self.carrier.information)
+
+    def _solved(self, settings, basis, sites, information, carried, fit):
+        """The Solution with the rows' sites on top of the old factor."""
+
+        def task(index):
+            _, W, residual = self._features(basis, index)
+            tau, rho, constant = sites.part(self.blocks[index]).on_features(residual)
+            square = add_squares(W, rho, np.zeros((basis.n, basis.n), order="F"), self._scratch(1, len(W)))
+            return square, W.T @ tau, constant
+
+        A, r, constant = information.A, information.r, information.constant + sites.constant
+        by_rows = np.zeros_like(A)
+        if self.blocks:
+            by_rows, more, extra = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
+            A, r, constant = A + by_rows, r + more, constant + extra
+        out = Information(A, r, constant).factorised()
+        value = (out if fit is None else fit.information).log_bound - self.before[1]
+        within_range(np.array([value]), "the increment of the log bound")
+        self.latest = Solution(settings, basis, sites, out, carried, value, fit, by_rows)
+        return self.latest
+
+    def gradient(self, solution):
+        """Return the gradient in the log parameters of the covariance, nothing for the mean, and in the log scales."""
+        solution.prepare()
+        basis, covariance = solution.basis, solution.settings.covariance
+        total = np.zeros(len(covariance.log_parameters))
+        # R of S = E - I + R, with which -L^-T S L^-1/2 is the gradient in K_bb
+        R, slope = 0.0, 0.0
+        if self.blocks:
+            rule = self._titsias_rows if _titsias(solution) else self._power_rows
+            rule = rule if basis.n else self._rows_alone
+            known, self.latest = self.latest is solution, solution
+            task = rule(solution, known)
+            total, R, slope = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
+        if _titsias(solution):
+            R = solution.by_rows
+            slope += 0.5 * float(np.sum(solution.inverse * full(R)))
+        S = full(R) + np.outer(solution.mean, solution.mean) + solution.inverse
+        S[np.diag_indices_from(S)] -= 1.0
+        across, left = None, None
+        if solution.carried is not None:
+            across, left = self.carrier.weights(solution.carried, solution)
+            S -= 2.0 * solution.carried.across.T @ left @ solution.carried.across
+        weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
+        if across is not None:
+            across = solved(basis.factor, np.ascontiguousarray(across), 1)
+            weights[self.carrier.own] += across[self.carrier.kept]
+            total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
+            slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0
+        total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
+        return total, np.zeros(0), self._scale_gradient(solution, slope)
+
+    def _scratch(self, index, n):
+        """One of three matrices (n, M) of this thread."""
+        if not hasattr(self.local, "matrices"):
+            self.local.matrices = np.empty((3, min(BLOCK, self.rows.n), len(self.Z)))
+        return self.local.matrices[index, :n]
+
+    def _rows_of(self, index):
+        """X of a block."""
+        return self.rows.block(self.blocks[index].start, self.blocks[index].stop)
+
+    def _features(self, basis, index):
+        """Rows X, W and residuals of a block under a basis; W belongs to this object."""
+        X = self._rows_of(index)
+        W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
+        W, residual = basis.features(X, self.threads, out=W)
+        if index < len(self.kept):
+            self.residuals[index] = residual
+        return X, W, residual
+
+    def _read(self, solution, known, index):
+        """The same for a solution, and its sites on g; `known` are the features that were kept."""
+        block = self.blocks[index]
+        if known and index < len(self.kept):
+            X, W, residual = self._rows_of(index), self.kept[index], self.residuals[index]
+        else:
+            X, W, residual = self._features(solution.basis, index)
+        tau, rho, _ = solution.sites.part(block).on_features(residual)
+        return X, W, residual, tau, rho
+
+    def _rows_alone(self, solution, known):
+        """A task for blocks without inducing points, where all variance of f is residual."""
+
+        def task(index):
+            X, _, residual, tau, rho = self._read(solution, known, index)
+            q = 0.5 * (solution.sites.part(self.blocks[index]).fraction * tau**2 - rho)
+            slope = self._noise_slope(index, solution, 0.0, 0.0, residual, rho)
+            by_prior = solution.basis.program.diagonal_contract(X, q)
+            return solution.settings.covariance._free(by_prior, X.shape[1]), np.zeros((0, 0)), slope
+
+        return task
+
+    def _titsias_rows(self, solution, known):
+        """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
+        basis, mu = solution.basis, solution.mean
+        within = -solution.inverse
+        within[np.diag_indices_from(within)] += 1.0
+        pull = blas.dtrsm(1.0, basis.factor, within, lower=1, trans_a=1)  # L^-T (I - B^-1)
+        back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)
+
+        def task(index):
+            X, W, residual, tau, rho = self._read(solution, known, index)
+            m, weights = W @ mu, self._scratch(1, len(W))
+            equal = rho.min() == rho.max()
+            scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
+            blas.dgemm(rho[0] if equal else 1.0, pull, scaled.T, c=weights.T, overwrite_c=1)
+            blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
+            slope = self._noise_slope(index, solution, m, 0.0, residual, rho)
+            return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope
+
+        return task
+
+    def _power_rows(self, solution, known):
+        """A task for blocks where alpha > 0."""
+        basis, mu, inverse = solution.basis, solution.mean, np.asfortranarray(solution.inverse)
+
+        def task(index):
+            X, W, residual, tau, rho = self._read(solution, known, index)
+            fraction, m = solution.sites.part(self.blocks[index]).fraction, W @ mu
+            weights, scaled = self._scratch(1, len(W)), self._scratch(2, len(W))
+            blas.dsymm(1.0, inverse, W.T, lower=1, c=weights.T, overwrite_c=1)
+            v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
+            q = 0.5 * fraction * (apart**2 + rho**2 * v) - 0.5 * rho
+            np.multiply(W, 2.0 * q[:, None], out=scaled)
+            weights *= -rho[:, None]
+            weights -= scaled
+            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)
+            slope = self._noise_slope(index, solution, m, v, residual, rho)
+            R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)
+            return self._contracted(solution, X, solved(basis.factor, weights, 1), q), R, slope
+
+        return task
+
+    def _contracted(self, solution, X, weights, prior):
+        """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
+        covariance = solution.settings.covariance
+        by_prior = solution.basis.program.diagonal_contract(X, prior)
+        return covariance._gradient(X, weights, self.Z, self.threads) + covariance._free(by_prior, X.shape[1])
+
+    def _noise_slope(self, index, solution, m, v, residual, rho):
+        """Of a block in the log of the variance of Gaussian noise."""
+        block, sites = self.blocks[index], solution.sites.part(self.blocks[index])
+        if sites.y is None or self.rows.noise is not None:
+            return 0.0
+        weight = np.broadcast_to(self.rows.weight(), self.rows.y.shape)[block]
+        share = rho * (1.0 - sites.fraction * rho * residual)
+        return 0.5 * float(np.sum(share * (v + (sites.y - m) ** 2) + rho * residual - weight))
+
+    def _old_gradient(self, covariance, across, left):
+        """By the old variables that are not kept: their covariances with the new ones, and among themselves."""
+        old = self.carrier.rows
+        if not len(old):
+            return 0.0
+        return covariance._gradient(old, across, self.Z, self.threads) + self._among(covariance, old, left)
+
+    def _among(self, covariance, Z, weights):
+        """Gradient of weights times the covariances of inducing variables, nuggets included."""
+        if not len(Z):
+            return np.zeros(len(covariance.log_parameters))
+        nuggets = covariance._program(Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
+        return covariance._gradient(Z, weights, None, self.threads) + covariance._free(nuggets, Z.shape[1])
+
+    def _scale_gradient(self, solution, slope):
+        """Derivatives in the logs of the scales of the likelihood."""
+        likelihood = solution.settings.likelihood
+        if solution.fit is None:
+            return np.array([slope]) if self.rows.noise is None else np.zeros(0)
+        if not likelihood.scales:
+            return np.zeros(0)
+        mean, variance = self._cavities(solution)
+
+        def total(likelihood):
+            sites = Sites(likelihood, self.rows.y, self.rows.weights, self.alpha)
+            return float(np.sum(sites.match(slice(None), mean, variance)[0] / sites.fraction))
+
+        return np.array([log_slope(likelihood, name, total) for name in likelihood.scales])
+
+    def _cavities(self, solution):
+        """Means and variances of f under the cavities."""
+
+        def task(index):
+            _, W, residual, tau, rho = self._read(solution, True, index)
+            part = self.blocks[index]
+            m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
+            fraction = solution.sites.part(part).fraction
+            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, fraction)
+            return m, v + residual
+
+        parts = self.threads.run(task, zip(range(len(self.blocks))))
+        return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+
+
+def _titsias(solution):
+    """Whether the rows have alpha = 0."""
+    return not np.any(solution.sites.fraction)

@@ -1,0 +1,233 @@
+"""Sparse Gaussian processes for data that come in batches, or all at once.
+
+References
+----------
+.. [Bui2017] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
+.. [Titsias2009] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+.. [Snelson2006] E. Snelson and Z. Ghahramani, "Sparse Gaussian processes using pseudo-inputs", NIPS 2006.
+.. [BuiYan2017] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point
+   approximations using power expectation propagation", JMLR 18, 2017.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import NumericalWarning, warn
+from cavity.models.gp.process import LatentProcess
+from cavity.models.streaming_gp.basis import has_white
+from cavity.models.streaming_gp.rows import is_exact
+from cavity.models.streaming_gp.state import StreamingGPState
+
+MATRICES = 8  # M x M that an update needs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamingGP(LatentProcess):
+    """Sparse Gaussian process whose posterior takes in rows, one or many at a time, in memory that does not grow.
+
+    What the rows say about f is summed up in M inducing variables, values of f at rows Z [Bui2017]_. At fixed Z and
+    settings nothing depends on how the rows were divided into batches: the state is that of one fit of all rows, by the
+    variational method of [Titsias2009]_ (alpha = 0), FITC [Snelson2006]_ (alpha = 1), or power EP [BuiYan2017]_ in
+    between.
+
+    Parameters
+    ----------
+    covariance : cavity.covariances.Covariance
+        For example ``cavity.covariances.RBF()``; sums and products of others. White is refused: noise belongs to the
+        likelihood.
+    likelihood : cavity.likelihoods.Likelihood, default Gaussian()
+        Others than Gaussian are taken in by EP, batch by batch.
+    mean : float or array_like (1 + D,), default 0.0
+        Prior mean of f: a number; or a number and a slope for each column.
+    inducing : array_like (M, D), optional
+        The rows Z, if they are to stay as they are. Without them they are chosen among the rows of the batches.
+    n_inducing : int, default 200
+        Largest number M of inducing points that are chosen.
+    tolerance : float, default 1e-3
+        Nats a row: a batch adds inducing points until its rows lose less than that on average, as measured by the mean
+        of residual/(2 noise variance); residual is the variance of f that the inducing variables leave. For the
+        noise variance stands scale^2 of StudentT and Laplace, and the variance of f of other likelihoods.
+    jitter : float, default 1e-8
+        Variance of the nugget of an inducing variable, as a share of the variance of f there. It is part of the model,
+        and follows the inducing variable through all batches.
+    alpha : float in [0, 1], optional
+        Power of power EP: 0 is variational, with a bound of the evidence; 1 is FITC, or EP. The default is 0 for the
+        likelihood Gaussian, 1 for others, which need more than 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings outside their domain, naming them.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(0, 10, size=(600, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=600)
+    >>> state = cavity.StreamingGP(cavity.covariances.RBF()).fit(X[:200], y[:200])
+    >>> for start in range(200, 600, 100):
+    ...     state = state.update(X[start : start + 100], y[start : start + 100])
+    >>> mean, variance = state.predict([[1.5], [4.5]])
+    >>> mean.round(1).tolist(), state.n_samples
+    ([1.0, -1.0], 600)
+    """
+
+    inducing: np.ndarray | None = None
+    n_inducing: int = 200
+    tolerance: float = 1e-3
+    jitter: float = 1e-8
+    alpha: float | None = None
+
+    def __post_init__(self):
+        LatentProcess.__post_init__(self)
+        if isinstance(self.mean, str):
+            raise ValueError(
+                f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
+                "is a part of the covariance: + Constant(), + Linear()"
+            )
+        if has_white(self.covariance):
+            raise ValueError(
+                "covariance must not have a White part, which no inducing point can know: give its variance to the "
+                "likelihood, Gaussian(noise_variance)"
+            )
+        numbers = {
+            "n_inducing": arrays.integer(self.n_inducing, "n_inducing", low=1),
+            "tolerance": arrays.number(self.tolerance, "tolerance", low=0, closed_low=True),
+            "jitter": arrays.number(self.jitter, "jitter", low=0, high=1, closed_low=True),
+        }
+        if self.inducing is not None:
+            numbers["inducing"] = _distinct(self.inducing, self.covariance)
+            numbers["n_inducing"] = len(numbers["inducing"])
+        exact = is_exact(self.likelihood)
+        alpha = (0.0 if exact else 1.0) if self.alpha is None else self.alpha
+        numbers["alpha"] = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
+        if not exact and numbers["alpha"] < 1e-6:
+            raise ValueError(
+                f"alpha must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
+                f"got {alpha!r}"
+            )
+        for name, value in numbers.items():
+            object.__setattr__(self, name, value)
+
+    def fit(
+        self,
+        X,
+        y,
+        *,
+        offset=None,
+        noise_variance=None,
+        sample_weight=None,
+        learn=True,
+        schedule="auto",
+        damping=1.0,
+        max_iter=200,
+        tol=1e-8,
+        n_threads=1,
+        callback=None,
+    ):
+        """Take in the first rows, or all of them.
+
+        Parameters
+        ----------
+        X : array_like (N, D), path of a .npy file, or list of such paths
+            Rows. With Gaussian noise they are read block by block, and no more than blocks are in memory. No rows, an
+            array (0, D), give the prior.
+        y : array_like, shape (N,)
+            Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts.
+        offset : array_like (N,), optional
+            Known part of f, for example log exposure; on top of the mean.
+        noise_variance : array_like (N,), optional
+            Known variance of the noise of each row, in place of that of the Gaussian likelihood.
+        sample_weight : array_like (N,), optional
+            A row of weight w counts as w copies; 0 leaves it out.
+        learn : bool or "covariance", default True
+            Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
+            Gaussian, scale of StudentT and Laplace); "covariance" leaves the likelihood alone.
+        schedule : {"auto", "sequential", "parallel"}, default "auto"
+            Of EP, here and in updates, as are the next three: renew the sites one after the other, or all at once.
+        damping : float in (0, 1], default 1.0
+            Largest fraction of each site change that is made.
+        max_iter : int, default 200
+            Most sweeps for a batch.
+        tol : float, default 1e-8
+            Stopping rule of EP: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
+            variance by more than the relative amount tol.
+        n_threads : int, default 1
+            Threads that work on blocks of rows; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, change) after each sweep of EP with the settings that were found; a true result
+            stops it. Gaussian noise needs no sweeps.
+
+        Returns
+        -------
+        StreamingGPState
+            What is known after these rows; it takes in more by its method update.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work; numbers in files that are not finite when they are read.
+        MemoryError
+            If matrices n_inducing x n_inducing do not fit into the memory of the machine.
+        NotPositiveDefiniteError
+            If given inducing points depend on each other, naming one that is known from those before it.
+        OverflowError
+            If moments or the bound leave the range of float64.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a stopping rule was not met; the state is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        Rows cost N M^2 operations a pass, with Gaussian noise in memory for M x M numbers and a few blocks of rows; EP
+        keeps N x M numbers, and those of a batch only.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(400, 2))
+        >>> y = X[:, 0] * X[:, 1] > 0
+        >>> model = cavity.StreamingGP(cavity.covariances.RBF(), cavity.likelihoods.Probit())
+        >>> state = model.fit(X[:200], y[:200]).update(X[200:], y[200:])
+        >>> state.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
+        [1.0, 0.0]
+        """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        size = (self.n_inducing, self.n_inducing)
+        arrays.matrices(MATRICES, size, f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each")
+        arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
+        options = dict(
+            schedule=schedule,
+            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
+            max_iter=arrays.integer(max_iter, "max_iter", low=1),
+            tol=arrays.number(tol, "tol", low=0, closed_low=True),
+        )
+        return StreamingGPState.started(self, X, options)._take_in(
+            X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads, callback=callback
+        )
+
+
+def _distinct(inducing, covariance):
+    """Return rows for inducing points checked, each of them once."""
+    Z = arrays.finite_array(inducing, "inducing", ndim=(2,))
+    arrays.check_not_empty(Z.shape, "inducing")
+    Z = np.ascontiguousarray(Z, dtype=np.float64) + 0.0  # no negative zeros: rows are compared by their bits
+    covariance.check_columns(Z.shape[1])
+    first = {}
+    for j, row in enumerate(Z):
+        first.setdefault(row.tobytes(), j)
+    if len(first) < len(Z):
+        missing = min(set(range(len(Z))) - set(first.values()))
+        warn(
+            f"inducing has {len(Z) - len(first)} row(s) that are there already and say nothing more, "
+            f"row {missing} for one; they are left out",
+            NumericalWarning,
+        )
+        Z = Z[list(first.values())]
+    return arrays.read_only(Z)

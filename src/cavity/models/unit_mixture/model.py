@@ -1,0 +1,672 @@
+"""A mixture of Gaussians of one common variance in one dimension, by mean field and variational EM.
+
+References
+----------
+.. [B] David Blei, Alp Kucukelbir and Jon McAuliffe, "Variational inference: a review for statisticians", Journal of the
+   American Statistical Association 112, 2017, section 3: the model and eqs. (26) and (34).
+.. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
+   Learning Research 14, 2013.
+"""
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.base.loop import warn_unconverged
+from cavity.base.records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names
+from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+from cavity.blocks.minibatches import OneShot, minibatches
+from cavity.mean_field import engine
+from cavity.models.unit_mixture import sweep
+from cavity.models.unit_mixture.sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
+
+LARGEST = 1e150  # squares of data beyond it overflow
+CLOSEST = 1e-140  # squares of differences below it underflow
+SMALLEST = 1e-300  # reciprocals of variances below it overflow
+MOST_SQUARED = 1e300  # squared distance in units of a variance
+TRIAL = 20  # passes over the sample that decide where to start
+TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
+HELD = 16  # of K numbers, that a fit holds at least
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMixture:
+    """A mixture of K Gaussians of equal variance whose means are unknown [B]_.
+
+    The model is::
+
+        theta_k ~ N(prior_mean, prior_variance)                k = 1 ... K
+        z_n ~ Categorical(weights)                             n = 1 ... N
+        y_n | z_n, theta ~ N(theta_{z_n}, noise_variance)
+
+    and the approximation q(theta, z) = prod_k N(theta_k; mean_k, variance_k) prod_n q(z_n).
+
+    Parameters
+    ----------
+    n_components : int
+        K, the number of components.
+    prior_variance : float or array_like (K,), default 100.0
+        Variance of the component means, in squared units of the data.
+    prior_mean : float or array_like (K,), default 0.0
+        Prior mean of the component means.
+    noise_variance : float, default 1.0
+        Variance of the data around their component's mean.
+    weights : array_like (K,), optional
+        Probabilities of the components, positive; equal if None. They are divided by their sum.
+    learn : tuple of {"prior_variance", "weights", "noise_variance"}, default ()
+        Settings that variational EM estimates by maximising the ELBO, starting from the given values.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a setting outside its domain, naming it.
+    MemoryError
+        If K is too large for this machine.
+
+    References
+    ----------
+    .. [B] David Blei, Alp Kucukelbir and Jon McAuliffe, "Variational inference: a review for statisticians", Journal of
+       the American Statistical Association 112, 2017, section 3.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> posterior = cavity.UnitMixture(2).fit([-3.2, -2.7, -3.1, 1.9, 2.4, 2.2, 1.6])
+    >>> posterior.mean.round(3).tolist(), posterior.variance.round(3).tolist(), round(posterior.elbo, 4)
+    ([-2.99, 2.02], [0.332, 0.249], -17.4541)
+    """
+
+    n_components: int
+    prior_variance: float | tuple = 100.0
+    prior_mean: float | tuple = 0.0
+    noise_variance: float = 1.0
+    weights: tuple | None = None
+    learn: tuple = ()
+
+    def __post_init__(self):
+        def keep(name, value):
+            object.__setattr__(self, name, value)
+
+        keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
+        k = self.n_components
+        arrays.matrices(HELD, (k, 1), f"n_components={k}: {HELD} arrays of the components, each")
+        for name in ("prior_mean", "prior_variance"):
+            given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
+            if given.ndim == 1 and given.shape != (k,):
+                raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
+            keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
+        if np.any(np.asarray(self.prior_variance) <= SMALLEST):
+            raise ValueError(f"prior_variance must be positive, above {SMALLEST:g}, got {self.prior_variance}")
+        keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=SMALLEST))
+        if self.weights is not None:
+            keep("weights", _check_weights(self.weights, k))
+        keep("learn", _check_learn(self.learn))
+        if "prior_variance" in self.learn and isinstance(self.prior_variance, tuple):
+            raise ValueError("learn='prior_variance' estimates one variance for all components; give one to start from")
+
+    def fit(
+        self,
+        y,
+        *,
+        initial_means=None,
+        n_init=1,
+        rng=None,
+        accelerate=True,
+        max_iter=1000,
+        tol=1e-10,
+        n_threads=1,
+        callback=None,
+    ):
+        """Approximate the posterior of the component means by coordinate ascent.
+
+        Parameters
+        ----------
+        y : array_like (N,), path, or list of paths
+            The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
+            are read as one. Files are read block by block in every pass: memory does not grow with N.
+        initial_means : array_like (K,), optional
+            Where the component means start; if None, at the (k - 1/2)/K quantiles or at equal distances, whichever has
+            the larger ELBO after 20 passes over up to 16384 rows. Equal ones are set apart a little.
+        n_init : int, default 1
+            Number of starts, of which the one with the largest ELBO counts; those after the first start from K rows
+            drawn by `rng`.
+        rng : seed or numpy.random.Generator, optional
+            Needed if n_init > 1.
+        accelerate : bool or {"anderson", "squarem"}, default True
+            How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
+        max_iter : int, default 1000
+            Most passes over the data (of each start).
+        tol : float, default 1e-10
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per data point.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+
+        Returns
+        -------
+        UnitMixturePosterior
+            The frozen posterior; its ELBO has all constants and compares across K and settings.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data (row and file are named) or options, before the first sweep.
+        ArithmeticError
+            If a learnt variance falls to zero, which happens if the data have no more than K different values.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+
+        Notes
+        -----
+        One pass does, for all points, q(z_n) and the sums that the means (eq. 34 of Blei et al. 2017), the ELBO and the
+        learnt settings need; no array of N x K is formed. The ELBO is that of the q(z) which is best for q(theta)::
+
+            sum_n log sum_k exp(E[log w_k N(y_n; theta_k, noise_variance)]) - sum_k KL(q(theta_k) || p(theta_k))
+
+        The optimum is a local one, and its components can be permuted.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> from cavity import data
+        >>> velocities, about = data.load("galaxies")
+        >>> model = cavity.UnitMixture(3, prior_mean=20.0, learn=("prior_variance", "weights", "noise_variance"))
+        >>> posterior = model.fit(velocities)
+        >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
+        ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
+        """
+        options = engine.check_options(accelerate, max_iter, tol)
+        n_init, generator = engine.check_starts(n_init, rng)
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        given = None if initial_means is None else self._given_means(initial_means)
+        source = sources.open_source(y, "y")
+        with Threads(n_threads) as threads:
+            extent = self._check_data(source, threads, given)
+            sample = source.sample()
+            best = None
+            for means in self._starts(given, sample, n_init, generator):
+                sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
+                done = engine.fit(sweeps, self._start(means, source.n_rows), **options, callback=callback)
+                if best is None or done.elbo > best.elbo:
+                    best = done
+        warn_unconverged(best.status, best.predicted_gap / source.n_rows, tol, max_iter)
+        return self._posterior(best.state, best.image.counts, source.n_rows, VariationalPosterior.outcome(best))
+
+    def fit_stochastic(
+        self,
+        y,
+        *,
+        batch_size=4096,
+        n_epochs=1,
+        n_samples=None,
+        delay=1.0,
+        forgetting=0.7,
+        initial_means=None,
+        n_threads=1,
+        callback=None,
+    ):
+        """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
+
+        Step t moves the natural parameters of q(theta), and the averages that settings are learnt from, by the share
+        (t + delay)^-forgetting towards what all data would give if they were like the minibatch.
+
+        Parameters
+        ----------
+        y : array_like (N,), path, list of paths, or iterator of arrays
+            As for `fit`; a one-shot iterator of one-dimensional arrays, each a minibatch, is taken too if `n_samples`
+            is given. Minibatches are runs of rows: shuffle data that are sorted.
+        batch_size : int, default 4096
+            Rows per minibatch (not for an iterator).
+        n_epochs : int, default 1
+            How often every row is seen.
+        n_samples : int, optional
+            N, for an iterator: the posterior is as sure as so many points make it.
+        delay : float, default 1.0
+            At least 0; larger values make the first steps smaller.
+        forgetting : float in (0.5, 1], default 0.7
+            The exponent of the step sizes.
+        initial_means : array_like (K,), optional
+            Where the component means start; if None, as for `fit`, from the first minibatch of an iterator.
+        n_threads : int, default 1
+            Threads for the check of the data and the final ELBO.
+        callback : callable, optional
+            Called as callback(step number, step size) after each step; a true result stops the fit.
+
+        Returns
+        -------
+        UnitMixturePosterior
+            The factors after the last step. There is no stopping rule: `converged` is False and `status` says "passes
+            done". `elbo` is that of all data, from one more pass; None for an iterator, whose data are gone.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options; of an iterator, when the bad minibatch comes.
+
+        Warns
+        -----
+        NumericalWarning
+            If an iterator holds more than `n_samples` points.
+
+        References
+        ----------
+        .. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of
+           Machine Learning Research 14, 2013.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> y = rng.normal(rng.choice([-4.0, 0.0, 5.0], size=50_000), 1.0)
+        >>> posterior = cavity.UnitMixture(3).fit_stochastic(y, batch_size=500)
+        >>> posterior.mean.round(1).tolist(), posterior.n_iter
+        ([-4.0, 0.0, 5.0], 1)
+        """
+        schedule = engine.check_schedule(delay, forgetting)
+        size = arrays.integer(batch_size, "batch_size", low=1)
+        epochs = arrays.integer(n_epochs, "n_epochs", low=1)
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        given = None if initial_means is None else self._given_means(initial_means)
+        if hasattr(y, "__next__"):
+            return self._fit_stream(y, n_samples, epochs, given, schedule, callback)
+        source = sources.open_source(y, "y")
+        n = source.n_rows
+        if n_samples is not None and n_samples != n:
+            raise ValueError(f"n_samples is for an iterator and must be left out for y of {n} rows, got {n_samples!r}")
+        with Threads(n_threads) as threads:
+            extent = self._check_data(source, threads, given)
+            means = self._deterministic(source.sample()) if given is None else given
+            sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
+            batches = (batch for _ in range(epochs) for batch in minibatches(source, size))
+            state, steps = engine.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
+            image, elbo = sweeps.sweep(state)
+        done = engine.outcome_of_steps(elbo, steps, engine.passes(len(steps), n, size))
+        return self._posterior(state, image.counts, n, done)
+
+    def _fit_stream(self, y, n_samples, epochs, given, schedule, callback):
+        """Take the minibatches of a one-shot iterator as they come."""
+        stream = OneShot(y, "y", n_samples, epochs, lambda batch, name: self._minibatch(batch, name, given))
+        n = stream.n_samples
+        means = self._deterministic(stream.first) if given is None else given
+        start = self._start(means, n)
+        state, steps = engine.fit_stochastic(Sweeps(n, self.learn), start, stream, **schedule, callback=callback)
+        stream.warn_surplus()
+        return self._posterior(state, state.counts, n, engine.outcome_of_steps(None, steps, 1))
+
+    def _minibatch(self, batch, name, given):
+        """Return a minibatch of a stream, checked."""
+        array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
+        self._check_reach(np.min(array), np.max(array), given)
+        return array
+
+    def _check_data(self, source, threads, given):
+        """Read the data once, and refuse what is not finite or too far away; return where they lie."""
+        extent = Extent(*source.summary(threads))
+        self._check_reach(extent.low, extent.high, given)
+        if "noise_variance" in self.learn and 0 < extent.high - extent.low < CLOSEST:
+            raise ValueError(
+                f"y must have a range above {CLOSEST:g} to learn noise_variance from, got values from {extent.low:g} "
+                f"to {extent.high:g}; rescale the data"
+            )
+        return extent
+
+    def _check_reach(self, low, high, given):
+        """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
+        means = np.append(self.prior_mean, [] if given is None else given)
+        if max(-low, high, np.max(np.abs(means))) > LARGEST:
+            raise ValueError(
+                f"y, prior_mean and initial_means must be within {LARGEST:g} of zero, got y from {low:g} to {high:g} "
+                f"and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
+            )
+        distance = max(high, np.max(means)) - min(low, np.min(means))
+        for name in ("noise_variance", "prior_variance"):
+            variance = np.min(getattr(self, name))
+            if distance**2 / MOST_SQUARED > variance:
+                raise ValueError(
+                    f"{name} must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
+                    f"got {variance:g}"
+                )
+
+    def _given_means(self, means):
+        given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+        if given.shape != (self.n_components,):
+            raise ValueError(
+                f"initial_means must be {self.n_components} number(s), one for each component, got shape {given.shape}"
+            )
+        return _apart(given, self.noise_variance)
+
+    def _starts(self, given, sample, n_init, generator):
+        """Yield the initial means of every start."""
+        k = self.n_components
+        yield self._deterministic(sample) if given is None else given
+        for _ in range(n_init - 1):
+            drawn = generator.choice(sample, size=k, replace=len(sample) < k)
+            yield _apart(np.sort(drawn), self.noise_variance)
+
+    def _deterministic(self, sample):
+        """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
+        place = (np.arange(self.n_components) + 0.5) / self.n_components
+        low, high = np.min(sample), np.max(sample)
+        starts = _apart(np.quantile(sample, place), self.noise_variance), low + (high - low) * place
+        if self.n_components == 1 or low == high:
+            return starts[0]
+        source = sources.open_source(sample, "y")
+        with Threads(1) as thread:
+            sweeps = Sweeps(len(sample), self.learn, source, thread, Extent(low, high, np.mean(sample)))
+            options = engine.check_options(True, TRIAL, 0.0)
+            elbos = [engine.fit(sweeps, self._start(means, len(sample)), **options).elbo for means in starts]
+        return starts[int(np.argmax(elbos))]
+
+    def _start(self, means, n):
+        """Return the first state: every component with its share of the data."""
+        k = self.n_components
+        weights = np.full(k, 1.0 / k) if self.weights is None else np.array(self.weights)
+        prior_variance = np.broadcast_to(self.prior_variance, k).astype(float)
+        return State(
+            mean=means,
+            precision=1.0 / prior_variance + n * weights / self.noise_variance,
+            prior_mean=np.broadcast_to(self.prior_mean, k).astype(float),
+            prior_variance=prior_variance,
+            weights=weights,
+            noise_variance=self.noise_variance,
+            counts=n * weights,
+        )
+
+    def _posterior(self, state, counts, n, outcome):
+        shared = "prior_variance" in self.learn or np.ndim(self.prior_variance) == 0
+        return UnitMixturePosterior(
+            model=self,
+            mean=state.mean.copy(),
+            variance=1.0 / state.precision,
+            weights=state.weights.copy(),
+            counts=counts.copy(),
+            noise_variance=state.noise_variance,
+            prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
+            n_samples=n,
+            **outcome,
+        )
+
+
+def _check_weights(weights, k):
+    array = arrays.finite_array(weights, "weights", ndim=(1,))
+    if array.shape != (k,) or np.any(array <= 0):
+        raise ValueError(f"weights must be {k} positive numbers, one per component, got {array}")
+    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * ROUNDING:
+        shares = array  # normalised before: a saved model comes back with the same bits
+    else:
+        array = np.ldexp(array, -np.frexp(np.max(array))[1])  # exact; their sum cannot overflow
+        shares = array / np.sum(array)
+    if np.min(shares) < SMALLEST_WEIGHT / (2 * k):
+        raise ValueError(f"weights must be at least {SMALLEST_WEIGHT:g} of the largest, got {weights!r}")
+    return tuple(shares.tolist())
+
+
+def _check_learn(learn):
+    """Return the names of the settings to learn, each once and in one order, so that equal models compare equal."""
+    names = (learn,) if isinstance(learn, str) else learn
+    if not isinstance(names, tuple | list | set | frozenset):
+        raise TypeError(f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE))}, got {learn!r}")
+    chosen = {arrays.choice(name, "learn", LEARNABLE) for name in names}
+    return tuple(name for name in LEARNABLE if name in chosen)
+
+
+def _apart(means, noise_variance):
+    """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
+    order = np.argsort(means, kind="stable")
+    _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
+    place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
+    result = np.array(means, dtype=np.float64)
+    result[order] += TIE * np.sqrt(noise_variance) * place
+    return result
+
+
+ARRAYS = {
+    "mean": Array("K"),
+    "variance": Array("K", "positive"),
+    "weights": Array("K", "shares"),
+    "counts": Array("K"),
+    "prior_variance": Array("() | K", "positive"),
+    **TRACE,
+}
+MODEL = {
+    "n_components": integer(1, "K"),
+    "prior_variance": NUMBERS,
+    "prior_mean": NUMBERS,
+    "noise_variance": POSITIVE,
+    "weights": Nullable(NUMBERS),
+    "learn": names(),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class UnitMixturePosterior(VariationalPosterior):
+    """The approximate posterior of a `UnitMixture` fit.
+
+    Attributes
+    ----------
+    model : UnitMixture
+        The settings.
+    mean, variance : ndarray (K,)
+        Moments of q(theta_k), the means of the components.
+    weights : ndarray (K,)
+        Probabilities of the components, given or learnt.
+    counts : ndarray (K,)
+        Expected number of points of each component, sum_n q(z_n = k).
+    noise_variance : float
+        Variance around the component means, given or learnt.
+    prior_variance : float or ndarray (K,)
+        Variance of the component means, given or learnt.
+    n_samples : int
+        N.
+    elbo : float or None
+        The evidence lower bound, in nats, with all constants.
+    converged : bool
+        Whether the stopping rule was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Passes over the data.
+    trace : dict of ndarray
+        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
+        fit: "step", the step sizes.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
+    predicted_gap : float
+        How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        The name of the column, one, where the data are those of a table and the command line fitted them.
+    """
+
+    model: UnitMixture
+    mean: np.ndarray
+    variance: np.ndarray
+    weights: np.ndarray
+    counts: np.ndarray
+    noise_variance: float
+    prior_variance: float | np.ndarray
+    n_samples: int
+    columns: tuple | None = None
+
+    kind = "unit_mixture"
+    record = Record(
+        ARRAYS,
+        OUTCOME
+        | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())}
+        | {"model": Made(lambda given: UnitMixture(**given), MODEL)},
+    )
+
+    def responsibilities(self, y):
+        """Return the probability of each component for each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray (N, K)
+            q(z_n = k); rows sum to 1.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> posterior = cavity.UnitMixture(2).fit([-3.2, -2.7, 2.4, 2.2])
+        >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
+        [[1.0, 0.0], [0.156, 0.844]]
+        """
+        return sweep.responsibilities(self._points(y), self._state())
+
+    def predict(self, y):
+        """Return the most probable component of each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray of int (N,)
+            Numbers of components, from 0.
+        """
+        return np.argmax(self.responsibilities(y), axis=1)
+
+    def log_density(self, y):
+        """Return the log of the posterior predictive density of each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray (N,)
+            log sum_k w_k N(y_n; mean_k, noise_variance + variance_k).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
+        """
+        points = self._points(y)
+        spread = self.noise_variance + self.variance
+        result = np.empty(len(points))
+        for start, stop in sources.starts(len(points)):
+            with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
+                terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
+            result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
+        return within_range(result, "log_density: values")
+
+    def sample(self, n, rng):
+        """Draw new observations from the posterior predictive distribution.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n,)
+            The draws, independent of each other given the posterior.
+        """
+        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        component = generator.choice(len(self.mean), size=n, p=self.weights)
+        spread = np.sqrt(self.noise_variance + self.variance)
+        return generator.normal(self.mean[component], spread[component])
+
+    def update(self, y, **options):
+        """Fit more data with this posterior as the prior of the component means; weights and noise variance stay.
+
+        Parameters
+        ----------
+        y : array_like (N,), path, or list of paths
+            More data.
+        **options
+            As for `UnitMixture.fit`; the component means start where they are.
+
+        Returns
+        -------
+        UnitMixturePosterior
+            Of all data; its ELBO is that of the new data given the old.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> first = cavity.UnitMixture(2).fit([-3.2, -2.7, 2.4, 2.2])
+        >>> both = first.update([-2.9, 1.8, 2.6])
+        >>> both.mean.round(2).tolist(), both.variance.round(3).tolist()
+        ([-2.92, 2.24], [0.332, 0.249])
+        """
+        model = UnitMixture(
+            len(self.mean),
+            prior_variance=self.variance,
+            prior_mean=self.mean,
+            noise_variance=self.noise_variance,
+            weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
+        )
+        return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
+
+    def _points(self, y):
+        return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
+
+    def _state(self):
+        k = len(self.mean)
+        return State(
+            mean=self.mean,
+            precision=1.0 / self.variance,
+            prior_mean=np.zeros(k),
+            prior_variance=np.ones(k),
+            weights=self.weights,
+            noise_variance=self.noise_variance,
+            counts=self.counts,
+        )
+
+    def __repr__(self):
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
+            rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
+        title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
+        return table(title, [*rows, *self.outcome_rows()])
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        arrays, settings = self.outcome_to_arrays()
+        arrays |= {name: getattr(self, name) for name in ("mean", "variance", "weights", "counts")}
+        arrays["prior_variance"] = np.asarray(self.prior_variance)
+        settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
+        settings["columns"] = to_list(self.columns)
+        return arrays, settings | {"model": asdict(self.model)}
+
+    @classmethod
+    def _from_arrays(cls, arrays, settings):
+        prior = arrays["prior_variance"]
+        return cls(
+            **{name: arrays[name] for name in ("mean", "variance", "weights", "counts")},
+            **{name: settings[name] for name in ("model", "noise_variance", "n_samples")},
+            prior_variance=prior if prior.ndim else float(prior),
+            columns=to_tuple(settings.get("columns")),
+            **cls.outcome_from_arrays(arrays, settings),
+        )

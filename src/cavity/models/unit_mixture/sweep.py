@@ -1,0 +1,209 @@
+"""The unit mixture as the mean-field engine sees it: one fused pass over the blocks of the data per sweep.
+
+q(theta_k) = N(m_k, 1/rho_k); q(z_n) is never stored: given q(theta) it is the softmax of
+
+    log w_k - log(2 pi s)/2 - ((y_n - m_k)^2 + 1/rho_k)/(2 s),      s the noise variance,
+
+and what a sweep needs of it are N_k = sum_n r_nk, D_k = sum_n r_nk (y_n - m_k) and, to learn s,
+Q = sum_nk r_nk (y_n - m_k)^2. Differences to m_k keep all digits wherever the data lie.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity import _core
+from cavity.blocks import sources
+
+_kernel = _core.best("unit_mixture")
+
+LEARNABLE = ("prior_variance", "weights", "noise_variance")
+FINEST = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
+ROUNDING = 2.0**-52
+LEAST_SD = 1e-148  # a variance below its square has no inverse to compute with, even of data that are all zero
+SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """q(theta) and the point estimates of the settings; `counts` are the N_k that led here."""
+
+    mean: np.ndarray
+    precision: np.ndarray
+    prior_mean: np.ndarray
+    prior_variance: np.ndarray
+    weights: np.ndarray
+    noise_variance: float
+    counts: np.ndarray
+
+    def constants(self):
+        """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
+        h = 0.5 / self.noise_variance
+        with np.errstate(divide="ignore"):  # a weight may be zero
+            log_weights = np.log(self.weights)
+        return log_weights - 0.5 * np.log(2 * np.pi * self.noise_variance) - h / self.precision, h
+
+    def divergence(self):
+        """KL(q(theta) || p(theta)), summed over the components."""
+        with np.errstate(over="ignore"):
+            gain = self.precision * self.prior_variance
+        ratio = 1.0 / gain
+        fine = np.isfinite(gain)  # else the product leaves float64, its log does not
+        log_ratio = np.log(np.where(fine, ratio, 1.0))
+        log_ratio = np.where(fine, log_ratio, -np.log(self.precision) - np.log(self.prior_variance))
+        distance = (self.mean - self.prior_mean) ** 2 / self.prior_variance
+        return 0.5 * float(np.sum(distance + (ratio - 1.0 - log_ratio)))
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Where the data lie."""
+
+    low: float
+    high: float
+    mean: float
+
+    def finest(self):
+        """Return the smallest noise variance that the digits of the data can tell from zero."""
+        return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high), LEAST_SD) ** 2
+
+
+class Sweeps:
+    """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
+
+    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
+        self.n_samples, self._learn = n_samples, learn
+        self._source, self._threads = source, threads  # not needed for minibatches
+        self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits
+        self._finest = extent.finest()
+
+    def sweep(self, state):
+        """Return the state after one sweep, and the ELBO of the given one."""
+        c, h = state.constants()
+
+        def block(y):
+            return statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+
+        found = sources.reduce_blocks(self._source, block, self._threads)
+        return self.renewed(state, found), float(found[-2]) - state.divergence()
+
+    def renewed(self, state, found):
+        """Return the state that maximises the ELBO given statistics of the responsibilities."""
+        new, moved = self._means(state, found[: 2 * len(state.mean)])
+        changes = self._settings(new, new.mean - state.mean, moved, found[-1])
+        if "noise_variance" in changes:
+            self._check_noise(changes["noise_variance"])
+        return replace(new, **changes)
+
+    def _means(self, state, found):
+        """Return the state with the best q(theta) given N_k and D_k, and these D_k."""
+        counts, moved = np.split(found, 2)
+        precision = 1.0 / state.prior_variance + counts / state.noise_variance
+        pull = (state.prior_mean - state.mean) / state.prior_variance + moved / state.noise_variance
+        shift = pull / precision
+        # the new mean as a step from the prior's where that is the surer one: the step is then the shorter
+        step = (moved + counts * (state.mean - state.prior_mean)) / state.noise_variance / precision
+        from_prior = 1.0 / state.prior_variance > counts / state.noise_variance
+        mean = np.where(from_prior, state.prior_mean + step, state.mean + shift)
+        return replace(state, mean=mean, precision=precision, counts=counts), moved
+
+    def _settings(self, state, shift, moved, squares):
+        """Return the settings to learn that are best given q(theta), `shift` away from where D_k and Q are measured."""
+        changes, counts = {}, state.counts
+        if "prior_variance" in self._learn:
+            spread = np.mean((state.mean - state.prior_mean) ** 2 + 1.0 / state.precision)
+            changes["prior_variance"] = np.full(len(counts), spread)
+        if "weights" in self._learn:
+            changes["weights"] = counts / np.sum(counts)
+        if "noise_variance" in self._learn:
+            squares = squares + np.sum(shift * (counts * shift - 2 * moved) + counts / state.precision)
+            changes["noise_variance"] = float(squares / np.sum(counts))
+        return changes
+
+    def _check_noise(self, variance):
+        """Raise ArithmeticError if a learnt noise variance has gone to zero."""
+        if not variance > self._finest:
+            raise ArithmeticError(
+                "the learnt noise_variance has fallen to zero but for rounding: the data have no more different values "
+                "than there are components; give noise_variance, or fit fewer components"
+            )
+
+    def estimate(self, state, y):
+        """Return the state that all data would lead to if they were like the batch `y`.
+
+        Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
+        """
+        c, h = state.constants()
+        found = self.n_samples / len(y) * statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+        new, moved = self._means(state, found[: 2 * len(state.mean)])
+        return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
+
+    def blend(self, state, estimate, step):
+        """Return the state part of the way to an estimate: averages of statistics, so that they stay unbiased."""
+
+        def between(name):
+            return (1.0 - step) * getattr(state, name) + step * getattr(estimate, name)
+
+        precision = between("precision")
+        # the natural parameters of q(theta), measured from the old mean
+        shift = step * estimate.precision * (estimate.mean - state.mean) / precision
+        settings = {name: between(name) for name in (*LEARNABLE, "counts")}
+        if "noise_variance" in self._learn:
+            self._check_noise(settings["noise_variance"])
+        return replace(estimate, mean=state.mean + shift, precision=precision, **settings)
+
+    def coordinates(self, state):
+        """Return natural parameters and expected statistics, flat.
+
+        A point estimate counts as a factor too: that of the observations it is estimated from, K of theta for the
+        prior variance, N of y for the noise variance and the weights.
+        """
+        mean, variance = state.mean - self._origin, 1.0 / state.precision
+        natural = [state.precision * mean, state.precision]
+        statistics = [mean, -0.5 * (mean**2 + variance)]
+        if "prior_variance" in self._learn:
+            natural.append(-0.5 / state.prior_variance[:1])
+            statistics.append(len(mean) * state.prior_variance[:1])
+        if "weights" in self._learn:
+            natural.append(np.log(np.maximum(state.weights, SMALLEST_WEIGHT)))
+            statistics.append(self.n_samples * state.weights)
+        if "noise_variance" in self._learn:
+            natural.append(np.array([-0.5 / state.noise_variance]))
+            statistics.append(np.array([self.n_samples * state.noise_variance]))
+        return np.concatenate(natural), np.concatenate(statistics)
+
+    def at(self, natural, state):
+        """Return the state with the given natural parameters, or None where one is out of its domain."""
+        k = len(state.mean)
+        tau, precision, rest = natural[:k], natural[k : 2 * k], natural[2 * k :]
+        changes = {}
+        if "prior_variance" in self._learn:
+            changes["prior_variance"], rest = np.full(k, -0.5 / rest[0]), rest[1:]
+        if "weights" in self._learn:
+            weights, rest = np.exp(rest[:k] - np.max(rest[:k])), rest[k:]
+            changes["weights"] = weights / np.sum(weights)
+        if "noise_variance" in self._learn:
+            changes["noise_variance"] = -0.5 / float(rest[0])
+        positive = [precision, *(changes[name] for name in ("prior_variance", "noise_variance") if name in changes)]
+        if not all(np.all((part > 0) & np.isfinite(part)) for part in positive):
+            return None
+        return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
+
+
+def statistics(y, mean, c, h, squares):
+    """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of a block, in one array."""
+    out, totals = np.empty((len(mean), 2)), np.zeros(2)
+    far = _kernel.statistics(y, mean, c, h, squares, out, totals)
+    if far >= 0:
+        raise OverflowError(f"the value {y[far]:g} is so far from every component that its density leaves float64")
+    return np.concatenate([out.T.ravel(), totals])
+
+
+def responsibilities(y, state):
+    """Return the responsibilities (N, K) of points."""
+    c, h = state.constants()
+    result, log_density = np.empty((len(y), len(state.mean))), np.empty(len(y))
+    far = _kernel.responsibilities(y, state.mean, c, h, result, log_density)
+    if far >= 0:
+        raise OverflowError(f"y[{far}] = {y[far]:g} is so far from every component that its density leaves float64")
+    return result

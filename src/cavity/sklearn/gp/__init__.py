@@ -1,0 +1,1 @@
+"""Gaussian processes in scikit-learn's words."""

@@ -1,0 +1,119 @@
+"""Gaussian process classification of two classes, what the classifier of several is made of."""
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+
+from cavity.base.errors import warn
+from cavity.blocks.executors import Threads
+from cavity.likelihoods import Logit, Probit
+from cavity.models.gp.evidence import Evidence, Settings
+from cavity.models.gp.model import GaussianProcess
+from cavity.models.gp.posterior import posterior_of
+from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
+from cavity.sklearn.classes import log_probabilities
+from cavity.sklearn.gp import kernels
+from cavity.sklearn.gp.learner import Learner, single_threaded
+from cavity.sklearn.mixture.em import UnfinishedWarning
+
+LIKELIHOODS = {"logit": Logit(), "probit": Probit()}
+GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
+TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
+
+
+class BinaryClassifier(ClassifierMixin, Learner):
+    """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        likelihood="logit",
+        optimizer="fmin_l_bfgs_b",
+        n_restarts_optimizer=0,
+        max_iter_predict=100,
+        warm_start=False,
+        copy_X_train=True,
+        random_state=None,
+    ):
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.max_iter_predict = max_iter_predict
+        self.warm_start = warm_start
+        self.copy_X_train = copy_X_train
+        self.random_state = random_state
+
+    @single_threaded
+    def fit(self, X, y):
+        """Learn the kernel's parameters, and the posterior that goes with them."""
+        self.kernel_ = self._own_kernel(fixed=True)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        self.X_train_, self.y_train_ = np.array(X) if self.copy_X_train else X, labels
+        with Threads(1) as threads:
+            model, rows, self._work = self._opened(threads, None)
+            self._slope = np.inf  # the largest entry of the last gradient
+            try:
+                self._learn()
+                covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
+                point = self._work.at(Settings(covariance, model.likelihood))
+                self.posterior_ = posterior_of(model, rows, self._work, point)
+                self._sites = self._work.start
+            finally:
+                del self._work, self._slope
+        self.log_marginal_likelihood_value_ = np.float64(self.posterior_.log_evidence)
+        if not self.posterior_.converged:
+            warn(f"EP did not converge: {self.posterior_.status}", UnfinishedWarning)
+        return self
+
+    def _search(self, start, bounds):
+        """Search with first steps that stay near: far away EP takes long."""
+        loss, theta, slope = climb(self._loss, start, bounds, GAIN)
+        return theta, loss, "" if is_flat(slope, loss) else f"a slope of {slope:.2g} nats is left"
+
+    def _opened(self, threads, start):
+        """Return the model, its checked rows, and what evaluates their evidence."""
+        covariance = kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
+        model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
+        rows = model._check(self.X_train_, self.y_train_, None, None, None)
+        data = rows.used()
+        options = model._options("auto", 1.0, 1.0, self.max_iter_predict, TOL, data)
+        return model, rows, Evidence(data, threads, start=start, **options)
+
+    def _evidence(self, covariance, eval_gradient):
+        """Return the log evidence and, if wanted, its gradient; -inf where there is none."""
+        if hasattr(self, "_work"):  # while it is fitted
+            tol = SEARCH_TOL if callable(self.optimizer) else search_tol(self._slope)
+            value, gradient = self._evaluated(self._work, covariance, eval_gradient, tol)
+            if eval_gradient:
+                self._slope = np.max(np.abs(gradient))
+            return value, gradient
+        with Threads(1) as threads:
+            _, _, work = self._opened(threads, self._sites if self.warm_start else None)
+            found = self._evaluated(work, covariance, eval_gradient, TOL)
+            self._sites = work.start
+        return found
+
+    def _evaluated(self, work, covariance, eval_gradient, tol):
+        try:
+            point = work.at(Settings(covariance, LIKELIHOODS[self.likelihood]), tol=tol)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return -np.inf, np.zeros(len(covariance.parameter_names))
+        return point.log_evidence, work.gradient(point)[0] if eval_gradient else None
+
+    def predict(self, X):
+        """Most probable class of each row."""
+        mean, _ = self.posterior_.predict(X)
+        return self.classes_[(mean > 0).astype(np.intp)]
+
+    def predict_proba(self, X):
+        """Probability of each class, (n, 2)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X):
+        """Log of it."""
+        return log_probabilities([self.posterior_], X)
+
+    def latent_mean_and_variance(self, X):
+        """Posterior mean and variance of the latent function."""
+        return self.posterior_.predict(X)

@@ -1,0 +1,66 @@
+"""Gaussian-process regression by the Cholesky factor of K + noise, one for all targets.
+
+The noise may be zero, which the sites of `cavity.GaussianProcess` cannot say.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.linalg.blas import dsyrk, dtrsm
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.blocks.executors import Threads
+from cavity.distributions.family import LOG_2PI
+from cavity.models.gp.evidence import MANY_ROWS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regression:
+    """What N rows with T targets tell: K + noise = L L', and alpha = (K + noise)^-1 Y."""
+
+    factor: np.ndarray  # (N, N) lower: L
+    dual: np.ndarray  # (N, T): alpha
+    log_evidence: float  # the sum over the targets [RW]_ (eq. 5.8)
+
+    def inverse_diagonal(self):
+        """Return the diagonal of (K + noise)^-1, (N,)."""
+        inverse, _ = lapack.dtrtri(self.factor.T, lower=0)
+        return np.einsum("ij,ij->i", inverse, inverse)
+
+    def gradient(self, covariance, X):
+        """Return the gradient of the log evidence in the logs of the free parameters; it takes the factor's memory."""
+        inverse, _ = lapack.dpotri(self.factor.T, lower=0, overwrite_c=1)
+        n_targets = self.dual.shape[1]
+        weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T  # [RW]_ (eq. 5.9)
+        with Threads(1) as threads:
+            return covariance._gradient(X, weights, None, threads)
+
+
+def regress(covariance, X, noise, Y):
+    """Return the `Regression` of targets Y (N, T) on rows X with noise variances (N,) or one for all.
+
+    Raises NotPositiveDefiniteError if rounding makes K + noise indefinite, OverflowError if the targets are too large.
+    """
+    buffer = covariance.gram(X, out=arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
+    buffer[np.diag_indices_from(buffer)] += noise
+    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)
+    if failed:
+        raise NotPositiveDefiniteError(f"the Cholesky factorisation of the kernel fails at row {failed - 1}")
+    dual, _ = lapack.dpotrs(buffer.T, Y, lower=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fit = -0.5 * float(np.sum(Y * dual))
+    if not np.isfinite(fit):
+        raise OverflowError("the log evidence leaves the range of float64; rescale y, for example by normalize_y=True")
+    height = float(np.sum(np.log(np.diagonal(buffer)))) + 0.5 * len(X) * LOG_2PI
+    return Regression(buffer, dual, fit - Y.shape[1] * height)
+
+
+def unexplained(factor, cross):
+    """Return L^-1 K for covariances of the N rows with others, (N, n): what is known about these is its square."""
+    return dtrsm(1.0, factor.T, cross, lower=0, trans_a=1)

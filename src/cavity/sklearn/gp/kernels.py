@@ -1,0 +1,212 @@
+"""scikit-learn's kernels as covariances of `cavity.covariances`, and the free parameters of both as one vector theta.
+
+theta is the vector of logs of what is learnt. Where a kernel holds one of them twice (in a power) or squares it
+(sigma_0), a link says so: log of our parameter i = scale_i theta[index_i] + a constant.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import mul
+
+import numpy as np
+from sklearn.gaussian_process import kernels
+
+from cavity import covariances
+from cavity.base.errors import warn
+from cavity.sklearn.mixture.em import UnfinishedWarning
+
+FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
+    kernels.ConstantKernel: (covariances.Constant, {"variance": "constant_value"}),
+    kernels.WhiteKernel: (covariances.White, {"variance": "noise_level"}),
+    kernels.RBF: (covariances.RBF, {"lengthscale": "length_scale"}),
+    kernels.RationalQuadratic: (covariances.RationalQuadratic, {"lengthscale": "length_scale", "shape": "alpha"}),
+    kernels.ExpSineSquared: (covariances.Periodic, {"lengthscale": "length_scale", "period": "periodicity"}),
+}
+MATERN = {
+    0.5: covariances.Matern12,
+    1.5: covariances.Matern32,
+    2.5: covariances.Matern52,
+    np.inf: covariances.RBF,
+}
+ISOTROPIC = (kernels.RationalQuadratic, kernels.ExpSineSquared)  # one lengthscale for all columns
+MOST_FACTORS = 64  # in a power
+UNBOUNDED = (np.finfo(np.float64).tiny, np.finfo(np.float64).max)  # theta has scikit-learn's bounds
+INSTEAD = (
+    "use kernels of scikit-learn with a counterpart (ConstantKernel, WhiteKernel, RBF, Matern, RationalQuadratic, "
+    "ExpSineSquared, DotProduct, their sums, products and whole powers) or a covariance of cavity.covariances"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A covariance, and for each of its free parameters the entry of theta behind it and how many times it counts."""
+
+    covariance: covariances.Covariance
+    index: tuple
+    scale: tuple
+
+    def joined(self, other, covariance):
+        """Return the links of a covariance made of this one and then another."""
+        return Linked(covariance, self.index + other.index, self.scale + other.scale)
+
+    def in_theta(self, gradient, n_theta):
+        """Return a gradient in the logs of our parameters as one in theta."""
+        return np.bincount(np.asarray(self.index, dtype=np.intp), np.multiply(self.scale, gradient), n_theta)
+
+
+def linked(kernel, n_features):
+    """Return a kernel of either library for rows of D columns as a `Linked` covariance.
+
+    Raises ValueError, naming the kernel, if there is no such covariance.
+    """
+    if isinstance(kernel, covariances.Covariance):
+        n_free = len(kernel.log_parameters)
+        found = Linked(kernel, tuple(range(n_free)), (1.0,) * n_free)
+    else:
+        found = _translated(kernel, 0, n_features)
+    found.covariance.check_columns(n_features)
+    return found
+
+
+def check_kernel(kernel):
+    """Raise TypeError unless this is a kernel of one of the libraries, ValueError if it has no counterpart in ours."""
+    if not isinstance(kernel, kernels.Kernel | covariances.Covariance):
+        raise TypeError(f"kernel must be one of sklearn.gaussian_process.kernels or cavity.covariances, got {kernel!r}")
+    if isinstance(kernel, kernels.CompoundKernel):
+        raise ValueError("kernel cannot be a CompoundKernel: it is several kernels, one for each class")
+    if isinstance(kernel, kernels.Kernel):
+        _translated(kernel, 0, 1)  # those without a counterpart at any width
+
+
+def joined(found):
+    """Return the kernels of one or several models as one: it, a ``CompoundKernel``, or a tuple of covariances."""
+    if len(found) == 1:
+        return found[0]
+    return tuple(found) if isinstance(found[0], covariances.Covariance) else kernels.CompoundKernel(list(found))
+
+
+# ---------------------------------------------------------------------------------------------- translation
+
+
+def _translated(kernel, first, n_features):
+    """Return a kernel, the first of whose free parameters is theta[first], as a covariance with links."""
+    kind = type(kernel)  # a subclass may compute something else
+    if kind in (kernels.Sum, kernels.Product):
+        left = _translated(kernel.k1, first, n_features)
+        right = _translated(kernel.k2, first + kernel.k1.n_dims, n_features)
+        pair = left.covariance, right.covariance
+        return left.joined(right, pair[0] + pair[1] if kind is kernels.Sum else pair[0] * pair[1])
+    if kind is kernels.Exponentiation:
+        return _power(kernel, first, n_features)
+    if kind is kernels.DotProduct:
+        return _dot_product(kernel, first)
+    if kind is kernels.Matern:
+        if kernel.nu not in MATERN:
+            raise ValueError(f"kernel {kernel!r} has no counterpart: use nu = 0.5, 1.5, 2.5 or inf")
+        return _leaf(kernel, MATERN[kernel.nu], {"lengthscale": "length_scale"}, first)
+    if kind not in FAMILIES:
+        raise ValueError(f"kernel {_label(kernel)} has no counterpart: {INSTEAD}")
+    if kind in ISOTROPIC and np.size(kernel.length_scale) > 1:
+        raise ValueError(f"kernel {kind.__name__} has one length_scale for all columns, got {kernel.length_scale!r}")
+    if kind is kernels.ExpSineSquared and n_features > 1:
+        raise ValueError(
+            f"kernel {kernel!r} of {n_features} columns has no counterpart: it is periodic in the distance of two "
+            "rows, which need not be a covariance; use cavity.covariances.Periodic, which is periodic in every column"
+        )
+    return _leaf(kernel, *FAMILIES[kind], first)
+
+
+def _label(kernel):
+    """Return how a kernel that may be anybody's prints."""
+    return f"{kernel!r} ({type(kernel).__module__}.{type(kernel).__qualname__})"
+
+
+def _leaf(kernel, family, names, first, power=1):
+    """Return a kernel that is one covariance, each parameter the power of the kernel's; all others are fixed at 1."""
+    starts, free = {}, []
+    for hyperparameter in kernel.hyperparameters:
+        if not hyperparameter.fixed:
+            starts[hyperparameter.name] = first
+            first += hyperparameter.n_elements
+            free.append(hyperparameter.name)
+    values = {name: _positive(kernel, theirs) ** power for name, theirs in names.items()}
+    names = {"variance": None, **names}
+    fixed = tuple(name for name, theirs in names.items() if theirs not in free)
+    found = family(**values, fixed=fixed, bounds={name: UNBOUNDED for name in names})
+    index = []
+    for name in found.parameter_names:  # such as "rbf.lengthscale[2]"
+        name, _, column = name.rpartition(".")[2].partition("[")
+        index.append(starts[names[name]] + int(column.rstrip("]") or 0))
+    return Linked(found, tuple(index), (float(power),) * len(index))
+
+
+def _positive(kernel, name):
+    """Return a parameter as a number or, of several columns, an array; finite and positive."""
+    value = np.squeeze(np.asarray(getattr(kernel, name), dtype=np.float64))
+    if not (np.all(value > 0) and np.all(np.isfinite(value))):
+        raise ValueError(f"{name} of kernel {type(kernel).__name__} must be positive and finite, got {value}")
+    return float(value) if value.ndim == 0 else value
+
+
+def _dot_product(kernel, first):
+    """Return sigma_0^2 + x'z."""
+    linear = Linked(covariances.Linear(fixed=("variance",)), (), ())
+    if kernel.sigma_0 == 0 and kernel.hyperparameter_sigma_0.fixed:
+        return linear
+    offset = _leaf(kernel, covariances.Constant, {"variance": "sigma_0"}, first, power=2)
+    return offset.joined(linear, offset.covariance + linear.covariance)
+
+
+def _power(kernel, first, n_features):
+    """Return a whole power as a product of so many factors, which share their entries of theta."""
+    exponent = kernel.exponent
+    if not 1 <= exponent <= MOST_FACTORS or exponent != int(exponent):
+        raise ValueError(f"kernel {kernel!r} has no counterpart: its exponent must be whole, from 1 to {MOST_FACTORS}")
+    factor = _translated(kernel.kernel, first, n_features)
+    copies = int(exponent)
+    whole = reduce(mul, [factor.covariance] * copies)
+    return Linked(whole, factor.index * copies, factor.scale * copies)
+
+
+# ---------------------------------------------------------------------------------------------- theta
+
+
+def theta_of(kernel):
+    """Return the logs of what is learnt, (n,)."""
+    return np.array(kernel.log_parameters if isinstance(kernel, covariances.Covariance) else kernel.theta)
+
+
+def bounds_of(kernel):
+    """Return the bounds of theta, (n, 2)."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # of bounds that are not positive
+        bounds = kernel.log_bounds if isinstance(kernel, covariances.Covariance) else kernel.bounds
+    return np.reshape(bounds, (-1, 2))
+
+
+def with_theta(kernel, theta):
+    """Return a kernel with other parameters."""
+    if isinstance(kernel, covariances.Covariance):
+        return kernel.with_log_parameters(theta)
+    return kernel.clone_with_theta(theta)
+
+
+def log_prior(kernel):
+    """Return the log density of the priors of a kernel's parameters, and its gradient in theta."""
+    if isinstance(kernel, covariances.Covariance):
+        return kernel.log_prior()
+    return 0.0, np.zeros(kernel.n_dims)
+
+
+def warn_at_bounds(kernel):
+    """Warn about learnt parameters at one of their bounds."""
+    if isinstance(kernel, kernels.Kernel):
+        kernel._check_bounds_params()  # its own words
+        return
+    close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
+    for name, (low, high) in zip(kernel.parameter_names, close, strict=True):
+        if low or high:
+            warn(
+                f"The {name} found is at its {'lower' if low else 'upper'} bound; wider bounds may give a larger "
+                "evidence",
+                UnfinishedWarning,
+            )

@@ -1,0 +1,146 @@
+"""What both Gaussian processes share: settings, and how the parameters of a kernel are learnt."""
+
+from functools import wraps
+from operator import itemgetter
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.gaussian_process import kernels
+from sklearn.utils import check_random_state
+
+from cavity.base import arrays
+from cavity.base.errors import warn
+from cavity.blocks.executors import single_blas
+from cavity.covariances import Covariance
+from cavity.sklearn.checks import NamesArguments
+from cavity.sklearn.gp import kernels as own_kernels
+from cavity.sklearn.mixture.em import UnfinishedWarning
+
+OPTIMIZERS = ("fmin_l_bfgs_b",)
+
+
+def single_threaded(method):
+    """Let BLAS run on one thread in a method: the same bits on any machine."""
+
+    @wraps(method)
+    def wrapped(*arguments, **options):
+        with single_blas():
+            return method(*arguments, **options)
+
+    return wrapped
+
+
+def check_settings(estimator):
+    """Raise ValueError or TypeError for a setting outside its domain."""
+    if estimator.kernel is not None:
+        own_kernels.check_kernel(estimator.kernel)
+    if estimator.optimizer is not None and not callable(estimator.optimizer):
+        arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
+    arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
+    arrays.flag(estimator.copy_X_train, "copy_X_train")
+
+
+class Learner(NamesArguments, BaseEstimator):
+    """An estimator with a kernel.
+
+    A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient
+    in the log parameters, and ``_search(start, bounds)``, the built-in optimizer: where it ended, the loss there, and
+    why it ended early, if it did.
+    """
+
+    def _own_kernel(self, fixed):
+        """Return a kernel to learn: a copy of the given one, or the default, of which the parameters may be fixed."""
+        if self.kernel is None:
+            bounds = "fixed" if fixed else (1e-5, 1e5)
+            return kernels.ConstantKernel(1.0, bounds) * kernels.RBF(1.0, bounds)
+        return self.kernel if isinstance(self.kernel, Covariance) else clone(self.kernel)
+
+    @single_threaded
+    def log_marginal_likelihood(self, theta=None, eval_gradient=False, clone_kernel=True):
+        """Log evidence of the training data, at other parameters of the kernel too.
+
+        Parameters
+        ----------
+        theta : array_like, shape (n,), optional
+            Logs of what is learnt, as in ``kernel_.theta`` (of a covariance of `cavity`, ``log_parameters``); those
+            of the fit if None.
+        eval_gradient : bool, default False
+            Whether the gradient in theta is returned, too; theta must be given then.
+        clone_kernel : bool, default True
+            Whether ``kernel_`` stays as it is; otherwise it gets the parameters.
+
+        Returns
+        -------
+        log_likelihood : float
+            The log evidence in nats; -inf where the matrix is not positive definite.
+        gradient : ndarray, shape (n,)
+            Only if `eval_gradient`.
+
+        Raises
+        ------
+        ValueError
+            If there are too few or too many entries in theta, or none where the gradient is wanted.
+        """
+        if theta is None:
+            if eval_gradient:
+                raise ValueError("Gradient can only be evaluated for theta!=None; pass theta, such as kernel_.theta")
+            return self.log_marginal_likelihood_value_
+        theta = arrays.finite_array(theta, "theta", ndim=(1,))
+        kernel = own_kernels.with_theta(self.kernel_, theta)
+        if not clone_kernel:
+            self.kernel_ = kernel
+        found = own_kernels.linked(kernel, self.X_train_.shape[1])
+        value, gradient = self._evidence(found.covariance, bool(eval_gradient))
+        value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
+        return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
+
+    def _learn(self):
+        """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer."""
+        start = own_kernels.theta_of(self.kernel_)
+        if self.optimizer is None or start.size == 0:
+            return
+        bounds = own_kernels.bounds_of(self.kernel_)
+        starts = [start]
+        if self.n_restarts_optimizer > 0:
+            if not np.isfinite(bounds).all():
+                raise ValueError(
+                    "Multiple optimizer restarts (n_restarts_optimizer>0) requires that all bounds are finite."
+                )
+            rng = check_random_state(self.random_state)
+            starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
+        theta, _ = min((self._descend(each, bounds) for each in starts), key=itemgetter(1))
+        self.kernel_ = own_kernels.with_theta(self.kernel_, theta)
+        own_kernels.warn_at_bounds(self.kernel_)
+
+    def _descend(self, start, bounds):
+        """Return where a run of the optimizer from a start ended, and the loss there."""
+        if callable(self.optimizer):
+            return self.optimizer(self._loss, start, bounds=bounds)
+        theta, loss, message = self._search(start, bounds)
+        if message:
+            warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
+        return theta, loss
+
+    def _loss(self, theta, eval_gradient=True):
+        """Return minus the log of evidence times prior and, if wanted, its gradient."""
+        found = self.log_marginal_likelihood(theta, eval_gradient=eval_gradient, clone_kernel=False)
+        prior, slope = own_kernels.log_prior(self.kernel_)
+        return (-found[0] - prior, -found[1] - slope) if eval_gradient else -found - prior
+
+
+def centre_and_scale(y, weight=None):
+    """Return mean and standard deviation of targets (N,) or (N, T), which is 1 where they are all the same."""
+    power = np.frexp(np.max(np.abs(y), axis=0))[1]  # squares may leave the range of float64
+    scaled = np.ldexp(y, -power)
+    mean = np.average(scaled, axis=0, weights=weight)
+    spread = np.ldexp(np.sqrt(np.average((scaled - mean) ** 2, axis=0, weights=weight)), power)
+    return np.ldexp(mean, power), np.where(np.ptp(scaled, axis=0) == 0, 1.0, spread)
+
+
+def draws(mean, covariance, n_samples, random_state):
+    """Return samples of normal distributions: (n, n_samples), or (n, T, n_samples) of T targets."""
+    rng = check_random_state(random_state)
+    if mean.ndim == 1:
+        return rng.multivariate_normal(mean, covariance, n_samples).T
+    each = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
+    return np.stack(each, axis=1)

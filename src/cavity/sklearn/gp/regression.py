@@ -1,0 +1,335 @@
+"""Gaussian process regression with the interface of scikit-learn.
+
+References
+----------
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
+"""
+
+import numpy as np
+from scipy.optimize import minimize
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cavity.base import arrays
+from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
+from cavity.blocks import sources
+from cavity.distributions.family import LOG_2PI
+from cavity.sklearn.gp import exact, kernels
+from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, draws, single_threaded
+
+BLOCK_ROWS = 1024  # rows predicted at a time
+
+
+class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
+    """Gaussian process regression, with scikit-learn's settings, attributes and numbers.
+
+    The same model, sooner and in less memory: compiled covariances and gradients that store no matrix for a parameter.
+    New are ``log_evidence_``, ``loo_log_density_`` and the covariances of `cavity.covariances`.
+
+    Parameters
+    ----------
+    kernel : kernel of scikit-learn or `cavity.covariances.Covariance`, optional
+        The covariance; ``ConstantKernel() * RBF()`` if None. Its parameters are learnt if they are not fixed.
+    alpha : float or array_like (N,), default 1e-10
+        Variance of the noise, of all rows or of each: added to the diagonal of the covariance matrix.
+    optimizer : "fmin_l_bfgs_b", callable or None, default "fmin_l_bfgs_b"
+        How the parameters are learnt: by L-BFGS-B with the exact gradient, not at all (None), or by
+        ``optimizer(loss, theta, bounds=bounds)``, which returns the best theta and its loss;
+        ``loss(theta, eval_gradient=True)`` is minus the log evidence (with priors, times prior), and its gradient.
+    n_restarts_optimizer : int, default 0
+        Runs of the optimizer from random places between the bounds, besides the one from the kernel as it is.
+    normalize_y : bool, default False
+        Whether the targets are scaled to mean zero and variance one for the fit.
+    copy_X_train : bool, default True
+        Whether the training data are copied.
+    n_targets : int, optional
+        Number of targets, for samples of the prior; `fit` finds it.
+    random_state : int, RandomState or None, default None
+        Makes the restarts repeatable.
+
+    Attributes
+    ----------
+    kernel_ : kernel or covariance
+        With the parameters that were learnt.
+    X_train_, y_train_ : ndarray (N, D) and (N,) or (N, T)
+        The training data, the targets scaled.
+    L_ : ndarray (N, N)
+        Lower Cholesky factor of the covariance matrix of the rows, noise included.
+    alpha_ : ndarray (N,) or (N, T)
+        That matrix's inverse times the targets.
+    log_marginal_likelihood_value_ : float
+        Log evidence of the scaled targets, the sum over all.
+    log_evidence_ : float
+        Log evidence of the targets as they were given.
+    loo_log_density_ : ndarray (N,) or (N, T)
+        Log density of each target given all *other* rows.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+
+    See Also
+    --------
+    GaussianProcessClassifier : For classes.
+    cavity.GaussianProcess : With robust likelihoods, counts, weights, unknown means and updates.
+
+    Notes
+    -----
+    Kernels of scikit-learn are translated; those without a counterpart (`PairwiseKernel`, `Matern` of other nu, powers
+    that are not whole, your own) raise a ValueError that says what to use instead. Targets share the kernel.
+
+    References
+    ----------
+    .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+    >>> from cavity.sklearn import GaussianProcessRegressor
+    >>> X = np.linspace(0, 6, 40)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=40)
+    >>> model = GaussianProcessRegressor(1.0 * RBF() + WhiteKernel(0.1)).fit(X, y)
+    >>> mean, sd = model.predict([[3.0], [9.0]], return_std=True)
+    >>> mean.round(1).tolist(), sd.round(1).tolist()
+    ([0.2, 0.2], [0.1, 0.8])
+    """
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        alpha=1e-10,
+        optimizer="fmin_l_bfgs_b",
+        n_restarts_optimizer=0,
+        normalize_y=False,
+        copy_X_train=True,
+        n_targets=None,
+        random_state=None,
+    ):
+        self.kernel = kernel
+        self.alpha = alpha
+        self.optimizer = optimizer
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.normalize_y = normalize_y
+        self.copy_X_train = copy_X_train
+        self.n_targets = n_targets
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+    # ------------------------------------------------------------------------------------------ fitting
+
+    @single_threaded
+    def fit(self, X, y):
+        """Learn the kernel's parameters, and condition on the data.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : array_like, shape (N,) or (N, T)
+            The targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+        NotPositiveDefiniteError
+            If rounding makes the covariance matrix indefinite: it needs more noise, `alpha`.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the search for the parameters ended early, or at their bounds.
+        """
+        self._check_settings()
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
+        self._keep_rows(X, y)
+        self.kernel_ = self._own_kernel(fixed=False)
+        self._learn()
+        found = self._regression(kernels.linked(self.kernel_, X.shape[1]).covariance)
+        self.L_, self.alpha_ = found.factor, found.dual.reshape(self.y_train_.shape)
+        self.log_marginal_likelihood_value_ = found.log_evidence
+        return self
+
+    def _check_settings(self):
+        check_settings(self)
+        arrays.flag(self.normalize_y, "normalize_y")
+        if self.n_targets is not None:
+            arrays.integer(self.n_targets, "n_targets", low=1)
+
+    def _keep_rows(self, X, y):
+        """Set the attributes of the training data."""
+        found = y.shape[1] if y.ndim > 1 else 1
+        if self.n_targets is not None and found != self.n_targets:
+            raise ValueError(
+                "The number of targets seen in `y` is different from the parameter `n_targets`. "
+                f"Got {found} != {self.n_targets}."
+            )
+        noise = arrays.finite_array(self.alpha, "alpha", ndim=(0, 1))
+        if noise.size not in (1, len(y)):
+            raise ValueError(
+                f"alpha must be a scalar or an array with same number of entries as y. ({noise.size} != {len(y)})"
+            )
+        if np.any(noise < 0):
+            raise ValueError(f"alpha must not be negative, got {float(np.min(noise))!r}")
+        self._noise = noise
+        y = y.astype(np.float64, copy=False)
+        self._y_train_mean, self._y_train_std = np.zeros(y.shape[1:]), np.ones(y.shape[1:])
+        if self.normalize_y:
+            self._y_train_mean, self._y_train_std = centre_and_scale(y)
+            y = (y - self._y_train_mean) / self._y_train_std
+        self.X_train_ = np.array(X) if self.copy_X_train else X
+        self.y_train_ = np.array(y) if self.copy_X_train else y
+
+    def _targets(self):
+        """Return the scaled targets, (N, T)."""
+        return self.y_train_.reshape(len(self.y_train_), -1)
+
+    def _regression(self, covariance):
+        try:
+            return exact.regress(covariance, self.X_train_, self._noise, self._targets())
+        except NotPositiveDefiniteError as error:
+            raise NotPositiveDefiniteError(
+                f"The kernel, {self.kernel_}, is not returning a positive definite matrix. Try gradually increasing "
+                f"the 'alpha' parameter of your GaussianProcessRegressor estimator. ({error})"
+            ) from error
+
+    def _search(self, start, bounds):
+        """Search as scikit-learn does, so that the same place is found."""
+        found = minimize(self._loss, start, method="L-BFGS-B", jac=True, bounds=bounds)
+        return found.x, found.fun, "" if found.success else found.message
+
+    def _evidence(self, covariance, eval_gradient):
+        """Return the log evidence and, if wanted, its gradient; -inf where the matrix is not positive definite."""
+        try:
+            found = self._regression(covariance)
+        except NotPositiveDefiniteError:
+            return -np.inf, np.zeros(len(covariance.parameter_names))
+        return found.log_evidence, found.gradient(covariance, self.X_train_) if eval_gradient else None
+
+    @property
+    def log_evidence_(self):
+        """Log evidence of the targets as they were given."""
+        check_is_fitted(self)
+        return self.log_marginal_likelihood_value_ - len(self.y_train_) * float(np.sum(np.log(self._y_train_std)))
+
+    @property
+    def loo_log_density_(self):
+        """Log density of each target given all other rows [RW]_ (eq. 5.10 to 5.12)."""
+        check_is_fitted(self)
+        precision = exact.Regression(self.L_, self.alpha_, np.nan).inverse_diagonal()
+        precision = precision.reshape(-1, *[1] * (self.alpha_.ndim - 1))
+        return 0.5 * (np.log(precision) - LOG_2PI - self.alpha_**2 / precision) - np.log(self._y_train_std)
+
+    # ------------------------------------------------------------------------------------------ predicting
+
+    @single_threaded
+    def predict(self, X, return_std=False, return_cov=False):
+        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        return_std : bool, default False
+            Whether to return standard deviations.
+        return_cov : bool, default False
+            Whether to return covariances; not both.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,) or (n, T)
+            The means. Before `fit` they are those of the prior.
+        std : ndarray, shape (n,) or (n, T)
+            Only with `return_std`. Those of the function; a `WhiteKernel` is part of it, `alpha` is not.
+        cov : ndarray, shape (n, n) or (n, n, T)
+            Only with `return_cov`.
+
+        Raises
+        ------
+        RuntimeError
+            If both are wanted.
+
+        Warns
+        -----
+        NumericalWarning
+            If rounding made variances negative; they are set to zero.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        if not hasattr(self, "X_train_"):
+            return self._predict_prior(X, return_std, return_cov)
+        covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
+        mean = self._y_train_mean + self._y_train_std * self._means(covariance, X)
+        mean = mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
+        if return_cov:
+            known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X))
+            return mean, self._per_target(covariance.gram(X) - known.T @ known)
+        if return_std:
+            return mean, np.sqrt(self._per_target(self._variances(covariance, X)))
+        return mean
+
+    def _means(self, covariance, X):
+        parts = [slice(*span) for span in sources.starts(len(X), BLOCK_ROWS)]
+        return np.concatenate([covariance.cross(X[part], self.X_train_) @ self.alpha_ for part in parts])
+
+    def _variances(self, covariance, X):
+        variances = covariance.diagonal(X)
+        for span in sources.starts(len(X), BLOCK_ROWS):
+            part = slice(*span)
+            known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X[part]))
+            variances[part] -= np.einsum("ij,ij->j", known, known)
+        if np.any(variances < 0):
+            warn(
+                f"rounding made {np.sum(variances < 0)} of {len(X)} predicted variances negative, down to "
+                f"{variances.min():.2g}; they are set to 0. A larger alpha prevents that",
+                NumericalWarning,
+            )
+        return np.maximum(variances, 0.0)
+
+    def _per_target(self, values):
+        """Return (co)variances of scaled targets in the units of every target, along a last axis if there are more."""
+        scaled = values[..., None] * np.ravel(self._y_train_std) ** 2
+        return scaled[..., 0] if scaled.shape[-1] == 1 else scaled
+
+    def _predict_prior(self, X, return_std, return_cov):
+        """Return what `predict` does before there are data."""
+        self._check_settings()
+        n_targets = 1 if self.n_targets is None else self.n_targets
+        covariance = kernels.linked(self._own_kernel(fixed=True), X.shape[1]).covariance
+        shape = () if n_targets == 1 else (n_targets,)
+        mean = np.zeros((len(X), *shape))
+        if not (return_std or return_cov):
+            return mean
+        spread = covariance.gram(X) if return_cov else np.sqrt(covariance.diagonal(X))
+        return mean, np.repeat(spread[..., None], n_targets, axis=-1) if shape else spread
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw functions from the posterior, before `fit` from the prior, at given rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        n_samples : int, default 1
+            How many functions.
+        random_state : int, RandomState or None, default 0
+            Makes the draws repeatable.
+
+        Returns
+        -------
+        ndarray, shape (n, n_samples) or (n, T, n_samples)
+            Their values.
+        """
+        return draws(*self.predict(X, return_cov=True), n_samples, random_state)

@@ -1,0 +1,1 @@
+"""Gaussian mixtures in scikit-learn's words."""

@@ -1,0 +1,444 @@
+"""Bayesian Gaussian mixtures with the interface of scikit-learn.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern recognition and machine learning", Springer, 2006, section 10.2.
+.. [BJ] David Blei and Michael Jordan, "Variational inference for Dirichlet process mixtures", Bayesian Analysis 1,
+   2006.
+"""
+
+import warnings
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import validate_data
+
+from cavity.base import arrays
+from cavity.base.errors import ConvergenceWarning
+from cavity.base.loop import MAX_ITER
+from cavity.base.results import VariationalPosterior
+from cavity.mean_field import engine
+from cavity.models.mixture import predictive
+from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.model import GaussianMixture
+from cavity.models.mixture.sweep import Frame, State, Sweeps
+from cavity.sklearn.mixture import priors
+from cavity.sklearn.mixture.base import FLOATS, Mixture, Progress
+from cavity.sklearn.mixture.em import precisions, roots, warn_unfinished
+from cavity.sklearn.mixture.priors import Priors
+from cavity.sklearn.mixture.starts import responsibilities, statistics
+from cavity.sklearn.mixture.steps import Belief, Constrained, mean_weights
+
+WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """Where a fit that goes on begins: after the last sweep."""
+
+    state: State
+    frame: Frame
+
+    def in_frame(self, frame):
+        """Return the state in coordinates of another frame."""
+        return self.state.reframed(self.frame, frame)
+
+
+class BayesianGaussianMixture(Mixture):
+    """A Gaussian mixture with priors, by variational inference [B]_, with scikit-learn's settings and attributes.
+
+    By default it is `cavity.GaussianMixture`: the models that the covariance types promise, a lower bound with all
+    constants, accelerated fits, predictive densities, streams. With ``parity=True`` it has the numbers of
+    ``sklearn.mixture.BayesianGaussianMixture``, sooner. Either way no array of N x K is made.
+
+    Parameters
+    ----------
+    n_components : int, default 1
+        K, the largest number of components; some stay empty.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default "full"
+        A matrix for each component, one matrix for all, or variances: of every column, or one for all columns.
+    tol : float, default 1e-3
+        Stopping rule: the predicted remaining gain of the lower bound is at most tol nats (of the sum over the rows).
+        A fit that goes on from the last one (`warm_start`) stops, too, if the bound rose by less than tol since. With
+        parity: the lower bound has changed by less than tol.
+    reg_covar : float, default 1e-6
+        Added to the diagonal of the prior's inverse scale, `covariance_prior`. With parity: to the variances of every
+        component in every iteration.
+    max_iter : int, default 100
+        Most passes over the rows; with 0, the mixture stays where it started.
+    n_init : int, default 1
+        Number of starts, of which the one with the largest bound counts.
+    init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default "kmeans"
+        Responsibilities to start from: those of k-means clusters, of K rows that k-means++ or chance chose, or drawn.
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, default "dirichlet_process"
+        Prior of the weights: broken from a stick [BJ]_, or a Dirichlet distribution.
+    weight_concentration_prior : float, optional
+        Its parameter: small ones leave more components empty; 1/K if None.
+    mean_precision_prior : float, optional
+        How many observations the prior means are worth; 1 if None.
+    mean_prior : array_like (D,), optional
+        Prior mean of the component means; the mean of X if None.
+    degrees_of_freedom_prior : float, optional
+        Of the precisions' prior, above D - 1; D if None.
+    covariance_prior : float or array_like, optional
+        Inverse scale of the precisions' prior: (D, D) full and tied, (D,) diag, a number spherical. The covariance of
+        X, its diagonal or its mean diagonal if None.
+    random_state : int, RandomState or None, default None
+        Makes the starts and `sample` repeatable.
+    warm_start : bool, default False
+        Whether `fit` goes on from where the last one ended.
+    verbose : int, default 0
+        Whether to print progress; 2 prints times too.
+    verbose_interval : int, default 10
+        Print every so many iterations.
+    parity : bool, default False
+        Whether to make scikit-learn's updates.
+    n_threads : int, default 1
+        Threads; the result has the same bits for any number.
+
+    Attributes
+    ----------
+    posterior_ : GaussianMixturePosterior
+        What the attributes below are taken from; not with parity.
+    weights_ : ndarray (K,)
+        Expected weights of the components.
+    means_ : ndarray (K, D)
+        Expected means.
+    covariances_ : ndarray
+        Inverses of the expected precisions: (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical.
+    precisions_, precisions_cholesky_ : ndarray
+        The expected precisions U U' and their factors U (upper triangular), of the same shape.
+    weight_concentration_ : ndarray (K,) or tuple of two
+        Dirichlet parameters, or both Beta parameters of every stick. The last stick is all that is left, its second
+        parameter 0; with parity it may be broken once more.
+    mean_precision_ : ndarray (K,)
+        How many observations each mean is known from, prior included.
+    degrees_of_freedom_ : ndarray (K,) or float
+        Of the precisions; a number for tied ones.
+    weight_concentration_prior_, mean_precision_prior_, mean_prior_, degrees_of_freedom_prior_, covariance_prior_
+        The priors, given or from X, without `reg_covar`.
+    lower_bound_ : float
+        Lower bound on the log evidence in nats, with all constants: it compares across K, types and priors. With
+        parity: without constants, which depend on K.
+    lower_bounds_ : list of float
+        The bound after every pass.
+    n_iter_ : int
+        Passes over the rows.
+    converged_ : bool
+        Whether the stopping rule was met.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+
+    See Also
+    --------
+    GaussianMixture : Maximum likelihood.
+    cavity.GaussianMixture : The model underneath; it reads files larger than memory.
+
+    Notes
+    -----
+    scikit-learn's "tied", "diag" and "spherical" fit a Wishart distribution for each component, with its mean held to
+    the type; its degrees of freedom count rows where the models here count what a row says about the precision: N rows
+    for tied ones (scikit-learn: N/K), D times as many for spherical ones.
+
+    References
+    ----------
+    .. [B] Christopher Bishop, "Pattern recognition and machine learning", Springer, 2006, section 10.2.
+    .. [BJ] David Blei and Michael Jordan, "Variational inference for Dirichlet process mixtures", Bayesian Analysis 1,
+       2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import BayesianGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(600, 2)) + rng.choice([-4.0, 4.0], size=(600, 1))
+    >>> mixture = BayesianGaussianMixture(n_components=3, random_state=0).fit(X)
+    >>> mixture.weights_.round(2).tolist(), mixture.converged_
+    ([0.52, 0.48, 0.0], True)
+    >>> mixture.predict([[-3, -3], [5, 4]]).tolist()
+    [1, 0]
+    """
+
+    def __init__(
+        self,
+        *,
+        n_components=1,
+        covariance_type="full",
+        tol=1e-3,
+        reg_covar=1e-6,
+        max_iter=100,
+        n_init=1,
+        init_params="kmeans",
+        weight_concentration_prior_type="dirichlet_process",
+        weight_concentration_prior=None,
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+        random_state=None,
+        warm_start=False,
+        verbose=0,
+        verbose_interval=10,
+        parity=False,
+        n_threads=1,
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weight_concentration_prior_type = weight_concentration_prior_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.verbose_interval = verbose_interval
+        self.parity = parity
+        self.n_threads = n_threads
+
+    def _check_settings(self):
+        super()._check_settings()
+        arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
+        priors.check_numbers(self)
+
+    def _set_priors(self, data, threads):
+        """Set the attributes of the priors, and return these."""
+        found = priors.settled(self, data, threads)
+        for field in fields(Priors):
+            setattr(self, f"{field.name}_prior_", getattr(found, field.name))
+        return found
+
+    # ------------------------------------------------------------------------------------------ fitting
+
+    def _fit_rows(self, X, weight, random_state, threads):
+        if self.parity:
+            return self._ascend(X, weight, random_state, threads)
+        return self._fit_posterior(X, weight, random_state, threads)
+
+    def _started(self):
+        """Return whether the fit goes on from the last one, which had the same model."""
+        if not super()._started() or hasattr(self, "posterior_") == self.parity:
+            return False
+        if isinstance(self.weight_concentration_, tuple) != self._process():
+            raise ValueError(
+                "warm_start goes on from the last fit, which had another weight_concentration_prior_type: use "
+                "warm_start=False"
+            )
+        return True
+
+    def _process(self):
+        return self.weight_concentration_prior_type == "dirichlet_process"
+
+    def _fit_posterior(self, X, weight, random_state, threads):
+        """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
+        model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
+        data = model._open(X, weight, threads)
+        model, prior = self._with_priors(model, self._set_priors(data, threads))._prior(data, threads)
+        sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
+        progress = Progress(self.verbose, self.verbose_interval)
+        started, best = self._started(), None
+        for init in range(1 if started else self.n_init):
+            progress.begin(init)
+            start = self._next.in_frame(data.frame) if started else self._first(prior, data, X, weight, random_state)
+            done = self._climb(sweeps, start, progress)
+            progress.end(done.elbo, done.converged)
+            best = done if best is None or done.elbo > best.elbo else best
+        last = self.lower_bound_ if started else -np.inf
+        outcome = VariationalPosterior.outcome(best)
+        self._keep_posterior(model._posterior(best.state, best.image.counts, data, prior, outcome), X.dtype)
+        self._next = Next(best.image, data.frame)
+        self.converged_ = best.converged or 0.0 <= self.lower_bound_ - last < self.tol
+        return ""
+
+    def _with_priors(self, model, priors):
+        """Return the model with these priors, the inverse scale regularised."""
+        square = np.asarray(priors.covariance)
+        ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
+        return replace(
+            model,
+            weight_concentration_prior=float(priors.weight_concentration),
+            mean_prior=priors.mean,
+            mean_precision_prior=float(priors.mean_precision),
+            degrees_of_freedom_prior=float(priors.degrees_of_freedom),
+            covariance_prior=square + ridge,
+        )
+
+    def _first(self, prior, data, X, weight, random_state):
+        """Return the state that initial responsibilities lead to."""
+        given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
+        mean, found = statistics(data, given, is_full(self.covariance_type))
+        return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
+
+    def _climb(self, sweeps, start, progress):
+        """Return how coordinate ascent ended."""
+        if self.max_iter == 0:
+            return engine.Fit(start, start, -np.inf, MAX_ITER, 0, {"elbo": np.empty(0)}, np.nan, np.inf)
+        bounds = [-np.inf]
+
+        def callback(n_iter, elbo):
+            bounds.append(elbo)
+            progress.step(n_iter, elbo - bounds[-2])
+
+        options = engine.check_options(True, self.max_iter, self.tol / sweeps.n_samples)
+        return engine.fit(sweeps, start, **options, callback=callback)
+
+    def _keep_posterior(self, posterior, dtype):
+        """Set the attributes of a posterior."""
+        self.posterior_ = posterior
+        self.weights_, self.means_ = posterior.weights.astype(dtype), posterior.mean.astype(dtype)
+        self.covariances_ = np.asarray(posterior.covariance).astype(dtype)
+        self.precisions_cholesky_ = roots(np.asarray(posterior.covariance), self.covariance_type).astype(dtype)
+        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+        self.mean_precision_ = posterior.mean_precision
+        freedom = posterior.degrees_of_freedom
+        self.degrees_of_freedom_ = freedom[:, 0] if np.ndim(freedom) == 2 else freedom
+        self.weight_concentration_ = self._concentration(posterior)
+        self.lower_bound_, self.lower_bounds_ = posterior.elbo, posterior.trace["elbo"].tolist()
+        self.n_iter_, self.converged_ = posterior.n_iter, posterior.converged
+
+    def _concentration(self, posterior):
+        """Return the parameters of the weights as scikit-learn has them: of K sticks, the last one whole."""
+        concentration = posterior.weight_concentration
+        if not self._process():
+            return concentration
+        first, second = concentration.T
+        last = second[-1] - self.weight_concentration_prior_ if len(second) else posterior.n_samples
+        return np.append(first, 1.0 + last), np.append(second, 0.0)
+
+    @available_if(lambda self: not self.parity)
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Take in more rows: a fit with the posterior so far as the prior.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The new rows; in the first call at least K.
+        y : None
+            Not used; there for pipelines.
+        sample_weight : array_like, shape (N,), optional
+            As in `fit`.
+
+        Returns
+        -------
+        self : object
+            The estimator, which knows the new rows too; ``lower_bound_`` is that of the new rows given the old.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If ``max_iter`` was reached first.
+
+        Notes
+        -----
+        The first call is `fit`: it settles the model and its priors, which later changes of settings leave as they are.
+        Not with parity.
+        """
+        if not hasattr(self, "posterior_"):
+            return self.fit(X, sample_weight=sample_weight)
+        self._check_settings()
+        X = validate_data(self, X, dtype=FLOATS, reset=False)
+        X, weight = self._weighted_rows(X, sample_weight, least=1)
+        total = float(len(X) if weight is None else np.sum(weight))
+        options = dict(max_iter=max(self.max_iter, 1), tol=self.tol / total, n_threads=self.n_threads)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is said below
+            posterior = self.posterior_.update(X, sample_weight=weight, **options)
+        self._keep_posterior(posterior, X.dtype)
+        self._next = Next(posterior._state, posterior._frame)
+        if not self.converged_:
+            warn_unfinished()
+        return self
+
+    # ------------------------------------------------------------------------------------------ judging
+
+    def score_samples(self, X):
+        """Log density of each row.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            The log posterior predictive density, a mixture of Student-t densities. With parity what scikit-learn
+            returns: the log of sum_k exp(E[log pi_k N(x; mu_k, Lambda_k)]), which does not integrate to one.
+        """
+        return super().score_samples(X)
+
+    def _judge(self, X, what):
+        return getattr(self.posterior_, what)(X) if hasattr(self, "posterior_") else super()._judge(X, what)
+
+    def sample(self, n_samples=1):
+        """Draw rows from the posterior predictive distribution, by `random_state`.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many.
+
+        Returns
+        -------
+        X : ndarray, shape (n_samples, D)
+            The rows, sorted by component. With parity, of Gaussians with the fitted means and covariances.
+        y : ndarray, shape (n_samples,)
+            Their components.
+        """
+        if not hasattr(self, "posterior_"):
+            return super().sample(n_samples)
+        if n_samples < 1:
+            raise ValueError(f"Invalid value for 'n_samples': {n_samples}; at least one row can be drawn")
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rows, component = predictive.sample(self.posterior_._state, self.posterior_._frame, n_samples, rng)
+        order = np.argsort(component, kind="stable")
+        return rows[order], component[order]
+
+    # ------------------------------------------------------------------------------------------ parity
+
+    def _step(self, data, threads):
+        return self._constrained(self._set_priors(data, threads), data.frame.origin)
+
+    def _constrained(self, priors, origin):
+        return Constrained(self.covariance_type, self._process(), replace(priors, mean=priors.mean - origin))
+
+    def _begin(self, step, data, X, weight, random_state):
+        return step.best(self._start(data, X, weight, random_state))
+
+    def _state(self, origin):
+        """Return the fitted factors, means measured from an origin."""
+        return Belief(
+            self.weight_concentration_,
+            self.mean_precision_,
+            self.means_.astype(np.float64) - origin,
+            self.degrees_of_freedom_,
+            self.covariances_,
+            self.precisions_cholesky_.astype(np.float64),
+        )
+
+    def _gaussians(self, origin):
+        priors = Priors(**{field.name: getattr(self, f"{field.name}_prior_") for field in fields(Priors)})
+        return self._constrained(priors, origin).gaussians(self._state(origin))
+
+    def _keep(self, state, origin, dtype):
+        self.__dict__.pop("posterior_", None)  # an earlier fit's
+        self.weight_concentration_ = state.concentration
+        self.weights_ = mean_weights(state.concentration).astype(dtype)
+        self.mean_precision_ = state.mean_precision
+        self.degrees_of_freedom_ = state.degrees_of_freedom
+        self._keep_gaussians(state, origin, dtype)

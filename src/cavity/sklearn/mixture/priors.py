@@ -1,0 +1,71 @@
+"""The priors of scikit-learn's Bayesian mixture: what is given, and what follows from the rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.models.mixture.data import moments
+from cavity.models.mixture.factors import is_full
+from cavity.sklearn import checks
+
+NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")
+
+
+@dataclass(frozen=True, slots=True)
+class Priors:
+    """By the names of the settings without "_prior"; `covariance` is an inverse scale, of the type's shape."""
+
+    weight_concentration: float
+    mean_precision: float
+    mean: np.ndarray
+    degrees_of_freedom: float
+    covariance: np.ndarray | float
+
+
+def check_numbers(settings):
+    """Raise ValueError or TypeError for a number outside its domain, whatever the rows."""
+    for name in NUMBERS:
+        if getattr(settings, name) is not None:
+            arrays.number(getattr(settings, name), name, low=0)
+
+
+def settled(settings, data, threads):
+    """Return the Priors of an estimator's settings for data."""
+    dim, kind = data.source.n_features, settings.covariance_type
+    freedom, mean, square = settings.degrees_of_freedom_prior, settings.mean_prior, settings.covariance_prior
+    if freedom is not None and not freedom > dim - 1:
+        raise ValueError(
+            f"The parameter 'degrees_of_freedom_prior' should be greater than {dim - 1}, but got {freedom:.3f}."
+        )
+    if mean is not None:
+        mean = arrays.finite_array(mean, "mean_prior")
+        checks.shape(mean, (dim,), "means")
+    if square is not None:
+        shapes = {"full": (dim, dim), "tied": (dim, dim), "diag": (dim,), "spherical": ()}
+        square = checks.precision(square, kind, shapes, "covariance_prior")
+    if mean is None or square is None:
+        mean, square = _from_rows(mean, square, kind, data, threads)
+    concentration, precision = settings.weight_concentration_prior, settings.mean_precision_prior
+    return Priors(
+        weight_concentration=1.0 / settings.n_components if concentration is None else concentration,
+        mean_precision=1.0 if precision is None else precision,
+        mean=mean,
+        degrees_of_freedom=dim if freedom is None else freedom,
+        covariance=square if np.ndim(square) else float(square),
+    )
+
+
+def _from_rows(mean, square, kind, data, threads):
+    """Return the mean and the covariance of the rows for those that are None."""
+    found_mean, found_square = moments(data, threads, is_full(kind))
+    if square is None:
+        if not data.n_samples > 1.0:
+            raise ValueError(
+                "covariance_prior=None is the covariance of X, which needs weights that sum to more than one, got "
+                f"{data.n_samples:g}; give covariance_prior"
+            )
+        within_range(found_square, "the squares of X")
+        square = np.mean(found_square) if kind == "spherical" else found_square
+    return found_mean if mean is None else mean, square

@@ -1,0 +1,106 @@
+"""Where scikit-learn's mixtures start: initial responsibilities, the same ones from the same random state."""
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.cluster import KMeans, kmeans_plusplus
+
+from cavity.blocks import sources
+from cavity.blocks.executors import single_blas
+from cavity.models.mixture.sweep import Statistics
+
+METHODS = ("kmeans", "k-means++", "random", "random_from_data")
+NOBODY = -1  # the label of a row that no component has at first
+DRAWN = 1 << 18  # responsibilities drawn at a time: 2 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Responsibilities:
+    """Responsibilities of all rows, made block by block: from labels, or drawn anew in every pass from a state."""
+
+    n_components: int
+    labels: np.ndarray | None
+    state: object
+
+    def blocks(self, spans):
+        """Yield (rows, K) for consecutive spans of rows."""
+        state = copy.deepcopy(self.state)
+        for start, stop in spans:
+            if self.labels is None:
+                block = state.uniform(size=(stop - start, self.n_components))
+                block /= block.sum(axis=1)[:, None]
+            else:
+                block = (self.labels[start:stop, None] == np.arange(self.n_components)).astype(np.float64)
+            yield block
+
+
+def responsibilities(method, X, n_components, weight, random_state):
+    """Return initial responsibilities by one of scikit-learn's methods; `random_state` moves on as it does there."""
+    n = len(X)
+    if method == "random":
+        before = copy.deepcopy(random_state)
+        for start, stop in sources.starts(n, max(1, DRAWN // n_components)):
+            random_state.uniform(size=(stop - start, n_components))
+        return Responsibilities(n_components, None, before)
+    if method == "kmeans":
+        means = KMeans(n_clusters=n_components, n_init=1, random_state=random_state)
+        return Responsibilities(n_components, means.fit(X, sample_weight=weight).labels_, None)
+    if method == "k-means++":
+        chosen = kmeans_plusplus(X, n_components, sample_weight=weight, random_state=random_state)[1]
+    else:
+        share = None if weight is None else weight / np.sum(weight)
+        chosen = random_state.choice(n, size=n_components, replace=False, p=share)
+    labels = np.full(n, NOBODY, dtype=np.intp)
+    labels[chosen] = np.arange(n_components)
+    return Responsibilities(n_components, labels, None)
+
+
+def statistics(data, given, full):
+    """Return means (K, D), and the Statistics around them, of given responsibilities.
+
+    Two passes: the second measures from the means that the first one found.
+    """
+    with single_blas():
+        zero = np.zeros((given.n_components, data.source.n_features))
+        count, first, _ = _weighed(data, given, zero, False)
+        mean = np.divide(first, count[:, None], out=zero, where=count[:, None] > 0)
+        count, first, second = _weighed(data, given, mean, full)
+    return mean, Statistics(count, first, second, count[:, None])
+
+
+def unclaimed(data, given):
+    """Return the sum of x x' (D, D) over the rows of no component: scikit-learn's tied covariance begins with it."""
+    if given.labels is None or np.min(given.labels) > NOBODY:
+        return 0.0
+
+    def squares(z, held):
+        x = data.frame.user_rows(z[~held.any(axis=1)])
+        return x.T @ x
+
+    with single_blas():
+        return sources.merge(squares(z, held) for z, held in _held(data, given))
+
+
+def _held(data, given):
+    """Yield the rows of each block in coordinates, and their weighted responsibilities."""
+    spans = [data.source.span(index) for index in range(data.source.block_count)]
+    for index, held in enumerate(given.blocks(spans)):
+        rows, weight = data.block(index)
+        yield data.frame.rows(rows), weight[:, None] * held if len(weight) else held
+
+
+def _weighed(data, given, mean, full):
+    """Return counts, first and second sums around given means."""
+    return sources.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
+
+
+def _weigh(z, held, mean, full):
+    """Return the sums of a block, for responsibilities (rows, K) times weights."""
+    parts = []
+    for each, m in zip(held.T, mean, strict=True):
+        some = np.flatnonzero(each)
+        weight, apart = each[some], z[some] - m
+        second = (weight[:, None] * apart).T @ apart if full else weight @ apart**2
+        parts.append((weight.sum(), weight @ apart, second))
+    return tuple(np.array(part) for part in zip(*parts, strict=True))

@@ -1,0 +1,1 @@
+"""Streaming Gaussian processes in scikit-learn's words."""

@@ -1,0 +1,81 @@
+"""What both streaming Gaussian processes share: settings, and states that are begun and continued."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cavity.base import arrays
+from cavity.covariances import Covariance
+from cavity.models.streaming_gp.model import StreamingGP
+from cavity.sklearn.checks import NamesArguments, weighted_rows
+from cavity.sklearn.gp import kernels as own_kernels
+from cavity.sklearn.gp.noise import taken_apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows in ascending order, those equal in X and y as one: neither order nor copies of rows have a say."""
+
+    X: np.ndarray  # (N, D)
+    y: np.ndarray  # (N,) numbers
+    weight: np.ndarray | None  # (N,), None where all are one
+    n: int  # rows as they came
+    total: float  # weight of all
+
+    @classmethod
+    def of(cls, X, y, weight):
+        """Return the batch of checked rows, the weights of which may be None."""
+        X, n = X + 0.0, len(y)  # no negative zeros
+        weight = np.ones(n) if weight is None else weight
+        order = np.lexsort((y, *X.T))
+        X, y, weight = X[order], y[order], weight[order]
+        is_new = np.append(True, (y[1:] != y[:-1]) | np.any(X[1:] != X[:-1], axis=1))
+        weight = np.add.reduceat(weight, np.flatnonzero(is_new))
+        return cls(X[is_new], y[is_new], None if np.all(weight == 1) else weight, n, float(np.sum(weight)))
+
+
+class Streaming(NamesArguments, BaseEstimator):
+    """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
+
+    def _checked(self, X, y, sample_weight, *, reset, **options):
+        """Return checked rows, targets and weights, after the settings that the model does not check."""
+        if reset and self.kernel is not None:
+            own_kernels.check_kernel(self.kernel)
+        arrays.number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
+        if not isinstance(self.learn, bool | np.bool_):
+            arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
+        return weighted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
+
+    def _parts(self, n_features, alpha=0.0):
+        """Return the kernel to begin with, taken apart."""
+        kernel = self._default if self.kernel is None else self.kernel
+        return taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features, alpha)
+
+    def _begun(self, parts, likelihood, batch, y, learn):
+        """Return the state of a first batch with targets y; `learn` as `StreamingGP.fit` has it."""
+        names = ("inducing", "n_inducing", "tolerance", "jitter")
+        settings = {name: getattr(self, name) for name in names}
+        model = StreamingGP(parts.covariance, likelihood, alpha=self.power, **settings)
+        return model.fit(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+
+    def _continued(self, state, batch, y, learn):
+        """Return the state of one more batch; the given one stays as it is."""
+        return state.copy().update(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+
+    def _keep(self, states, n_samples, kernels, learnt):
+        """Set the attributes that sum up states, and the kernels if there are new ones."""
+        if kernels:
+            self.kernel_ = own_kernels.joined(kernels)
+        if learnt:
+            for kernel in kernels:
+                own_kernels.warn_at_bounds(kernel)
+        self.n_samples_seen_ = n_samples
+        self.information_lost_ = float(arrays.added(state.information_lost for state in states))
+        self.converged_ = all(state.converged for state in states)
+
+    def _new_rows(self, X):
+        """Return checked rows to predict."""
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)

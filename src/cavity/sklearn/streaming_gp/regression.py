@@ -1,0 +1,305 @@
+"""Streaming sparse Gaussian process regression with the interface of scikit-learn.
+
+References
+----------
+.. [BNT] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
+.. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+"""
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.likelihoods import Gaussian
+from cavity.sklearn.gp.learner import centre_and_scale, draws
+from cavity.sklearn.streaming_gp.base import Batch, Streaming
+
+
+class StreamingGPRegressor(RegressorMixin, Streaming):
+    """Gaussian process regression of any number of rows, batch by batch, in memory that does not grow [BNT]_.
+
+    The posterior is summarised at `n_inducing` points at most, which are chosen among the rows as they come. `fit` is
+    sparse regression of all rows at once [T]_, `partial_fit` takes in one batch, or one row, more.
+
+    Parameters
+    ----------
+    kernel : kernel of scikit-learn or `cavity.covariances.Covariance`, optional
+        The covariance; ``ConstantKernel() * RBF() + WhiteKernel()`` if None. A `WhiteKernel` in the sum is the noise.
+    alpha : float, default 1e-10
+        Variance of the noise that is added to that of the `WhiteKernel`; it is not learnt.
+    power : float in [0, 1], default 0.0
+        The approximation: 0 is the variational one (VFE) [T]_, 1 is FITC, and power EP lies in between.
+    inducing : array_like (M, D), optional
+        Inducing points, which stay for ever. They are chosen if None.
+    n_inducing : int, default 200
+        Most inducing points that are chosen.
+    tolerance : float, default 1e-3
+        Nats a row may lose before another inducing point is chosen.
+    jitter : float, default 1e-8
+        Variance of the noise of inducing variables, relative to the variance of the function there.
+    learn : {"first", True, False}, default "first"
+        Whether the free parameters of the kernel are learnt from the first batch, from every batch, or not at all.
+    normalize_y : bool, default False
+        Whether targets are measured from the mean, and in standard deviations, of the first batch.
+    n_threads : int, default 1
+        Threads of the work on many rows; the result has the same bits for any number.
+
+    Attributes
+    ----------
+    kernel_ : kernel or covariance
+        With the parameters that were learnt.
+    noise_variance_ : float
+        Variance of the noise, `alpha` included, in squared units of y.
+    inducing_points_ : ndarray (M, D)
+        The inducing points.
+    log_bound_ : float
+        Of all targets as they were given: after one batch a lower bound of their log evidence, as long as the inducing
+        points and the parameters stay also after more; else, and with a power above 0, an estimate.
+    information_lost_ : float
+        Nats that exchanges of inducing points took from what was known.
+    n_samples_seen_ : int
+        Rows taken in, without those of weight zero.
+    converged_ : bool
+        Whether all batches met their stopping rules.
+    state_ : cavity.StreamingGPState
+        The posterior, of normalised targets.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+
+    See Also
+    --------
+    GaussianProcessRegressor : Without approximation, for up to some thousand rows.
+    StreamingGPClassifier : For classes.
+    cavity.StreamingGP : With other likelihoods, noise of every row, offsets, merging and forgetting.
+
+    Notes
+    -----
+    Rows of a stream are seen once: parameters learnt from a first batch that is not like the rest stay what they are,
+    unless ``learn=True``. The variance of the noise stays within the bounds of its `WhiteKernel`: where the best one
+    is outside, the other parameters are learnt with that at the bound or, in later batches, with that of before.
+    Kernels of scikit-learn are translated as for `GaussianProcessRegressor`. Within a batch neither the order of the
+    rows nor whether some are copies or have weights changes a bit of the result.
+
+    References
+    ----------
+    .. [BNT] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
+    .. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+    >>> from cavity.sklearn import StreamingGPRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> model = StreamingGPRegressor(1.0 * RBF() + WhiteKernel(0.1))
+    >>> for _ in range(5):
+    ...     X = rng.uniform(0, 6, (200, 1))
+    ...     model = model.partial_fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=200))
+    >>> mean, sd = model.predict([[1.5], [4.5]], return_std=True)
+    >>> mean.round(1).tolist(), sd.round(1).tolist(), model.n_samples_seen_
+    ([1.0, -1.0], [0.1, 0.1], 1000)
+    """
+
+    _default, _least_power = ConstantKernel() * RBF() + WhiteKernel(), 0.0
+
+    def __init__(
+        self,
+        kernel=None,
+        *,
+        alpha=1e-10,
+        power=0.0,
+        inducing=None,
+        n_inducing=200,
+        tolerance=1e-3,
+        jitter=1e-8,
+        learn="first",
+        normalize_y=False,
+        n_threads=1,
+    ):
+        self.kernel = kernel
+        self.alpha = alpha
+        self.power = power
+        self.inducing = inducing
+        self.n_inducing = n_inducing
+        self.tolerance = tolerance
+        self.jitter = jitter
+        self.learn = learn
+        self.normalize_y = normalize_y
+        self.n_threads = n_threads
+
+    # ------------------------------------------------------------------------------------------ fitting
+
+    def fit(self, X, y, sample_weight=None):
+        """Learn the kernel's parameters and take in all rows, from the prior.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : array_like, shape (N,)
+            The targets.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the search for the parameters ended early, or at their bounds.
+        """
+        self._begin(self._checked(X, y, sample_weight, reset=True))
+        return self
+
+    def partial_fit(self, X, y, sample_weight=None):
+        """Take in more rows on top of what is known; the first call is that of `fit`.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The new rows.
+        y : array_like, shape (N,)
+            Their targets.
+        sample_weight : array_like, shape (N,), optional
+            As in `fit`.
+
+        Returns
+        -------
+        self : object
+            The estimator, which knows the new rows too. After an error it knows what it knew before.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            As in `fit`, with ``learn=True``.
+        SettingsWarning
+            With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
+        """
+        if not hasattr(self, "state_"):
+            return self.fit(X, y, sample_weight)
+        batch = self._checked(X, y, sample_weight, reset=False)
+        targets = (batch.y - self._centre) / self._spread
+        learn = self._what_to_learn(self._parts_now) if self.learn != "first" else False
+        state = self._continued(self.state_, batch, targets, learn)
+        if learn is True and not self._parts_now.allow(state.model.likelihood.noise_variance):
+            state = self._continued(self.state_, batch, targets, "covariance")
+        self._take(state, self.n_samples_seen_ + batch.n, self._total_weight + batch.total, learn)
+        return self
+
+    def _checked(self, X, y, sample_weight, reset):
+        arrays.number(self.alpha, "alpha", low=0, closed_low=True)
+        arrays.flag(self.normalize_y, "normalize_y")
+        X, y, weight = super()._checked(X, y, sample_weight, reset=reset, y_numeric=True)
+        return Batch.of(X, y.astype(np.float64, copy=False), weight)
+
+    def _what_to_learn(self, parts):
+        """Return `learn` as the model has it."""
+        if not self.learn:
+            return False
+        parts.check_learnable()
+        return True if parts.learns_noise else "covariance"
+
+    def _begin(self, batch):
+        """Take in rows from the prior."""
+        parts = self._parts(batch.X.shape[1], float(self.alpha))
+        noise = parts.alpha + parts.noise_variance
+        if noise == 0:
+            raise ValueError("alpha must be positive where the kernel has no white noise, got 0")
+        centre, spread = centre_and_scale(batch.y, batch.weight) if self.normalize_y else (0.0, 1.0)
+        with np.errstate(over="ignore"):
+            within_range(np.square(spread), "the squares of y")
+        targets, learn = (batch.y - centre) / spread, self._what_to_learn(parts)
+        state = self._begun(parts, Gaussian(noise), batch, targets, learn)
+        found = state.model.likelihood.noise_variance
+        if learn is True and not parts.allow(found):
+            state = self._begun(parts, Gaussian(parts.alpha + parts.noise_in(found)), batch, targets, "covariance")
+        self._parts_now, self._centre, self._spread = parts, float(centre), float(spread)
+        self._take(state, batch.n, batch.total, learn, parts.kernel)
+
+    def _take(self, state, n_samples, weight, learn, kernel=None):
+        """Set the attributes of a state that has taken in so many rows of such a weight."""
+        noise = state.model.likelihood.noise_variance
+        if learn:
+            kernel = self._parts_now.with_values(state.model.covariance, self._parts_now.noise_in(noise))
+        self.state_, self._total_weight = state, weight
+        self._keep([state], n_samples, [] if kernel is None else [kernel], learn)
+        self.inducing_points_ = state.inducing
+        self.noise_variance_ = noise * self._spread**2
+        self.log_bound_ = state.log_bound - weight * float(np.log(self._spread))
+
+    # ------------------------------------------------------------------------------------------ predicting
+
+    def predict(self, X, return_std=False, return_cov=False):
+        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        return_std : bool, default False
+            Whether to return standard deviations.
+        return_cov : bool, default False
+            Whether to return covariances; not both.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,)
+            The means.
+        std : ndarray, shape (n,)
+            Only with `return_std`. Those of the function, as in scikit-learn: a `WhiteKernel` is part of it, `alpha`
+            is not.
+        cov : ndarray, shape (n, n)
+            Only with `return_cov`.
+
+        Raises
+        ------
+        RuntimeError
+            If both are wanted.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        X = self._new_rows(X)
+        white = self._parts_now.noise_in(self.state_.model.likelihood.noise_variance)
+        if return_cov:
+            mean, covariance = self.state_.predict_covariance(X)
+            covariance[np.diag_indices_from(covariance)] += white
+            return self._centre + self._spread * mean, self._spread**2 * covariance
+        mean, variance = self.state_.predict(X, n_threads=self.n_threads)
+        mean = self._centre + self._spread * mean
+        return (mean, self._spread * np.sqrt(variance + white)) if return_std else mean
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw functions from the posterior at given rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        n_samples : int, default 1
+            How many functions.
+        random_state : int, RandomState or None, default 0
+            Makes the draws repeatable.
+
+        Returns
+        -------
+        ndarray, shape (n, n_samples)
+            Their values; a `WhiteKernel` is part of them, `alpha` is not.
+        """
+        return draws(*self.predict(X, return_cov=True), n_samples, random_state)

@@ -1,0 +1,73 @@
+"""The iteration loop: when it stops and what it reports."""
+
+import numpy as np
+import pytest
+
+from cavity.base import loop
+from cavity.base.errors import ConvergenceWarning
+
+
+def run(changes, complete=True, **options):
+    """Run the loop over prescribed changes, one row per sweep."""
+    rows = iter(np.atleast_2d(np.array(changes, dtype=float).T).T.reshape(len(changes), -1))
+    size = np.reshape(changes, (len(changes), -1)).shape[1]
+    seen = []
+
+    def step(active):
+        seen.append(active.copy())
+        return next(rows), np.full(size, complete)
+
+    options = dict(max_iter=100, tol=1e-3, patience=3) | options
+    return loop.iterate(step, size, **options), seen
+
+
+def test_converged():
+    outcome, _ = run([1, 0.1, 1e-3, 1e-9])
+    assert outcome.status[0] == loop.CONVERGED
+    assert outcome.n_iter[0] == 3
+    assert outcome.changes[:, 0].tolist() == [1, 0.1, 1e-3]
+
+
+def test_max_iter():
+    outcome, _ = run([1, 0.4, 0.1, 0.04], max_iter=4)
+    assert outcome.status[0] == loop.MAX_ITER
+    assert outcome.n_iter[0] == 4
+
+
+def test_stuck_when_the_best_change_has_not_halved():
+    outcome, _ = run([1, 0.4, 0.3, 0.25, 0.21, 0.1])
+    assert outcome.status[0] == loop.STUCK
+    assert outcome.n_iter[0] == 5
+
+
+def test_an_incomplete_sweep_is_neither_convergence_nor_progress():
+    outcome, _ = run([0.0] * 6, complete=False)
+    assert outcome.status[0] == loop.STUCK
+    assert outcome.n_iter[0] == 3
+
+
+def test_problems_end_one_by_one():
+    outcome, seen = run([[1, 1, 1], [1e-4, 0.4, 0.9], [5, 1e-4, 0.9], [5, 5, 0.9], [5, 5, 0.9]])
+    assert outcome.status.tolist() == [loop.CONVERGED, loop.CONVERGED, loop.STUCK]
+    assert outcome.n_iter.tolist() == [2, 3, 4]
+    assert [s.tolist() for s in seen] == [[True] * 3] * 2 + [[False, True, True], [False, False, True]]
+    assert (outcome.changes[2:, 0] == 0).all()
+
+
+def test_callback_can_stop():
+    calls = []
+    outcome, _ = run([[1, 2], [1, 1.5]], callback=lambda n, change: calls.append((n, change)) or n == 2)
+    assert calls == [(1, 2.0), (2, 1.5)]
+    assert outcome.status.tolist() == [loop.STOPPED] * 2
+
+
+def test_nan_never_converges():
+    outcome, _ = run([np.nan] * 5)
+    assert outcome.status[0] == loop.STUCK
+
+
+def test_warning_names_the_numbers():
+    with pytest.warns(
+        ConvergenceWarning, match=r"not converged for 1 of 2 problems: no progress \(last change 0.5, tol 0.1"
+    ):
+        loop.warn_unconverged(np.array([loop.CONVERGED, loop.STUCK]), np.array([0.0, 0.5]), 0.1, 10)

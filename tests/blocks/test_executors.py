@@ -1,0 +1,309 @@
+"""Threads: order, bounds, errors, interruption, nesting, forking; one thread of BLAS at a time."""
+
+import gc
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from cavity.blocks.executors import AHEAD, Threads, single_blas, spans
+
+THREADS = [1, 2, 3]
+
+
+def script(text, **options):
+    """Run Python in a process of its own, so that a deadlock is a failure and not the end of the tests."""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("method", ["run", "imap"])
+def test_results_come_in_the_order_of_the_tasks(n_threads, method):
+    delays = np.random.default_rng(0).permutation(30) * 2e-4
+
+    def task(i, delay):
+        time.sleep(delay)
+        return i
+
+    with Threads(n_threads) as threads:
+        assert list(getattr(threads, method)(task, enumerate(delays))) == list(range(30))
+        assert list(getattr(threads, method)(task, [])) == []
+        assert list(getattr(threads, method)(task, [(7, 0.0)])) == [7]
+
+
+def test_tasks_run_at_the_same_time():
+    both = threading.Barrier(2)
+    with Threads(2) as threads:
+        assert sorted(threads.imap(both.wait, [(10,), (10,)])) == [0, 1]  # would break after 10 s if they did not
+        assert sorted(threads.run(both.wait, [(10,), (10,)])) == [0, 1]
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+def test_few_tasks_are_under_way(n_threads):
+    started = itertools.count()
+    last, fetched, most = 0, 0, 0
+
+    def task(i):
+        nonlocal last
+        last = next(started) + 1
+
+    with Threads(n_threads) as threads:
+        for _ in threads.imap(task, zip(range(300))):
+            fetched += 1
+            most = max(most, last - fetched)
+    assert fetched == 300
+    assert most <= AHEAD * n_threads
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+def test_arguments_without_end_and_a_consumer_who_leaves(n_threads):
+    with Threads(n_threads) as threads:
+        results = threads.imap(lambda i: i * i, zip(itertools.count()))
+        assert list(itertools.islice(results, 5)) == [0, 1, 4, 9, 16]
+        results.close()
+        with pytest.raises(ZeroDivisionError):
+            next(1 // result for result in threads.imap(lambda i: i, zip(itertools.count())))
+        assert threads.run(lambda i: -i, [(1,), (2,)]) == [-1, -2]  # and it is still of use
+
+
+@pytest.mark.parametrize("n_threads", THREADS)
+@pytest.mark.parametrize("method", ["run", "imap"])
+def test_the_first_error_in_order_is_raised_and_the_rest_is_dropped(n_threads, method):
+    begun, ended = [], []
+
+    def task(i):
+        begun.append(i)
+        time.sleep(0.02 if i == 3 else 0.001)
+        ended.append(i)
+        if i in (3, 4):  # the fourth is reached first on two threads
+            raise ValueError(f"task {i}")
+
+    with Threads(n_threads) as threads:
+        with pytest.raises(ValueError, match="task 3"):
+            list(getattr(threads, method)(task, zip(range(2000))))
+        assert sorted(begun) == sorted(ended)  # whoever had begun is done: nothing is written from here on
+        assert len(begun) < 500
+        count = len(begun)
+        time.sleep(0.02)
+        assert len(begun) == count
+
+
+def test_an_error_of_a_thread_shows_where_it_came_from():
+    def culprit():
+        raise KeyError("x")
+
+    with Threads(2) as threads, pytest.raises(KeyError) as caught:
+        threads.run(culprit, [(), ()])
+    assert caught.traceback[-1].name == "culprit"
+
+
+def test_tasks_see_the_error_state_of_the_caller():
+    with Threads(2) as threads:
+        for state in ("raise", "ignore"):
+            with np.errstate(divide=state, over="ignore"):
+                expected = [np.geterr()] * 4
+                assert threads.run(np.geterr, 4 * [()]) == expected
+
+
+def test_tasks_may_use_threads_themselves():
+    out = script("""
+from cavity.blocks.executors import Threads
+with Threads(2) as threads:
+    def inner(i, j):
+        return 10 * i + j
+    def middle(i):
+        with Threads(3) as others:
+            return threads.run(inner, [(i, j) for j in range(3)]) + list(others.imap(inner, [(i, j) for j in range(3)]))
+    print(threads.run(middle, [(i,) for i in range(8)]) == [2 * [10 * i + j for j in range(3)] for i in range(8)])
+    outer = threads.imap(inner, [(1, j) for j in range(50)])  # two iterations of one caller, one inside the other
+    print([sum(threads.imap(inner, [(value, 0)] * 3)) for value in outer] == [30 * (10 + j) for j in range(50)])
+""")
+    assert out.split() == ["True", "True"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_goes_on_alone():
+    out = script("""
+import os, time, warnings
+from cavity.blocks.executors import Threads
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
+def square(i):
+    time.sleep(0.01)
+    return i * i
+with Threads(2) as threads:
+    under_way = threads.imap(square, [(i,) for i in range(8)])
+    next(under_way)
+    child = os.fork()
+    if child == 0:
+        under_way.close()
+        code = 0 if threads.run(square, [(i,) for i in range(5)]) == [0, 1, 4, 9, 16] else 1
+        threads.__exit__()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(under_way))
+""")
+    assert out.strip() == "0 [1, 4, 9, 16, 25, 36, 49]"
+
+
+PASSES = """
+import signal, sys, threading, time
+import numpy as np
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+signal.signal(signal.SIGINT, signal.default_int_handler)
+source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)
+def kernel(block):
+    time.sleep(0.02)
+    return np.exp(block).sum()
+try:
+    with Threads(int(sys.argv[2])) as threads:
+        print("ready", flush=True)
+        for _ in range(1000):
+            sources.reduce_blocks(source, kernel, threads)
+except KeyboardInterrupt:
+    print("interrupted", threading.active_count(), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_interruption_in_the_middle_of_a_pass(tmp_path, n_threads):
+    np.save(tmp_path / "y.npy", np.zeros(1 << 20))
+    command = [sys.executable, "-c", PASSES, str(tmp_path / "y.npy"), str(n_threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        sent = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted 1\n"
+        assert process.wait(10) == 0
+    assert time.perf_counter() - sent < 2.0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
+@pytest.mark.parametrize("method", ["run", "imap"])
+def test_after_an_interruption_no_task_is_under_way(method):
+    """Not the one whose result was waited for either, although the context has not been left."""
+    out = script(f"""
+import signal, threading, time
+from cavity.blocks.executors import Threads
+signal.signal(signal.SIGINT, signal.default_int_handler)
+begun, ended = [], []
+def task(i):
+    begun.append(i)
+    if i == 1:
+        time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    time.sleep(0.4 if i == 0 else 0.01)
+    ended.append(i)
+with Threads(2) as threads:
+    try:
+        list(threads.{method}(task, zip(range(1000))))
+    except KeyboardInterrupt:
+        print(0 in ended, sorted(begun) == sorted(ended), len(begun) < 100)
+    print(threads.run(abs, [(-1,), (-2,)]))
+""")
+    assert out.splitlines() == ["True True True", "[1, 2]"]
+
+
+def test_results_are_not_kept():
+    class Result:
+        alive = 0
+
+        def __init__(self):
+            Result.alive += 1
+
+        def __del__(self):
+            Result.alive -= 1
+
+    most = 0
+    with Threads(2) as threads:
+        for _ in threads.imap(Result, 200 * [()]):
+            gc.collect(0)
+            most = max(most, Result.alive)
+    assert most <= 2 * AHEAD + 1
+
+
+def test_spans_cover_the_range():
+    for size, parts, multiple in itertools.product([0, 1, 7, 64, 1000], [1, 2, 3, 16], [1, 8]):
+        found = spans(size, parts, multiple)
+        assert [i for start, stop in found for i in range(start, stop)] == list(range(size))
+        assert len(found) <= parts
+        assert all(start % multiple == 0 for start, _ in found)
+
+
+def test_one_blas_thread_inside_tasks_too():
+    out = script("""
+import numpy, scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
+from cavity.blocks.executors import Threads, single_blas
+def counts():
+    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+def task():
+    with single_blas():
+        return counts()
+with threadpool_limits(2, user_api="blas"):
+    with Threads(2) as threads, single_blas():
+        print({1} == {n for each in threads.run(task, [(), (), ()]) for n in each})
+        with single_blas():
+            pass
+        print(set(counts()) == {1})
+    print(set(counts()) == {2})
+""")
+    assert out.split() == ["True", "True", "True"]
+
+
+def test_single_blas_lets_callers_in_one_at_a_time():
+    inside, most = 0, 0
+
+    def call():
+        nonlocal inside, most
+        with single_blas():
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.01)
+            inside -= 1
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join(10)
+    assert most == 1
+
+
+def test_several_calls_a_task_change_neither_order_nor_errors():
+    def square(i):
+        if i == 11:
+            raise ValueError("eleven")
+        return i * i
+
+    for n_threads in (1, 2, 3):
+        with Threads(n_threads) as threads:
+            for n, grain in [(0, 3), (1, 3), (7, 2), (11, 4), (11, 100)]:
+                found = list(threads.imap(square, zip(range(n)), grain=grain))
+                assert found == [i * i for i in range(n)]
+            several = threads.imap(square, zip(range(20)), grain=3)
+            assert [next(several) for _ in range(9)] == [i * i for i in range(9)]
+            with pytest.raises(ValueError, match="eleven"):
+                list(several)
+
+
+def test_several_calls_a_task_run_on_one_thread():
+    with Threads(2) as threads:
+        names = list(threads.imap(threading.get_ident, [()] * 12, grain=4))
+    assert all(len(set(names[i : i + 4])) == 1 for i in range(0, 12, 4))

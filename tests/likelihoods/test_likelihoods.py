@@ -1,0 +1,538 @@
+"""Likelihoods: golden moments, laws, equal bits from every variant, bad input."""
+
+import json
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpmath import mp
+from reference import sites as reference
+from support import GOLDEN
+
+from cavity import _core, likelihoods
+from cavity.likelihoods import (
+    Clutter,
+    Gaussian,
+    Interval,
+    Laplace,
+    Logit,
+    NegativeBinomial,
+    OrderedProbit,
+    Poisson,
+    Probit,
+    Step,
+    StudentT,
+)
+
+VARIANTS = _core.variants("sites")
+BEST = VARIANTS[-1]
+TABLE = json.loads((GOLDEN / "likelihoods.json").read_text())
+CLOSED = {"Probit", "Step", "Interval", "Laplace", "Gaussian", "Clutter"}
+FINITE = st.floats(-1e6, 1e6)
+LABEL = st.sampled_from([-1.0, 1.0])
+SD = st.floats(-6, 3).map(lambda exponent: 10.0**exponent)
+
+SMOOTH = [
+    (Probit(), 1.0),
+    (Logit(), 0.0),
+    (Poisson(), 7.0),
+    (NegativeBinomial(2.5), 3.0),
+    (StudentT(3.0, 0.5), 0.7),
+    (Laplace(0.7), -0.4),
+    (Gaussian(0.3), 2.0),
+    (Clutter(0.2, 9.0, 0.5, 1.0), 1.3),
+    (OrderedProbit([-1.0, 0.0, 2.0]), 2.0),
+    (Interval(0.0), (-0.5, 0.7)),
+]
+
+
+class OwnLaplace(likelihoods.Likelihood):
+    """Known by its logarithm alone."""
+
+    def log_p(self, y, f):
+        return -np.abs(y - f) - np.log(2.0)
+
+
+def evaluate(likelihood, y, power, mean, variance, variant=BEST):
+    """(log_z, d1, d2, tau, rho) of sites of p(y|f)^power, straight from the kernel."""
+    mean, variance = (np.atleast_1d(np.asarray(a, dtype=float)) for a in (mean, variance))
+    y = np.ascontiguousarray(np.broadcast_to(likelihood.check(y), mean.shape + np.shape(y)[np.ndim(y) :]))
+    return kernel(likelihood, y, power, mean, variance, variant)
+
+
+def kernel(likelihood, y, power, mean, variance, variant=BEST):
+    """The same of checked arrays."""
+    module, results = _core.load("sites", variant), []
+    for natural in (False, True):
+        out = [np.empty(mean.size) for _ in range(3)]
+        encoded, power = likelihood._encode(y), np.atleast_1d(np.asarray(power, dtype=float))
+        module.evaluate(likelihood._kind, likelihood.packed(), power, *encoded, mean, variance, natural, *out)
+        results.append(out)
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    return (*results[0], *results[1][1:])
+
+
+def from_table(entry):
+    likelihood = getattr(likelihoods, entry["likelihood"])(**entry["parameters"])
+    y = np.atleast_1d(likelihood.check(np.array([entry["y"]], dtype=float)))
+    return kernel(likelihood, y, entry["power"], np.array([entry["mean"]]), np.array([entry["variance"]]))
+
+
+# ---------------------------------------------------------------------------------------------- truth
+
+
+@pytest.mark.parametrize("name", sorted({entry["likelihood"] for entry in TABLE}))
+def test_golden_moments(name):
+    """From tests/golden/make_likelihoods.py.
+
+    tau = d1/shrink + m rho is a sum of terms of either sign; its error is relative to them. A site whose d1 is below
+    1e-20 of what moves the cavity by a standard deviation says nothing, and its d1, d2, tau and rho count as zero.
+    """
+    checked = 0
+    for entry in (each for each in TABLE if each["likelihood"] == name):
+        m, v = entry["mean"], entry["variance"]
+        log_z, d1, d2, tau, rho, shrink = map(float, entry["values"])
+        closed = name in CLOSED and (name != "Probit" or entry["power"] == 1)
+        exact = closed and name in ("Probit", "Step")
+        tol = 1e-13 if exact else 1e-12 if closed else 1e-10
+        nothing = 1e-300 if exact else 1e-20 / np.sqrt(v)
+        at = [float(a[0]) for a in from_table(entry)]
+        assert abs(at[0] - log_z) <= tol * (abs(log_z) if exact else max(1, abs(log_z))), entry
+        assert abs(at[1] - d1) <= tol * (abs(d1) + nothing), entry
+        assert abs(at[2] - d2) <= tol * (abs(d2) + nothing / np.sqrt(v)), entry
+        size = abs(tau) if exact else abs(d1 / shrink) + abs(m * rho)
+        assert abs(at[3] - tau) <= tol * (size + nothing * (1 + abs(m) / np.sqrt(v))), entry
+        assert abs(at[4] - rho) <= tol * (abs(rho) + nothing / np.sqrt(v)), entry
+        assert abs(1 / (1 + v * at[4]) - shrink) <= tol * shrink * max(1, v * abs(rho) if rho < 0 else 1), entry
+        checked += 1
+    assert checked >= 15
+
+
+def test_published_probit_site():
+    """ReactiveMP's: cavity N(1, 0.5), y = 1."""
+    *_, tau, rho = evaluate(Probit(), 1, 1, 1.0, 0.5)
+    assert tau[0] == pytest.approx(0.67236165826940, rel=1e-13)
+    assert rho[0] == pytest.approx(0.32950039939607, rel=1e-13)
+
+
+@pytest.mark.parametrize("variant", VARIANTS[1:])
+def test_variants_return_the_same_bits(variant):
+    rng = np.random.default_rng(5)
+    for likelihood, y in [*SMOOTH, (Step(), 1.0)]:
+        for n in (1, 15, 16, 17, 129, 300):
+            mean, variance = rng.normal(size=n) * 10.0 ** rng.integers(-2, 3, n), 10.0 ** rng.uniform(-9, 5, n)
+            checked = np.ascontiguousarray(likelihood.check(np.broadcast_to(y, (n, *np.shape(y)))))
+            base = kernel(likelihood, checked, 1, mean, variance, _core.BASELINE)
+            for one, other in zip(base, kernel(likelihood, checked, 1, mean, variance, variant), strict=True):
+                np.testing.assert_array_equal(one.view(np.int64), other.view(np.int64))
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0)])
+def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
+    """Nor on whether all sites have one power or each its own, which takes the scalar path."""
+    rng = np.random.default_rng(6)
+    n = 37
+    mean, variance = 3 * rng.normal(size=n), 10.0 ** rng.uniform(-6, 4, n)
+    checked = np.ascontiguousarray(likelihood.check(np.broadcast_to(y, (n, *np.shape(y)))))
+    together = kernel(likelihood, checked, 1, mean, variance)
+    apart = kernel(likelihood, checked, np.ones(n), mean, variance)
+    for i in range(n):
+        alone = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
+        assert [a[0] for a in alone] == [a[i] for a in together] == [a[i] for a in apart]
+
+
+@pytest.mark.parametrize(("mean", "variance"), [(-1e-18, 1e-18), (-1e-17, 1e-14), (-4e-17, 1e-14), (0.0, 1e-300)])
+def test_counts_in_cavities_at_the_mode_of_p(mean, variance):
+    """log p(1|f) = f - exp(f) is highest at f = 0."""
+    log_z, d1, d2 = Poisson().log_tilted(1, mean, variance)
+    assert log_z == pytest.approx(-1.0, abs=1e-13)
+    assert d1 == pytest.approx(0.0, abs=1e-14)
+    assert d2 == pytest.approx(-1.0, abs=1e-13)
+
+
+def signed(rng, low, high, n):
+    return rng.choice([-1.0, 1.0], n) * 10.0 ** rng.uniform(low, high, n)
+
+
+# likelihood, its reference, parameters of that, observations
+NARROW = [
+    (Poisson(), "Poisson", {}, lambda rng, n: rng.integers(0, 3, n).astype(float)),
+    (Poisson(), "Poisson", {}, lambda rng, n: np.floor(10.0 ** rng.uniform(0, 12, n))),
+    (NegativeBinomial(2.5), "NegativeBinomial", {"r": 2.5}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 6, n))),
+    (NegativeBinomial(1e-3), "NegativeBinomial", {"r": 1e-3}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 4, n))),
+    (NegativeBinomial(1e12), "NegativeBinomial", {"r": 1e12}, lambda rng, n: np.floor(10.0 ** rng.uniform(-1, 7, n))),
+    (Logit(), "Logit", {}, lambda rng, n: rng.choice([-1.0, 1.0], n)),
+    (StudentT(4.0, 1.0), "StudentT", {"nu": 4.0, "scale": 1.0}, lambda rng, n: signed(rng, -20, 2, n)),
+    (StudentT(3e5, 2.0), "StudentT", {"nu": 3e5, "scale": 2.0}, lambda rng, n: signed(rng, -20, 2, n)),
+    (Probit(), "Probit", {}, lambda rng, n: rng.choice([-1.0, 1.0], n)),
+]
+
+
+def check_narrow(likelihood, name, parameters, y, power, mean, variance):
+    """log_z to 1e-13 but for the rounding of log variance, d1 to that of the terms of l', rho as the golden moments."""
+    form = reference.SMOOTH[name]
+    exact = reference.from_narrow(lambda f: form(f, y, **parameters), mean, variance, power)
+    assert exact is not None, "a wider cavity than the reference knows"
+    log_z, d1, d2, tau, rho, shrink = map(float, reference.completed(*exact, mean, variance))
+    at = [float(a[0]) for a in kernel(likelihood, np.array([y]), power, np.array([mean]), np.array([variance]))]
+    where = likelihood, y, power, mean, variance
+    counts = name in ("Poisson", "NegativeBinomial")
+    terms = y + np.exp(min(mean, 30.0)) if counts else abs(y - mean) + abs(mean) if name == "StudentT" else 1.0
+    if name == "NegativeBinomial":  # whose probabilities are functions of f - log r, which rounds
+        terms *= 1.0 + 0.25 * abs(np.log(parameters["r"]))
+    # exp(f) rounds once, which moves log p by |y - exp(f)| times that
+    rounded = np.finfo(float).eps * abs(y - np.exp(min(mean, 30.0))) if counts else 0.0
+    eps = 4 * np.finfo(float).eps
+    assert abs(at[0] - log_z) <= 1e-13 * (1 + abs(log_z)) + rounded, where
+    assert abs(at[1] - d1) <= 1e-12 * abs(d1) + eps * terms + 1e-20 / np.sqrt(variance), where
+    assert abs(at[2] - d2) <= 1e-10 * abs(d2), where
+    assert abs(at[3] - tau) <= 1e-12 * (abs(d1) / shrink + abs(mean * rho)) + eps * terms / shrink + 1e-19 / np.sqrt(
+        variance
+    ), where
+    assert abs(at[4] - rho) <= 1e-10 * abs(rho), where
+
+
+def narrow_cavities(seed, likelihood, name, parameters, draw, n):
+    """Cavities near 0, near where log p is highest, and elsewhere, compared with the reference."""
+    rng = np.random.default_rng(seed)
+    y = draw(rng, n)
+    top = np.log(np.maximum(y, 1.0)) if name in ("Poisson", "NegativeBinomial") else y if name == "StudentT" else 0.0
+    for mean, low, high in (
+        (signed(rng, -20, -2, n), -60, -6),
+        (top + signed(rng, -20, -3, n), -40, -6),
+        (signed(rng, -3, 1, n), -40, -4),
+    ):
+        # no wider than p is where it bends most
+        width = np.where(y > 1, 1e-3 / np.sqrt(np.maximum(y, 1.0)), 1.0) ** 2 if name == "Poisson" else 1.0
+        variance = np.minimum(10.0 ** rng.uniform(low, high, n), width)
+        for i in range(n):
+            for power in (1.0, 0.3):
+                check_narrow(likelihood, name, parameters, y[i], power, mean[i], variance[i])
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
+def test_narrow_cavities(likelihood, name, parameters, draw):
+    narrow_cavities(1, likelihood, name, parameters, draw, 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
+def test_many_narrow_cavities(likelihood, name, parameters, draw):
+    narrow_cavities(2, likelihood, name, parameters, draw, 40)
+
+
+CLOSED_FORMS = [
+    (Probit(), "Probit", {}, lambda rng: rng.choice([-1.0, 1.0])),
+    (Step(), "Probit", {"noise": 0}, lambda rng: rng.choice([-1.0, 1.0])),
+    (Laplace(0.7), "Laplace", {"scale": 0.7}, lambda rng: signed(rng, -20, 2, 1)[0]),
+    (Gaussian(0.3), "Gaussian", {"noise": 0.3}, lambda rng: signed(rng, -20, 2, 1)[0]),
+    (
+        Clutter(0.2, 9.0, 0.5, 1.0),
+        "Clutter",
+        {"weight": 0.2, "clutter": 9.0, "noise": 0.5, "centre": 1.0},
+        lambda rng: signed(rng, -20, 2, 1)[0],
+    ),
+    (Interval(0.3), "Interval", {"noise": 0.3}, lambda rng: tuple(np.sort(signed(rng, -8, 2, 2)).tolist())),
+    (Interval(0.0), "Interval", {"noise": 0}, lambda rng: tuple(np.sort(signed(rng, -8, 2, 2)).tolist())),
+    (OrderedProbit([-1.0, 0.5]), "Interval", {"noise": 1}, lambda rng: (-1.0, 0.5)),
+]
+
+
+def closed_cavities(seed, likelihood, name, parameters, draw, n):
+    """Cavities of all scales from 1e-30 to 1e10, compared with closed forms in many digits."""
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        y, mean, variance = draw(rng), float(signed(rng, -20, 3, 1)[0]), float(10.0 ** rng.uniform(-60, 20))
+        for power in (1.0, 0.3) if name in ("Laplace", "Gaussian") else (1.0,):
+            digits = 250 + 2 * int(abs(np.log10(variance)))
+            exact = reference.from_closed_form(
+                lambda m, v, y=y, e=power: reference.CLOSED[name](m, v, y, e, **parameters), mean, variance, digits
+            )
+            values = reference.completed(*exact, mean, variance, digits)
+            log_z, d1, d2, _, rho, shrink = map(float, values)
+            checked = np.atleast_1d(np.array(1.0)) if name == "Interval" and likelihood.n_classes else np.array([y])
+            at = [float(a[0]) for a in kernel(likelihood, checked, power, np.array([mean]), np.array([variance]))]
+            where, nothing = (likelihood, y, power, mean, variance), 1e-20 / np.sqrt(variance)
+            assert abs(at[0] - log_z) <= 1e-12 * max(1, abs(log_z)), where
+            # d1 of Laplace is a difference of two probabilities over the scale
+            near = 1e-15 if name == "Laplace" else 0.0
+            assert abs(at[1] - d1) <= 1e-12 * abs(d1) + nothing + near, where
+            assert abs(at[2] - d2) <= 1e-12 * abs(d2) + nothing / np.sqrt(variance), where
+            assert abs(at[4] - rho) <= 1e-12 * abs(rho) + nothing / np.sqrt(variance), where
+            assert abs(1 / (1 + variance * at[4]) - shrink) <= 1e-12 * shrink * max(1, -variance * rho), where
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), CLOSED_FORMS)
+def test_closed_forms_of_all_scales(likelihood, name, parameters, draw):
+    closed_cavities(3, likelihood, name, parameters, draw, 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), CLOSED_FORMS)
+def test_more_closed_forms_of_all_scales(likelihood, name, parameters, draw):
+    closed_cavities(4, likelihood, name, parameters, draw, 100)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "side"), [(Poisson(), 0, -1), (Logit(), 1, 1), (Probit(), 1, 1), (NegativeBinomial(), 0, -1)]
+)
+@pytest.mark.parametrize("exponent", [24, 30, 40, 50, 70])
+def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
+    """The corrections are of the order of log(sd)/sd."""
+    log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 10.0**exponent)
+    assert log_z == pytest.approx(-np.log(2), abs=1e-9)
+    assert d1 * 10 ** (exponent / 2) == pytest.approx(side * np.sqrt(2 / np.pi), abs=1e-9)
+    assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=1e-9)
+
+
+LOG_P = [
+    *[(Poisson(), "Poisson", {}, y) for y in (0, 1, 20, 10**6, 10**9, 10**12)],
+    *[
+        (NegativeBinomial(r), "NegativeBinomial", {"r": r}, y)
+        for r in (1e-3, 0.7, 20.0, 1e6, 1e12, 1e15)
+        for y in (0, 1, 20, 10**4, 10**6, 10**9)
+    ],
+    *[
+        (StudentT(nu, 0.5), "StudentT", {"nu": nu, "scale": 0.5}, 0.3)
+        for nu in (0.01, 0.5, 4.0, 63.9, 64.0, 1e3, 1e5, 2e6, 1e9)
+    ],
+]
+
+
+@pytest.mark.parametrize(("likelihood", "name", "parameters", "y"), LOG_P)
+def test_log_p_and_its_constants(likelihood, name, parameters, y):
+    """To 1e-13 and the rounding of exp(f), which moves log p by |y - exp(f)| times that; by the kernel too."""
+    top = np.log(y) if y > 1 else 0.3
+    for f in (top, top + 0.3 / np.sqrt(y + 1.0), top - 2.0 / np.sqrt(y + 1.0), top + 0.7, top - 1.5):
+        with mp.workdps(60):
+            exact = float(reference.SMOOTH[name](mpmath.mpf(float(f)), mpmath.mpf(y), **parameters)[0])
+        counts = name != "StudentT"
+        tol = 1e-13 * abs(exact) + (1.5 * np.finfo(float).eps * abs(y - np.exp(f)) if counts else 0.0)
+        assert float(likelihood.log_p(np.array(float(y)), np.array(f))) == pytest.approx(exact, abs=tol, rel=0)
+        narrow = kernel(likelihood, np.array([float(y)]), 1.0, np.array([float(f)]), np.array([1e-60]))[0][0]
+        assert narrow == pytest.approx(exact, abs=tol + 1e-13, rel=0)  # the rounding of log variance
+
+
+def test_negative_binomial_of_large_dispersion():
+    """As -7.82180 when its constant was a difference of log gammas."""
+    exact = -7.8266943955198917
+    assert float(NegativeBinomial(1e12).log_p(np.array(1e6), np.log(1e6))) == pytest.approx(exact, rel=1e-13)
+
+
+def test_log_p_of_intervals():
+    """Without bounds, far away, and so narrow that differences of the distribution function have no digits."""
+    noise, f = 0.3, np.array([0.0, -40.0, 3.0, 1.0, 2.5, 1e200, 0.0])
+    bounds = [(-np.inf, np.inf), (0, np.inf), (-np.inf, -900.0), (2.0, 2.0 + 1e-13), (2.0, 2.0), (0.0, 1.0), (-1, 9)]
+    values = Interval(noise).log_p(np.array(bounds), f)
+    for value, bound, at in zip(values, bounds, f, strict=True):
+        with mp.workdps(60):
+            exact = (
+                mp.log(reference.interval_z(mpmath.mpf(at), mpmath.mpf(0), bound, 1, noise)) if at < 1e100 else -mp.inf
+            )
+        assert float(value) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
+    grades = OrderedProbit([0.0, 1.0])
+    assert grades.log_p(np.array([0, 1, 2])[:, None], np.zeros((3, 2))).shape == (3, 2)
+    assert grades.log_p(np.array(2), np.array(1e4)) == 0.0
+    assert grades.log_p(np.array([], dtype=float), np.array([])).shape == (0,)
+
+
+# ---------------------------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+@pytest.mark.parametrize(("mean", "variance"), [(0.3, 0.5), (-1.5, 4.0), (2.0, 0.01)])
+def test_derivatives_are_those_of_log_z(likelihood, y, mean, variance):
+    """Central differences: errors h^4 from the next terms and eps/h from rounding."""
+    h = 1e-3 * np.sqrt(variance)
+    log_z, d1, d2 = likelihood.log_tilted(y, mean + h * np.arange(-2, 3), variance)
+    slope = (log_z[0] - 8 * log_z[1] + 8 * log_z[3] - log_z[4]) / (12 * h)
+    bend = (d1[0] - 8 * d1[1] + 8 * d1[3] - d1[4]) / (12 * h)
+    assert d1[2] == pytest.approx(slope, rel=1e-9, abs=1e-10 / np.sqrt(variance))
+    assert d2[2] == pytest.approx(bend, rel=1e-9, abs=1e-10 / variance)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+@given(mean=st.floats(-60, 60), sd=SD, y=LABEL)
+def test_labels_are_symmetric(likelihood, mean, sd, y):
+    log_z, d1, d2 = likelihood.log_tilted(y, mean, sd * sd)
+    assert likelihood.log_tilted(-y, -mean, sd * sd) == (log_z, -d1, d2)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+@given(mean=st.floats(-8, 8), sd=SD)
+def test_labels_sum_to_one(likelihood, mean, sd):
+    log_z = likelihood.log_tilted([-1.0, 1.0], mean, sd * sd)[0]
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(0.3), Laplace(2.0), StudentT(3.0, 0.5)])
+@given(y=st.integers(-50, 50), mean=st.integers(-50, 50), shift=st.integers(-(2**20), 2**20), sd=SD)
+def test_noise_does_not_know_where_zero_is(likelihood, y, mean, shift, sd):
+    """Whole numbers, whose differences are exact."""
+    here = likelihood.log_tilted(y, mean, sd * sd)
+    there = likelihood.log_tilted(y + shift, mean + shift, sd * sd)
+    np.testing.assert_allclose(there[0], here[0], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(there[1], here[1], rtol=1e-9, atol=1e-9 / sd)
+    np.testing.assert_allclose(there[2], here[2], rtol=1e-9, atol=1e-9 / sd**2)
+
+
+@given(mean=st.floats(-20, 20), sd=SD, cuts=st.lists(st.floats(-10, 10), min_size=1, max_size=5, unique=True))
+def test_ordered_classes_sum_to_one(mean, sd, cuts):
+    grades = OrderedProbit(sorted(cuts))
+    log_z = grades.log_tilted(np.arange(grades.n_classes), mean, sd * sd)[0]
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+
+
+@given(mean=st.floats(-50, 50), sd=SD, bound=st.floats(-5, 5))
+def test_an_interval_without_one_bound_is_probit(mean, sd, bound):
+    for side, y in ((1.0, (bound, np.inf)), (-1.0, (-np.inf, bound))):
+        here = Interval(1.0).log_tilted(y, mean, sd * sd)
+        np.testing.assert_allclose(here, Probit().log_tilted(side, mean - bound, sd * sd), rtol=1e-11, atol=1e-250)
+    assert Interval(1.0).log_tilted((-np.inf, np.inf), mean, sd * sd) == (0.0, 0.0, 0.0)
+
+
+def test_two_ordered_classes_are_probit():
+    mean = np.linspace(-9, 9, 7)
+    for here, there in zip(
+        OrderedProbit([0.0]).log_tilted(1, mean, 2.0), Probit().log_tilted(1, mean, 2.0), strict=True
+    ):
+        np.testing.assert_allclose(here, there, rtol=1e-14)
+
+
+@pytest.mark.parametrize("y", [0, 4, 60])
+def test_negative_binomial_becomes_poisson(y):
+    """The difference is of order 1/dispersion."""
+    mean, variance = np.array([-1.0, 1.0, 3.0]), np.array([0.2, 1.0, 3.0])
+    poisson = Poisson().log_tilted(y, mean, variance)
+    differences = []
+    for dispersion in (1e5, 1e7):
+        near = NegativeBinomial(dispersion).log_tilted(y, mean, variance)
+        differences.append(max(np.max(np.abs(a - b)) for a, b in zip(near, poisson, strict=True)))
+    assert differences[0] < 0.1
+    assert differences[1] == pytest.approx(differences[0] / 100, rel=0.05)
+
+
+def test_outliers_get_sites_of_negative_precision():
+    log_z, _, d2, _, rho = evaluate(StudentT(4.0), 12.0, 1, 0.0, 1.0)
+    assert d2[0] > 0 > rho[0] > -1
+    assert np.isfinite(log_z[0])
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+def test_log_tilted_broadcasts(likelihood, y):
+    results = likelihood.log_tilted(np.broadcast_to(y, (3, *np.shape(y))), 0.5, np.array([[0.5], [2.0]]))
+    for result in results:
+        assert result.shape == (2, 3)
+        np.testing.assert_array_equal(result, result[:, :1] + np.zeros(3))
+    single = likelihood.log_tilted(y, 0.5, 0.5)
+    assert [np.ndim(a) for a in single] == [0, 0, 0]
+    assert [a[0, 0] for a in results] == list(single)
+    empty = likelihood.log_tilted(y, np.empty(0), 1.0)
+    assert [a.shape for a in empty] == [(0,)] * 3
+
+
+WILD = st.one_of(st.floats(-60, 60), st.floats(-1e6, 1e6), st.sampled_from([0.0, 1e-30, -1e-30]))
+EXPONENT = st.floats(-30, 12)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0), (Interval(0.25), (1.0, 1.0 + 1e-12))])
+@given(mean=WILD, exponent=EXPONENT)
+def test_never_nan(likelihood, y, mean, exponent):
+    try:
+        log_z, d1, d2 = likelihood.log_tilted(y, mean, 10.0**exponent)
+    except ArithmeticError:  # said rather than returned: exp(f) has left float64 for every f in reach
+        assert isinstance(likelihood, Poisson | NegativeBinomial)
+        assert abs(mean) > 700
+        return
+    assert not np.isnan([log_z, d1, d2]).any()
+    natural = evaluate(likelihood, y, 1, mean, 10.0**exponent) if np.ndim(y) == 0 else ()
+    assert not any(np.isnan(a).any() for a in natural)
+
+
+# ---------------------------------------------------------------------------------------------- input
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
+def test_labels(likelihood):
+    for y in ([-1, 1], [0, 1], [False, True], [-1.0, 1.0]):
+        np.testing.assert_array_equal(likelihood.check(y), [-1.0, 1.0])
+    for y, row in (([0, 1, 2], 2), ([0.5, 1], 0), ([-1, 0, 1], 0), ([1, 3], 1)):
+        with pytest.raises(ValueError, match=f"y must hold two classes.*in row {row}"):
+            likelihood.check(y)
+    with pytest.raises(ValueError, match="y must be finite"):
+        likelihood.check([1, np.nan])
+    with pytest.raises(TypeError, match="y must hold real numbers"):
+        likelihood.check(["yes", "no"])
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial()])
+def test_counts(likelihood):
+    for bad, row in (([1, -1], 1), ([0.5, 1], 0)):
+        with pytest.raises(ValueError, match=f"y must hold whole numbers, not negative.*in row {row}"):
+            likelihood.log_tilted(bad, 0.0, 1.0)
+
+
+def test_bounds():
+    for bad, message in (
+        ([[2.0, 1.0]], "lower < upper bounds, got .*2.0.* and .*1.0.* in row 0"),
+        ([[0.0, 1.0], [1.0, np.nan]], "in row 1"),
+        ([[np.inf, np.inf]], "in row 0"),
+        ([1.0, 2.0, 3.0], "shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Interval(1.0).log_tilted(bad, 0.0, 1.0)
+    with pytest.raises(ValueError, match="equal bounds need noise_variance > 0"):
+        Interval(0.0).log_tilted([1.0, 1.0], 0.0, 1.0)
+    for bad in ([], [1.0, 1.0], [2.0, 1.0]):
+        with pytest.raises(ValueError, match="thresholds must be increasing"):
+            OrderedProbit(bad)
+    with pytest.raises(ValueError, match="y must be at most 1 for 1 thresholds, got 2 in row 1"):
+        OrderedProbit([0.0]).log_tilted([0, 2], 0.0, 1.0)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), SMOOTH)
+def test_moments_are_checked(likelihood, y):
+    for mean, variance, message in (
+        (0.0, 0.0, "variance must be positive, got 0.0"),
+        (0.0, [1.0, -2.0], "variance must be positive, got -2.0"),
+        (0.0, np.nan, "variance must be finite"),
+        (np.inf, 1.0, "mean must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            likelihood.log_tilted(y, mean, variance)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH, (Step(), 1.0), (OwnLaplace(), 0.3)])
+def test_variances_without_all_digits_are_refused(likelihood, y):
+    """The precision of 5e-324 is not within float64; 2.3e-308 is the smallest number with all its digits."""
+    for small in (5e-324, 1e-310):
+        with pytest.raises(ValueError, match=r"variance must be at least 2\.2250738585072014e-308, got"):
+            likelihood.log_tilted(y, 0.3, [1.0, small])
+    log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 2.3e-308)
+    assert np.isfinite([log_z, d1, d2]).all()
+    checked = likelihood.check(y)
+    assert log_z == pytest.approx(float(likelihood.log_p(checked, np.float64(0.3))), abs=1e-12)
+
+
+def test_moments_that_no_rule_resolves_are_refused():
+    with pytest.raises(ArithmeticError, match="mean 2.95e.10 and variance 3.65e-28 cannot be integrated: .*Poisson"):
+        Poisson().log_tilted([1, 8], [0.0, 29459845469.287674], [1.0, 3.654019509795273e-28])
+
+
+def test_parameters_are_checked():
+    for make, name in (
+        (lambda v: Gaussian(v), "noise_variance"),
+        (lambda v: Laplace(v), "scale"),
+        (lambda v: StudentT(v), "degrees_of_freedom"),
+        (lambda v: StudentT(scale=v), "scale"),
+        (lambda v: NegativeBinomial(v), "dispersion"),
+        (lambda v: Clutter(clutter_variance=v), "clutter_variance"),
+        (lambda v: Clutter(clutter_weight=v), "clutter_weight"),
+    ):
+        for bad in (0.0, -1.0, np.nan):
+            with pytest.raises(ValueError, match=f"{name} must be in"):
+                make(bad)
+    with pytest.raises(ValueError, match="noise_variance must be in"):
+        Interval(-1.0)

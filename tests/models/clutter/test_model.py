@@ -1,0 +1,931 @@
+"""The clutter model: golden values, the naive twin, quadrature, fixed points, equivariances, extremes, errors."""
+
+import itertools
+import tracemalloc
+import warnings
+from dataclasses import replace
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import clutter as reference
+from support.clutters import FIELDS, assert_same_bits, bits, draw, finite
+
+import cavity
+from cavity import Clutter, ConvergenceWarning, SettingsWarning, _core
+from cavity.blocks.executors import Threads
+from cavity.models.clutter import sweeps
+
+GOLDEN_X = np.array([0.1, 2.3])
+
+
+# ---------------------------------------------------------------------------------------------- truth
+
+
+def test_golden_ep():
+    """From tests/golden/make_clutter.py."""
+    posterior = Clutter().fit(GOLDEN_X, tol=1e-14)
+    assert posterior.converged
+    assert posterior.mean == pytest.approx(0.78995965714228971505, rel=1e-13)
+    assert posterior.variance == pytest.approx(40.126282042868738147, rel=1e-13)
+    assert posterior.log_evidence == pytest.approx(-5.129415372413431, rel=1e-14)
+
+
+def test_golden_adf():
+    posterior = Clutter().fit(GOLDEN_X, method="adf")
+    assert posterior.mean == pytest.approx(0.7243547551406376, rel=1e-14)
+    assert posterior.variance == pytest.approx(53.89526255331836, rel=1e-14)
+    assert posterior.log_evidence == pytest.approx(-5.144342579226638, rel=1e-14)
+
+
+def test_golden_exact_is_what_the_reference_integrates():
+    mean, variance, log_evidence = reference.exact(GOLDEN_X[:, None])
+    assert (mean, variance, log_evidence) == pytest.approx(
+        (0.6371317338526923, 51.60175779973849, -5.105467275850213), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 8, 17, 130])
+def test_adf_equals_its_naive_twin(d):
+    x = draw((60, d), seed=d)
+    posterior = Clutter(clutter_mean=0.3, prior_variance=8.0).fit(x, method="adf")
+    m, v, evidence = reference.adf(x, centre=0.3, v0=8.0)
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-11, atol=1e-13)
+    assert posterior.variance == pytest.approx(v, rel=1e-11)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("d", [1, 2, 9, 130])
+@pytest.mark.parametrize("damping", [1.0, 0.6])
+def test_ep_equals_its_naive_twin(schedule, d, damping):
+    x = draw((50, d), seed=d + 1)
+    parallel = schedule == "parallel"
+    posterior = Clutter(prior_variance=8.0).fit(x, schedule=schedule, damping=damping, max_iter=400, tol=1e-13)
+    m, v, evidence, loo, tau, rho = reference.ep(x, 60 if damping == 1 else 130, damping=damping, v0=8.0)
+    assert posterior.converged
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-10, atol=1e-12)
+    assert posterior.variance == pytest.approx(v, rel=1e-10)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-11)
+    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=1e-8, atol=1e-9)
+    assert parallel or posterior.trace["double_loop"] == 0
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_single_sweeps_equal_the_naive_twin(d):
+    """Before convergence too: the order of updates, the damping and the skipping of improper cavities."""
+    x = draw((40, d), seed=3)
+    for n_sweeps, damping, parallel in itertools.product((1, 2, 5), (1.0, 0.5, 0.3), (False, True)):
+        units = Clutter()._units(x)
+        with Threads(1) as threads:
+            sweeper = sweeps.Sweeper(x, units, "sequential", None, None, damping, threads)
+            for _ in range(n_sweeps):
+                sweeper._parallel() if parallel else sweeper._sequential(len(x))
+        m, v, *_ = reference.ep(x, n_sweeps, damping=damping, parallel=parallel)
+        state = sweeper.state
+        np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, m, rtol=1e-9)
+        assert 1 / state.rho / units.scale**2 == pytest.approx(v, rel=1e-9)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_ep_with_moments_by_brute_force(d):
+    """The whole fixed point again, with tilted moments integrated on a grid instead of by formula."""
+    x = draw((6, d), seed=11, theta=1.0)
+    model = dict(w=0.3, c=8.0, s=1.0, m0=0.0, v0=9.0)
+    m, v, *_ = reference.ep(x, 25, **model, moments=reference.tilted_by_quadrature)
+    posterior = Clutter(clutter_weight=0.3, clutter_variance=8.0, prior_variance=9.0).fit(x)
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-6, atol=1e-7)
+    assert posterior.variance == pytest.approx(v, rel=1e-6)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_adf_with_moments_by_brute_force(d):
+    x = draw((6, d), seed=11, theta=1.0)
+    m, v, evidence = reference.adf(x, w=0.3, c=8.0, v0=9.0, moments=reference.tilted_by_quadrature)
+    posterior = Clutter(clutter_weight=0.3, clutter_variance=8.0, prior_variance=9.0).fit(x, method="adf")
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-6, atol=1e-7)
+    assert posterior.variance == pytest.approx(v, rel=1e-6)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ep_is_close_to_the_exact_posterior(seed):
+    x = draw((100, 1), seed=seed)
+    mean, variance, log_evidence = reference.exact(x)
+    posterior = Clutter().fit(x[:, 0])
+    assert abs(posterior.mean - mean) < 0.03 * np.sqrt(variance)
+    assert posterior.variance == pytest.approx(variance, rel=0.03)
+    assert abs(posterior.log_evidence - log_evidence) < 0.01
+    adf = Clutter().fit(x[:, 0], method="adf")
+    assert abs(adf.log_evidence - log_evidence) < 3
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_fixed_point(d, schedule):
+    """cavity x site = posterior, and the tilted moments are the posterior's, for every site."""
+    x = draw((80, d), seed=4)
+    posterior = Clutter().fit(x, schedule=schedule, tol=1e-12)
+    whole, sites = posterior.posterior, posterior.sites
+    product = posterior.prior * sites.prod()
+    np.testing.assert_allclose(product.mean, posterior.mean, rtol=1e-11)
+    assert product.variance == pytest.approx(posterior.variance, rel=1e-11)
+    assert product.log_scale == pytest.approx(posterior.log_evidence, rel=1e-11)
+    for i in range(len(x)):
+        rest = whole / sites[i]
+        log_z, r, m, v = reference.tilted(x[i], rest.mean, rest.variance, 0.5, 10.0, 1.0)
+        np.testing.assert_allclose(m, posterior.mean, rtol=1e-9, atol=1e-10)
+        assert v == pytest.approx(posterior.variance, rel=1e-9)
+        assert posterior.loo_log_density[i] == pytest.approx(log_z, rel=1e-9)
+        assert posterior.clutter_probability(x)[i] == pytest.approx(1 - r, rel=1e-8)
+        assert (rest.normalized() * sites[i]).log_scale == pytest.approx(log_z, rel=1e-9)
+
+
+def test_schedules_orders_and_dampings_share_the_fixed_point():
+    x = draw((100, 2), seed=9)
+    base = Clutter().fit(x)
+    for options in (
+        dict(schedule="parallel"),
+        dict(order="random", rng=1),
+        dict(order=np.arange(100)[::-1]),
+        dict(damping=0.4, max_iter=300),
+        dict(order=np.random.default_rng(0).permutation(100)),
+    ):
+        other = Clutter().fit(x, **options)
+        np.testing.assert_allclose(other.mean, base.mean, rtol=1e-9)
+        assert other.variance == pytest.approx(base.variance, rel=1e-9)
+        np.testing.assert_allclose(other.loo_log_density, base.loo_log_density, rtol=1e-7)
+
+
+def test_order_of_adf():
+    x = draw((30, 2), seed=2)
+    order = np.random.default_rng(3).permutation(30)
+    ordered = Clutter().fit(x, method="adf", order=order)
+    m, v, evidence = reference.adf(x[order])
+    np.testing.assert_allclose(ordered.mean, m, rtol=1e-12)
+    assert ordered.log_evidence == pytest.approx(evidence, rel=1e-12)
+    shuffled = Clutter().fit(x[order], method="adf")
+    np.testing.assert_array_equal(ordered.sites.tau[order], shuffled.sites.tau)
+    first, second = (Clutter().fit(x, method="adf", order="random", rng=7) for _ in range(2))
+    assert first.mean.tolist() == second.mean.tolist() != ordered.mean.tolist()
+
+
+# ---------------------------------------------------------------------------------------------- convergence
+
+
+@pytest.mark.parametrize("n", [20, 50, 100, 200])
+def test_every_draw_of_minkas_setting_converges(n):
+    x = draw((1000, n, 1), seed=n)
+    posterior = Clutter().fit(x)  # a ConvergenceWarning would be an error here
+    assert posterior.converged.all()
+    assert (posterior.status == "converged").all()
+    assert (posterior.trace["double_loop"] <= 70).all()
+    # each is a fixed point: one more sweep from the sites found moves nothing
+    sites = posterior._state
+    for b in np.flatnonzero(posterior.trace["double_loop"] > 0)[:5]:
+        units = posterior._units.problem(b)
+        with Threads(1) as threads:
+            sweeper = sweeps.Sweeper(x[b], units, "sequential", None, None, 1.0, threads)
+            sweeper.state.site_tau[:], sweeper.state.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
+            sweeper.refresh()
+            change, complete = sweeper.step(None)
+        assert complete[0]
+        assert change[0] < 1e-7
+        assert (1 / posterior.variance[b] - posterior.sites.rho[b]).min() > 0
+
+
+@pytest.mark.parametrize("n", [20, 50])
+def test_parallel_always_converges_too(n):
+    for row in draw((200, n), seed=n):
+        assert Clutter().fit(row, schedule="parallel").converged
+
+
+def test_double_loop_agrees_with_sweeps_where_they_settle():
+    x = draw((60, 3), seed=8)
+    model = Clutter()
+    units, swept = model._units(x), model.fit(x, tol=1e-12)
+    with Threads(1) as threads:
+        sweeper = sweeps.Sweeper(x, units, "sequential", None, None, 1.0, threads)
+        sweeper._sequential(len(x))
+        status, changes = sweeps.double_loop(sweeper, 1e-12)
+        sweeps.finish(x, units, sweeper.state, threads)
+    assert status == "converged"
+    assert len(changes) < 30
+    state = sweeper.state
+    np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, swept.mean, rtol=1e-9)
+    assert state.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=1e-11)
+
+
+def test_not_converging_is_said():
+    x = draw((50,), seed=1)
+    with pytest.warns(ConvergenceWarning, match=r"not converged: max_iter reached \(last change .*max_iter 2\)"):
+        posterior = Clutter().fit(x, max_iter=2)
+    assert not posterior.converged
+    assert posterior.n_iter == 2
+    assert np.isfinite(posterior.log_evidence)
+    assert np.isfinite(posterior.loo_log_density).all()
+    with pytest.warns(ConvergenceWarning, match="stopped by callback"):
+        stopped = Clutter().fit(x, callback=lambda n_iter, change: n_iter == 3)
+    assert stopped.n_iter == 3
+    seen = []
+    done = Clutter().fit(x, callback=lambda n_iter, change: seen.append((n_iter, change)))
+    assert [n for n, _ in seen] == list(range(1, done.n_iter + 1))
+    np.testing.assert_array_equal([c for _, c in seen], done.trace["change"])
+
+
+def test_unfinished_fits_are_finite_on_hard_data():
+    for n_iter in range(1, 12):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            for schedule in ("sequential", "parallel"):
+                for row in draw((40, 20), seed=20):
+                    posterior = Clutter().fit(row, max_iter=n_iter, schedule=schedule)
+                    assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
+                    assert posterior.variance > 0
+                    assert np.isfinite(posterior.loo_log_density).all()
+                    assert not posterior.converged or posterior.trace["change"][-1] <= 1e-10
+
+
+# ---------------------------------------------------------------------------------------------- symmetries
+
+
+@given(st.floats(-60, 60), st.floats(-1e3, 1e3), st.integers(0, 5))
+def test_affine_equivariance(log2_scale, shift, seed):
+    x, a = draw((25,), seed=seed + 100), 2.0**log2_scale
+    base = Clutter(clutter_mean=0.5).fit(x)
+    b = shift * a
+    moved = Clutter(
+        clutter_variance=10 * a * a,
+        noise_variance=a * a,
+        prior_variance=100 * a * a,
+        prior_mean=b,
+        clutter_mean=0.5 * a + b,
+    ).fit(a * x + b)
+    sd = np.sqrt(base.variance)
+    if base.trace["double_loop"] == moved.trace["double_loop"] == 0:
+        assert (moved.mean - b) / a == pytest.approx(base.mean, abs=1e-6 * sd)
+        assert moved.variance / a**2 == pytest.approx(base.variance, rel=1e-6)
+        assert moved.log_evidence + len(x) * np.log(a) == pytest.approx(base.log_evidence, abs=1e-6)
+
+
+def test_rotation_equivariance():
+    x, angle = draw((60, 2), seed=6), 0.7
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    base, turned = Clutter().fit(x), Clutter().fit(x @ turn.T)
+    np.testing.assert_allclose(turned.mean, turn @ base.mean, rtol=1e-9)
+    assert turned.log_evidence == pytest.approx(base.log_evidence, rel=1e-12)
+
+
+def test_a_coordinate_of_zeros_in_one_dimension_or_as_a_column():
+    x = draw((40,), seed=1)
+    flat, column = Clutter().fit(x), Clutter().fit(x[:, None])
+    assert flat.mean == column.mean[0]
+    assert flat.log_evidence == column.log_evidence
+    assert isinstance(flat.sites, cavity.Gaussian)
+    assert isinstance(column.sites, cavity.SphericalGaussian)
+
+
+# ---------------------------------------------------------------------------------------------- batches and bits
+
+
+@pytest.mark.parametrize(
+    "options", [{}, dict(damping=0.7), dict(order=np.arange(30)[::-1]), dict(schedule="parallel"), dict(method="adf")]
+)
+@pytest.mark.parametrize("d", [1, 2])
+def test_a_batch_has_the_bits_of_its_problems(options, d):
+    x = draw((37, 30, d), seed=5)
+    batch = Clutter().fit(x, **options)
+    for b in (0, 1, 15, 16, 36):
+        single = Clutter().fit(x[b], **options)
+        if options.get("method") == "adf" and (1 / single.variance <= single.sites.rho).any():
+            continue
+        one = [np.asarray(getattr(single, name)) for name in FIELDS[:-1]]
+        assert_same_bits(one, [np.asarray(getattr(batch, name))[b] for name in FIELDS[:-1]])
+        np.testing.assert_array_equal(single.sites.tau, batch.sites.tau[b])
+
+
+def test_threads_do_not_change_bits():
+    x = draw((300, 20, 1), seed=5)
+    assert_same_bits(bits(Clutter().fit(x)), bits(Clutter().fit(x, n_threads=3)))
+    x = draw((30, 20, 2), seed=5)
+    assert_same_bits(bits(Clutter().fit(x)), bits(Clutter().fit(x, n_threads=2)))
+    x = draw((300_000,), seed=5)
+    base = Clutter().fit(x, schedule="parallel")
+    assert_same_bits(bits(base), bits(Clutter().fit(x, schedule="parallel", n_threads=2)))
+    assert_same_bits(bits(base), bits(Clutter().fit(x, schedule="parallel", n_threads=3)))
+
+
+@pytest.mark.parametrize("variant", _core.variants("clutter")[:-1])
+def test_variants_return_the_same_bits(variant, monkeypatch):
+    data = draw((200,), seed=1), draw((40, 11), seed=2), draw((20, 25, 1), seed=3), draw((9000,), seed=4)
+    options = {}, dict(schedule="parallel"), {}, dict(schedule="parallel")
+    base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
+    adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
+    monkeypatch.setattr(sweeps, "_kernel", _core.load("clutter", variant))
+    monkeypatch.setattr(sweeps, "_lane_kernel", _core.load("clutter_lanes", variant))
+    for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
+        assert_same_bits(bits(Clutter().fit(x, **o)), expected)
+        assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)
+
+
+@pytest.mark.parametrize("kind", ["float32", "strided", "readonly", "fortran", "int", "list"])
+def test_data_of_every_kind(kind):
+    x = np.round(draw((50, 3), seed=1) * 4) / 4
+    if kind == "int":
+        x = np.round(x)
+    wide = np.zeros((50, 6))
+    wide[:, ::2] = x
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    given_x = {
+        "float32": x.astype(np.float32),
+        "strided": wide[:, ::2],
+        "readonly": frozen,
+        "fortran": np.asfortranarray(x),
+        "int": x.astype(np.int16),
+        "list": x.tolist(),
+    }[kind]
+    for options in ({}, dict(schedule="parallel"), dict(method="adf")):
+        base, other = Clutter().fit(x, **options), Clutter().fit(given_x, **options)
+        assert base.mean.tolist() == other.mean.tolist()
+        assert base.log_evidence == other.log_evidence
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_memory_is_the_sites(schedule):
+    for d in (1, 6):
+        x = draw((400_000, d), seed=1)
+        Clutter().fit(x[:100], schedule=schedule)
+        tracemalloc.start()
+        posterior = Clutter().fit(x, schedule=schedule)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # beside the sites: scratch of the size of a block, far below one more double a point
+        assert peak <= (d + 2) * 8 * len(x) + 2.9e6
+        assert posterior.converged
+
+
+# ---------------------------------------------------------------------------------------------- extremes
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_far_outliers(schedule):
+    """300 sigma away: the point is clutter, costs its clutter density, and leaves the posterior of the others."""
+    x = draw((60,), seed=3)
+    base = Clutter().fit(x, schedule=schedule)
+    far = Clutter().fit(np.append(x, [2.0 + 300.0]), schedule=schedule)
+    assert finite(far)
+    assert far.mean == pytest.approx(base.mean, rel=1e-12)
+    assert far.variance == pytest.approx(base.variance, rel=1e-12)
+    expected = np.log(0.5) + reference.log_normal(302.0, 0.0, 10.0)
+    assert far.log_evidence - base.log_evidence == pytest.approx(expected, rel=1e-12)
+    assert far.clutter_probability(np.append(x, 302.0))[-1] == 1.0
+    assert finite(Clutter().fit(np.append(x, [1e5, -1e7]), schedule=schedule))
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("w", [1e-300, 1e-12, 0.5, 1 - 1e-12, np.nextafter(1, 0)])
+def test_weights_near_the_ends(w, schedule):
+    x = draw((40,), seed=2, w=0.0)
+    posterior = Clutter(clutter_weight=w).fit(x, schedule=schedule)
+    assert finite(posterior)
+    if w == 1e-300:  # then this is the conjugate normal model
+        rho = 1 / 100 + len(x)
+        assert posterior.variance == pytest.approx(1 / rho, rel=1e-12)
+        assert posterior.mean == pytest.approx(x.sum() / rho, rel=1e-12)
+    if w > 0.9:  # and here the data say next to nothing
+        assert posterior.variance == pytest.approx(100, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_data(n):
+    x = draw((n, 1), seed=n)
+    posterior = Clutter().fit(x[:, 0], max_iter=1000)
+    assert finite(posterior)
+    m, v, evidence, *_ = reference.ep(x, 400)
+    assert posterior.mean == pytest.approx(m[0], rel=1e-7, abs=1e-8)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
+
+
+def test_one_point_is_exact():
+    _, _, m, v = reference.tilted(np.array([1.7]), np.array([0.0]), 100.0, 0.5, 10.0, 1.0)
+    for options in ({}, dict(schedule="parallel"), dict(method="adf")):
+        posterior = Clutter().fit([1.7], **options)
+        assert posterior.mean == pytest.approx(m[0], rel=1e-13)
+        assert posterior.variance == pytest.approx(v, rel=1e-13)
+
+
+def test_duplicates_and_constants():
+    for x in (np.full(50, 3.25), np.zeros(10), np.repeat(draw((10,), seed=1), 20), np.full((30, 4), -1.5)):
+        assert finite(Clutter().fit(x))
+        assert finite(Clutter().fit(x, schedule="parallel"))
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1e-30, 1e30, 1e80])
+def test_extreme_units(scale):
+    x = draw((40,), seed=2)
+    base = Clutter().fit(x)
+    model = dict(clutter_variance=10 * scale**2, noise_variance=scale**2, prior_variance=100 * scale**2)
+    posterior = Clutter(**model).fit(x * scale)
+    assert finite(posterior)
+    assert posterior.mean / scale == pytest.approx(base.mean, rel=1e-10)
+    assert posterior.variance / scale**2 == pytest.approx(base.variance, rel=1e-10)
+
+
+@pytest.mark.parametrize("prior_variance", [1e-60, 1e60, 1e90])
+@pytest.mark.parametrize("clutter_variance", [1e-20, 1e60])
+def test_extreme_ratios(prior_variance, clutter_variance):
+    x = draw((40,), seed=2)
+    assert finite(Clutter(prior_variance=prior_variance, clutter_variance=clutter_variance).fit(x))
+
+
+def test_a_thousand_dimensions():
+    x = draw((40, 1000), seed=2)
+    posterior = Clutter().fit(x)
+    assert finite(posterior)
+    m, v, evidence, *_ = reference.ep(x, posterior.n_iter)
+    np.testing.assert_allclose(posterior.mean, m, rtol=1e-8, atol=1e-9)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-12)
+
+
+def test_far_from_zero_nothing_is_lost():
+    x = draw((100,), seed=2)
+    base = Clutter(prior_mean=0.0).fit(x)
+    there = np.round(x * 2.0**20) / 2.0**20 + 2.0**30
+    moved = Clutter(prior_mean=2.0**30, clutter_mean=2.0**30).fit(there)
+    again = Clutter().fit(np.round(x * 2.0**20) / 2.0**20)
+    assert moved.mean - 2.0**30 == pytest.approx(again.mean, abs=1e-6)
+    assert moved.variance == pytest.approx(again.variance, rel=1e-12)
+    assert abs(again.mean - base.mean) < 1e-5
+
+
+# ---------------------------------------------------------------------------------------------- streaming and scoring
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_update_is_adf_on_top(d):
+    x = draw((60, d), seed=4)
+    x = x[:, 0] if d == 1 else x
+    whole = Clutter().fit(x, method="adf")
+    parts = Clutter().fit(x[:25], method="adf").update(x[25:40]).update(x[40:])
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
+    assert parts.variance == pytest.approx(whole.variance, rel=1e-12)
+    assert parts.log_evidence == pytest.approx(whole.log_evidence, rel=1e-12)
+    assert parts.n_samples == 60
+    assert parts.sites.shape == (20,)
+    assert (parts.prior * parts.sites.prod()).log_scale == pytest.approx(whole.log_evidence, rel=1e-11)
+    start = Clutter().fit(x[:30])
+    before = start.mean if d == 1 else start.mean.copy()
+    start.update(x[30:])
+    assert np.all(start.mean == before)
+
+
+def test_update_of_a_batch():
+    x = draw((5, 40, 1), seed=4)
+    batch = Clutter().fit(x[:, :20]).update(x[:, 20:], n_threads=2)
+    for b in range(5):
+        single = Clutter().fit(x[b, :20]).update(x[b, 20:])
+        assert batch.mean[b, 0] == single.mean[0]
+        assert batch.log_evidence[b] == single.log_evidence
+
+
+def test_predictive_densities():
+    x = draw((50, 2), seed=1)
+    posterior, new = Clutter().fit(x), draw((7, 2), seed=2)
+    expected = [reference.tilted(row, posterior.mean, posterior.variance, 0.5, 10.0, 1.0)[:2] for row in new]
+    np.testing.assert_allclose(posterior.log_density(new), [e[0] for e in expected], rtol=1e-12)
+    np.testing.assert_allclose(
+        posterior.clutter_probability(new, fitted=False), [1 - e[1] for e in expected], rtol=1e-10
+    )
+    batch = Clutter().fit(np.stack([x, x + 1]))
+    np.testing.assert_array_equal(batch.log_density(np.stack([new, new]))[0], posterior.log_density(new))
+    np.testing.assert_array_equal(batch.clutter_probability(np.stack([x, x + 1]))[0], posterior.clutter_probability(x))
+
+
+def test_judging_points_without_a_proper_cavity_is_refused():
+    x = np.random.default_rng(8).normal(0, 6, 13)
+    posterior = Clutter().fit(x, method="adf")
+    assert (1 / posterior.variance <= posterior.sites.rho).any()
+    with pytest.raises(ValueError, match="clutter_probability: after ADF some points have no proper cavity"):
+        posterior.clutter_probability(x)
+    with pytest.raises(ValueError, match="loo_log_density: after ADF some points have no proper cavity"):
+        posterior.loo_log_density  # noqa: B018
+    assert np.isfinite(posterior.clutter_probability(x, fitted=False)).all()
+    with pytest.raises(ValueError, match="loo_log_density: EP has left some points without a proper cavity"):
+        replace(posterior, method="ep").loo_log_density  # noqa: B018
+
+
+def test_the_double_loop_always_ends():
+    """Small vague problems, whose sweeps run away: the double loop must not start from where they got to."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(4000, 2, 1)) * 10.0 ** rng.uniform(-0.5, 1, size=(4000, 1, 1))
+    for w, c in ((0.3, 100.0), (0.5, 10.0), (0.05, 30.0)):
+        assert Clutter(clutter_weight=w, clutter_variance=c).fit(x).converged.all()
+    known = Clutter(clutter_weight=0.3, clutter_variance=100.0).fit([-0.38713708104042754, -3.5381857865017716])
+    assert known.converged
+    assert known.mean == pytest.approx(-1.926, abs=1e-3)
+
+
+def test_the_trace_has_a_row_for_every_iteration():
+    x = draw((300, 20, 1), seed=20)
+    batch = Clutter().fit(x)
+    some = np.flatnonzero(batch.trace["double_loop"] > 0)[0]
+    for b in (0, some):
+        single = Clutter().fit(x[b])
+        n_iter = batch.n_iter[b]
+        assert n_iter == single.n_iter == len(single.trace["change"]) == len(single.trace["improper"])
+        for name in ("change", "improper"):
+            np.testing.assert_array_equal(batch.trace[name][:n_iter, b], single.trace[name])
+            assert not batch.trace[name][n_iter:, b].any()
+        assert batch.trace["double_loop"][b] == single.trace["double_loop"]
+
+
+def test_warnings_point_at_the_caller():
+    for x in (draw((50,)), draw((3, 50, 1))):
+        with pytest.warns(ConvergenceWarning) as caught:
+            Clutter().fit(x, max_iter=1)
+        assert caught[0].filename == __file__
+
+
+def test_models_compare_and_hash():
+    assert Clutter(prior_mean=[0.0, 1.0]) == Clutter(prior_mean=np.array([0.0, 1.0]))
+    assert len({Clutter(), Clutter(), Clutter(prior_mean=[0.0, 1.0])}) == 2
+
+
+def test_results_are_frozen_and_short():
+    posterior = Clutter().fit(draw((30, 2)))
+    with pytest.raises(AttributeError):
+        posterior.mean = 1.0
+    for array in (posterior.mean, posterior.trace["change"], posterior.sites.tau):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1.0
+    assert len(repr(posterior).splitlines()) <= 6
+    assert "converged" in repr(posterior)
+    assert "30 problems of 5 points" in repr(Clutter().fit(draw((30, 5, 1)), tol=1e-4))
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+X = np.array([1.0, 2.0, 3.0])
+BAD_FITS = [
+    (dict(x=[1.0, np.nan]), ValueError, r"x must be finite, got x\[1\] = nan"),
+    (dict(x=[[1.0, 2.0], [3.0, -np.inf]]), ValueError, r"x must be finite, got x\[1, 1\] = -inf"),
+    (dict(x=[]), ValueError, r"x must not be empty, got shape \(0,\)"),
+    (dict(x=np.zeros((3, 0))), ValueError, r"x must not be empty, got shape \(3, 0\)"),
+    (dict(x=1.0), ValueError, r"x must have 1 or 2 or 3 dimension\(s\), got shape \(\)"),
+    (dict(x=np.ma.masked_array([1.0, 2.0], [0, 1])), TypeError, "x must not be a masked array"),
+    (dict(x=["a"]), TypeError, "x must hold real numbers, got dtype <U1"),
+    (dict(x=[1j]), TypeError, "x must hold real numbers, got dtype complex128"),
+    (dict(method="vb"), ValueError, "method must be one of 'ep', 'adf', got 'vb'"),
+    (dict(schedule="random"), ValueError, "schedule must be one of 'sequential', 'parallel', got 'random'"),
+    (dict(order="random"), ValueError, "order='random' needs rng"),
+    (dict(order="sorted"), ValueError, "order must be one of 'random', got 'sorted'"),
+    (dict(order=[0, 1]), ValueError, r"order must be a permutation of range\(3\), got dtype int64 and shape \(2,\)"),
+    (dict(order=[0, 1, 1]), ValueError, "order must hold each of 0..2 once"),
+    (dict(order=[0, 1, 2], schedule="parallel"), ValueError, "order has no meaning for schedule='parallel'"),
+    (dict(damping=0.0), ValueError, r"damping must be in \[0.01, 1\], got 0.0"),
+    (dict(damping="x"), TypeError, "damping must be a number, got 'x'"),
+    (dict(max_iter=0), ValueError, "max_iter must be at least 1, got 0"),
+    (dict(max_iter=2.5), TypeError, "max_iter must be an integer, got 2.5"),
+    (dict(tol=-1.0), ValueError, r"tol must be in \[0, inf\), got -1.0"),
+    (dict(tol=np.nan), ValueError, "tol must be in"),
+    (dict(n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
+    (dict(order="random", rng="seed"), TypeError, "rng must be a seed"),
+    (dict(method="adf", damping=0.5), ValueError, "method='adf' sees each point once"),
+    (dict(method="adf", schedule="parallel"), ValueError, "method='adf' sees each point once"),
+    (dict(x=[1.0, 1e150]), ValueError, "x must be within 1e.100 noise standard deviations of the median"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), BAD_FITS)
+def test_bad_fits(options, error, message):
+    x = options.pop("x", X)
+    with pytest.raises(error, match=message):
+        Clutter().fit(x, **options)
+
+
+BAD_MODELS = [
+    (dict(clutter_weight=0.0), ValueError, r"clutter_weight must be in \(0, 1\), got 0.0"),
+    (dict(clutter_weight=1.0), ValueError, "clutter_weight must be in"),
+    (dict(clutter_weight=np.nan), ValueError, "clutter_weight must be in"),
+    (dict(clutter_variance=-1.0), ValueError, r"clutter_variance must be in \(0, inf\), got -1.0"),
+    (dict(noise_variance=0.0), ValueError, "noise_variance must be in"),
+    (dict(prior_variance=np.inf), ValueError, "prior_variance must be in"),
+    (dict(prior_mean=np.nan), ValueError, "prior_mean must be finite, got prior_mean = nan"),
+    (dict(clutter_mean=[[1.0]]), ValueError, r"clutter_mean must have 0 or 1 dimension\(s\), got shape \(1, 1\)"),
+    (dict(noise_variance="1"), TypeError, "noise_variance must be a number, got '1'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), BAD_MODELS)
+def test_bad_models(settings, error, message):
+    with pytest.raises(error, match=message):
+        Clutter(**settings)
+
+
+def test_settings_that_do_not_fit_the_data():
+    with pytest.raises(
+        ValueError, match=r"prior_mean must be a number or have shape \(1,\) like a data point, got \(2,\)"
+    ):
+        Clutter(prior_mean=[0.0, 1.0]).fit(X)
+    with pytest.raises(ValueError, match="clutter_variance must be within a factor 1e.100 of noise_variance"):
+        Clutter(clutter_variance=1e150).fit(X)
+    with pytest.raises(ValueError, match="prior_mean must be within 1e.100 noise standard deviations"):
+        Clutter(prior_mean=1e120).fit(X)
+
+
+def test_vector_settings():
+    x = draw((50, 2), seed=3)
+    posterior = Clutter(prior_mean=[1.0, -1.0], clutter_mean=[0.5, 0.0]).fit(x)
+    shifted = Clutter(prior_mean=[0.5, -1.0]).fit(x - [0.5, 0.0])
+    np.testing.assert_allclose(posterior.mean, shifted.mean + [0.5, 0.0], rtol=1e-9)
+
+
+def test_bad_points_for_a_posterior():
+    posterior = Clutter().fit(X)
+    with pytest.raises(ValueError, match=r"x must be the fitted data, shape \(3, 1\), got shape \(2,\)"):
+        posterior.clutter_probability(X[:2])
+    with pytest.raises(ValueError, match="x must have 1 dimension"):
+        posterior.update(np.ones((2, 2)))
+    with pytest.raises(
+        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got \(4, 3\)"
+    ):
+        Clutter().fit(np.ones((4, 2))).update(np.ones((4, 3)))
+    with pytest.raises(ValueError, match="x must be points of dimension 2"):
+        Clutter().fit(np.ones((4, 2))).log_density(np.ones((4, 3)))
+
+
+# ---------------------------------------------------------------------------------------------- found by attack
+
+
+@pytest.mark.parametrize("far", [1e4, 1e8, 1e10])
+def test_evidence_of_points_far_from_the_clutter(far):
+    """The signal term must not be computed as a difference from the clutter's."""
+    z = np.round(np.random.default_rng(0).standard_normal(100) * 2.0**10) / 2.0**10
+    near = Clutter(clutter_weight=0.5, clutter_mean=-1e3).fit(z)
+    moved = Clutter(prior_mean=far).fit(far + z)
+    for one, other in ((near, moved), (near, Clutter(prior_mean=far).fit(far + z, schedule="parallel"))):
+        assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-10)
+        np.testing.assert_allclose(one.loo_log_density, other.loo_log_density, rtol=1e-7)
+
+
+def test_an_improper_posterior_is_settled():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        hard = [
+            Clutter(clutter_weight=0.7, clutter_variance=0.5, prior_variance=1000.0).fit(
+                [-24.0, 33.0, -27.0], damping=0.5
+            ),
+            Clutter(clutter_weight=0.3, clutter_variance=0.5920447, prior_variance=98.10556).fit(
+                [6.59798308, -6.71417538], schedule="parallel", max_iter=3
+            ),
+            Clutter(clutter_weight=0.7, clutter_variance=0.257, prior_variance=515122.0).fit(
+                [[-16.223], [6.829], [-3.837]], schedule="parallel"
+            ),
+        ]
+    for posterior in hard:
+        assert np.all(posterior.variance > 0)
+        assert np.isfinite(posterior.log_evidence)
+        assert np.isfinite(posterior.loo_log_density).all()
+
+
+def test_origin_is_among_the_data():
+    rng = np.random.default_rng(0)
+    signal, clutter = rng.standard_normal(40) + 3, 1e10 * (1 + rng.random(40))
+    model = Clutter(clutter_variance=1e20)
+    fits = [model.fit(np.r_[signal, clutter[:n]]) for n in (40, 38)]
+    assert fits[0].mean == pytest.approx(fits[1].mean, abs=1e-9)
+
+
+def test_tol_zero_stays_at_the_fixed_point():
+    x = [-8.194099656011558, -6.514171909737703, 7.324393207508331]
+    base = Clutter().fit(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert Clutter().fit(x, tol=0).mean == pytest.approx(base.mean, rel=1e-8)
+
+
+def test_far_new_points_are_refused():
+    posterior = Clutter().fit(X)
+    for call in (posterior.log_density, posterior.update, lambda x: posterior.clutter_probability(x, fitted=False)):
+        with pytest.raises(ValueError, match="x must be within 1e.100 noise standard deviations of the fitted data"):
+            call([1e160])
+    with pytest.raises(ValueError, match="noise_variance must be between 1e-290 and 1e290"):
+        Clutter(noise_variance=1e-310, clutter_variance=1e-309, prior_variance=1e-308).fit(X)
+
+
+def test_an_update_does_not_forget_that_nothing_converged():
+    with pytest.warns(ConvergenceWarning):
+        start = Clutter().fit(draw((50,)), max_iter=1)
+    after = start.update([1.0])
+    assert not after.converged
+    assert after.status == start.status
+
+
+# ---------------------------------------------------------------------------------------------- priors of any width
+
+EVERY_WAY = {
+    "sequential": {},
+    "parallel": dict(schedule="parallel"),
+    "damped": dict(damping=0.6),
+    "adf": dict(method="adf"),
+    "power": dict(power=0.5, schedule="parallel"),
+    "power, sequential": dict(power=0.5),
+}
+
+
+def exact_one(x, weight, clutter_variance, noise_variance, prior_variance):
+    """Mean, variance and log evidence of one point, all means 0, by mpmath; ADF and EP match them exactly."""
+    with mp.workdps(250):
+        x, w, c, s, v = map(mp.mpf, (x, weight, clutter_variance, noise_variance, prior_variance))
+        signal = (1 - w) * mp.exp(-x * x / (2 * (v + s))) / mp.sqrt(2 * mp.pi * (v + s))
+        clutter = w * mp.exp(-x * x / (2 * c)) / mp.sqrt(2 * mp.pi * c)
+        z = signal + clutter
+        r, gain = signal / z, v / (v + s)
+        variance = v - r * gain * v + r * (1 - r) * (gain * x) ** 2
+        return float(r * gain * x), float(variance), float(mp.log(z))
+
+
+@pytest.mark.parametrize("way", EVERY_WAY)
+def test_a_signal_under_a_prior_wider_than_float64(way):
+    """Prior 1e-17 and site 1 sum to 1: the cavity is no difference of the two."""
+    settings = 1e-10, 6e-4, 2.6, 1e17
+    mean, variance, evidence = exact_one(1.0, *settings)
+    assert (mean, variance, evidence) == pytest.approx((1.0, 2.6, -20.4909), rel=1e-6)
+    names = "clutter_weight", "clutter_variance", "noise_variance", "prior_variance"
+    model = Clutter(**dict(zip(names, settings, strict=True)))
+    posterior, batch = (model.fit(x, **EVERY_WAY[way]) for x in ([1.0], np.ones((3, 1, 1))))
+    assert posterior.converged
+    assert (posterior.mean, posterior.variance) == pytest.approx((mean, variance), rel=1e-9)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
+    assert posterior.loo_log_density[0] == pytest.approx(evidence, rel=1e-9)
+    assert posterior.clutter_probability([1.0])[0] < 1e-3
+    assert (posterior.prior * posterior.sites.prod()).log_scale == pytest.approx(evidence, rel=1e-9)
+    assert [batch.mean[1, 0], batch.log_evidence[1]] == [posterior.mean, posterior.log_evidence]
+    np.testing.assert_array_equal(batch.loo_log_density[1], posterior.loo_log_density)
+
+
+@pytest.mark.parametrize("way", ["sequential", "parallel", "damped", "adf"])
+def test_one_point_under_any_prior_is_exact(way):
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        w, c, s, v = 10.0 ** rng.uniform([-12, -4, -3, 3], [-0.1, 25, 3, 90])
+        x = float(rng.normal() * 10.0 ** rng.uniform(-1, 3))
+        posterior = Clutter(clutter_weight=w, clutter_variance=c, noise_variance=s, prior_variance=v).fit(
+            [x], **EVERY_WAY[way]
+        )
+        mean, variance, evidence = exact_one(x, w, c, s, v)
+        assert posterior.mean == pytest.approx(mean, abs=1e-7 * np.sqrt(variance) + 1e-14 * abs(x))
+        assert posterior.variance == pytest.approx(variance, rel=1e-7)
+        assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
+        assert np.isfinite(posterior.loo_log_density).all()
+
+
+def largest_move(x, posterior, w, c, s, v):
+    """By how much a visit of any site moves the posterior, in sd and relative variance, and the log evidence; mpmath.
+
+    All means 0. Cavities are sums over the other sites in 150 digits.
+    """
+
+    def partition(tau, rho):
+        return tau * tau / (2 * rho) - mp.log(rho) / 2
+
+    with mp.workdps(150):
+        site_tau, site_rho = ([mp.mpf(a) for a in slot] for slot in (posterior.sites.tau, posterior.sites.rho))
+        x, w, c, s, prior_rho = [mp.mpf(a) for a in x], mp.mpf(w), mp.mpf(c), mp.mpf(s), 1 / mp.mpf(v)
+        tau, rho = sum(site_tau), prior_rho + sum(site_rho)
+        evidence, move = partition(tau, rho) - partition(0, prior_rho), mp.mpf(0)
+        for i, point in enumerate(x):
+            cavity = tau - site_tau[i], rho - site_rho[i]
+            m, v = cavity[0] / cavity[1], 1 / cavity[1]
+            signal = (1 - w) * mp.exp(-((point - m) ** 2) / (2 * (v + s))) / mp.sqrt(2 * mp.pi * (v + s))
+            clutter = w * mp.exp(-(point**2) / (2 * c)) / mp.sqrt(2 * mp.pi * c)
+            r, gain = signal / (signal + clutter), v / (v + s)
+            mean = m + r * gain * (point - m)
+            variance = v - r * gain * v + r * (1 - r) * (gain * (point - m)) ** 2
+            move = max(move, abs(mean - tau / rho) * mp.sqrt(rho), abs(variance * rho - 1))
+            evidence += mp.log(signal + clutter) - partition(tau, rho) + partition(*cavity)
+        return float(move), float(evidence)
+
+
+@pytest.mark.parametrize("way", ["sequential", "parallel", "damped"])
+def test_fixed_points_under_any_prior(way):
+    rng = np.random.default_rng(5)
+    converged = 0
+    for n in np.tile([2, 3, 6], 14):
+        w, c, s, v = 10.0 ** rng.uniform([-10, -2, -2, 4], [-0.1, 20, 2, 80])
+        x = rng.normal(size=n) * 10.0 ** rng.uniform(-1, 5, n if rng.random() < 0.5 else 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", SettingsWarning)
+            posterior = Clutter(clutter_weight=w, clutter_variance=c, noise_variance=s, prior_variance=v).fit(
+                x, **EVERY_WAY[way]
+            )
+        assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
+        if posterior.converged:
+            move, evidence = largest_move(x, posterior, w, c, s, v)
+            assert move < 1e-5  # sites in units of the data round their distance from 0
+            assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9, abs=1e-9)
+            converged += 1
+    assert converged > 35
+
+
+def test_updates_under_any_prior():
+    for v in (1e17, 1e40, 1e90):
+        model = dict(clutter_weight=1e-3, clutter_variance=1e6, noise_variance=2.0, prior_variance=v)
+        start = Clutter(**model).fit([1.0])
+        later = start.update([1.5, -700.0])
+        mean, variance, evidence = reference.adf(np.array([[1.0], [1.5], [-700.0]]), 1e-3, 1e6, 2.0, 0.0, v)
+        assert later.mean == pytest.approx(mean[0], rel=1e-12)
+        assert later.variance == pytest.approx(variance, rel=1e-12)
+        assert later.log_evidence == pytest.approx(evidence, rel=1e-12)
+
+
+def test_to_the_prior_and_back_is_a_change():
+    """The first sweep of the parallel schedule went to the signal and back within one step."""
+    model = dict(clutter_weight=2.4e-12, clutter_variance=1.1e10, noise_variance=1.5e-3, prior_variance=5e26)
+    x = [-190.35028625813905, 10.926954474906308, -51.13068504840585, -20.535740689615125, -82.60641054077783]
+    posterior = Clutter(**model).fit(x, schedule="parallel")
+    assert posterior.mean == pytest.approx(Clutter(**model).fit(x).mean, rel=1e-8)
+    assert largest_move(x, posterior, 2.4e-12, 1.1e10, 1.5e-3, 5e26)[0] < 1e-6
+
+
+def test_a_start_whose_cavities_power_ep_cannot_use():
+    model = Clutter(
+        clutter_weight=0.5355694930526911,
+        clutter_variance=46.74092901633182,
+        noise_variance=0.09530456417845357,
+        prior_variance=8612566.156060271,
+    )
+    x = [833585433224.0428, 18961.904522086632, 52796.73332978772]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        posterior = model.fit(x, schedule="parallel", power=0.5)
+    assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
+
+
+# ---------------------------------------------------------------------------------------------- settings from data
+
+
+def test_settle_is_what_the_command_does():
+    x, _ = cavity.data.load("newcomb")
+    settled = Clutter(clutter_weight=0.1).settle(x)
+    spread = 1.4826 * np.median(np.abs(x - np.median(x)))
+    assert settled.noise_variance == pytest.approx(spread**2, rel=1e-15)
+    assert (settled.prior_mean, settled.clutter_mean, settled.clutter_weight) == (27.0, 27.0, 0.1)
+    assert settled.clutter_variance == max(100 * settled.noise_variance, 71.0**2)
+    posterior = settled.fit(x)
+    assert (round(posterior.mean, 2), round(posterior.variance**0.5, 2)) == (27.73, 0.59)
+    kept = Clutter(noise_variance=2.0, prior_mean=1.0).settle(x, keep=["noise_variance", "prior_mean"])
+    assert (kept.noise_variance, kept.prior_mean, kept.prior_variance) == (2.0, 1.0, 200.0)
+    plane = Clutter().settle(np.stack([x, 1e3 + 2 * x], axis=1))
+    assert plane.prior_mean == (27.0, 1054.0)
+    assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
+    assert Clutter().settle([3.0, 3.0, 3.0]).noise_variance == 1.0
+    with pytest.raises(ValueError, match="keep must be one of"):
+        Clutter().settle(x, keep=["mean"])
+    with pytest.raises(ValueError, match=r"x must have 1 or 2 dimension"):
+        Clutter().settle(np.ones((2, 3, 1)))
+
+
+def test_settings_of_other_data_are_said():
+    x, _ = cavity.data.load("newcomb")
+    words = r"points lie more than 6 standard deviations from both the signal .* Clutter.settle"
+    with pytest.warns(SettingsWarning, match="14 of 66 " + words):
+        posterior = Clutter().fit(x)
+    assert posterior.mean == pytest.approx(28.68, abs=0.01)
+    with pytest.warns(SettingsWarning, match=words):
+        Clutter().fit(x, method="adf")
+    batch = np.stack([x, draw((66,)), 1e3 + x])[..., None]
+    with pytest.warns(SettingsWarning, match="points in 2 of 3 problems lie") as caught:
+        Clutter().fit(batch)
+    assert [each.filename for each in caught] == [__file__]
+
+
+@pytest.mark.parametrize("variant", _core.variants("clutter"))
+@pytest.mark.parametrize("n", [*range(1, 18), *range(126, 131), 255, 256, 257])
+def test_the_last_rows_of_a_tile_count(variant, n):
+    """A parallel sweep and the evaluation at its end, from given sites, against the naive twin; d = 1 and 2."""
+    kernel = _core.load("clutter", variant)
+    for d in (1, 2):
+        x = draw((n, d), seed=n)
+        x[-1] = 2.2
+        unit = sweeps.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+        where = unit.model, x, unit.origin, unit.scale, unit.centre
+        site_tau, site_rho, sums = np.zeros((n, d)), np.zeros(n), np.empty((1, d + 1))
+        tau, rho = np.zeros(d) - 1.3 * unit.origin, 1.3
+        assert kernel.sweep_parallel(*where, site_tau, site_rho, tau, rho, 1.0, sums) == 0
+        log_z, odds, value = np.empty(n), np.empty(n), np.empty(n)
+        none = np.zeros((n, d)), np.zeros(n)
+        kernel.evaluate(*where, *none, tau, rho, log_z, odds, value, np.empty(1))
+        for i in range(n):
+            z, r, m, v = reference.tilted(x[i], np.zeros(d), 1 / 1.3, 0.5, 10.0, 1.0)
+            assert log_z[i] == pytest.approx(z, rel=1e-12)
+            assert odds[i] == pytest.approx(np.log1p(-r) - np.log(r), rel=1e-9, abs=1e-9)
+            assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=1e-9, abs=1e-12)
+            np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)

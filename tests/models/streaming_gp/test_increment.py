@@ -1,0 +1,180 @@
+"""Increments of streaming Gaussian processes, and their gradients, against integrals in 40 digits and differences."""
+
+from dataclasses import replace
+
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import gaussian_process
+from reference import streaming_learn as reference
+from support.gaussian_processes import COVARIANCES, covariance
+from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
+
+from cavity import StreamingGP, likelihoods
+from cavity import covariances as c
+from cavity.base.errors import NotPositiveDefiniteError
+from cavity.blocks.executors import Threads
+from cavity.models.gp.evidence import Settings
+from cavity.models.streaming_gp import increment as streaming_increment
+from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.carrier import moved
+from cavity.models.streaming_gp.increment import Increment, RowSites
+from cavity.models.streaming_gp.rows import absorbed, assimilated
+
+pytestmark = pytest.mark.usefixtures("one_blas_thread")
+
+
+@pytest.mark.parametrize(
+    ("which", "alpha", "variant"),
+    [
+        *((which, alpha, {}) for which in ("same", "turned", "partly", "others") for alpha in (0.0, 0.3, 1.0)),
+        *(("partly", alpha, {"row_noise": True}) for alpha in (0.0, 1.0)),
+        *(("partly", alpha, {"negative": True}) for alpha in (0.0, 0.6)),
+        *((which, 0.0, {"pooled": True}) for which in ("same", "partly")),
+    ],
+)
+def test_increment_and_gradient_agree_with_integrals_in_40_digits(which, alpha, variant):
+    case, h = Case(which, alpha, **variant), mp.mpf("1e-12")
+    start, kernel = c.RBF(1.0, lengthscale=[1.0, 1.4]), c.RBF(1.3, lengthscale=[0.8, 1.1])
+    with mp.workdps(reference.DIGITS):
+
+        def value(log_parameters, log_noise):
+            parameters = [mp.exp(p) for p in log_parameters]
+            pooled = case.old(first, mp.exp(log_noise))[:4] + old[4:] if case.pooled else old
+            return case.twin(pooled, reference.rbf(parameters[0], parameters[1:]), log_noise)
+
+        first = reference.rbf(mp.mpf(1), [mp.mpf(1), mp.mpf(1.4)])
+        old, log_noise = case.old(first), mp.log(mp.mpf(0.5 if case.pooled else 0.2))
+        place = [mp.log(mp.mpf(v)) for v in (1.3, 0.8, 1.1)]
+        expected = float(value(place, log_noise))
+        slopes = []
+        for j in range(3):
+            ahead, behind = ([p + sign * h * (i == j) for i, p in enumerate(place)] for sign in (1, -1))
+            slopes.append((value(ahead, log_noise) - value(behind, log_noise)) / (2 * h))
+        by_noise = (value(place, log_noise + h) - value(place, log_noise - h)) / (2 * h)
+    increment, found = case.library(start, kernel)
+    assert found.log_evidence == pytest.approx(expected, rel=1e-11, abs=1e-11)
+    by_covariance, by_mean, by_scale = increment.gradient(found)
+    size = max(abs(float(s)) for s in slopes)
+    np.testing.assert_allclose(by_covariance, [float(s) for s in slopes], rtol=1e-9, atol=1e-9 * size)
+    assert by_mean.size == 0
+    if not variant or case.pooled:
+        np.testing.assert_allclose(by_scale, [float(by_noise)], rtol=1e-9, atol=1e-10)
+    elif "row_noise" in variant:
+        assert by_scale.size == 0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_without_inducing_points_rows_are_on_their_own(alpha):
+    """N(y; 0, noise + variance) of every row with alpha = 1, Titsias's bound of it with 0."""
+    X, y, _ = rows_of(7)
+    v, n, Z = 1.3, 0.2, np.zeros((0, 2))
+    increment = Increment(None, Z, rows_in(X, y), model_of(alpha), THREADS)
+    found = increment.at(settings_of(c.RBF(v, lengthscale=0.8), n))
+    total = n + alpha * v
+    value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
+    by_total = -0.5 / total + 0.5 * y**2 / total**2
+    by_covariance, _, by_scale = increment.gradient(found)
+    assert found.log_evidence == pytest.approx(np.sum(value), rel=1e-13)
+    by_variance = np.sum(v * by_total) if alpha else -7 * v / (2 * n)
+    np.testing.assert_allclose(by_covariance, [by_variance, 0.0], rtol=1e-12, atol=1e-15)
+    by_noise = n * by_total + (1 - alpha) * v / (2 * n)
+    np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
+    X, y, _ = rows_of(20)
+    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
+    state = StreamingGP(c.RBF(1e-4), likelihood, tolerance=10.0).fit(X[:10], y[:10])
+    assert state.n_inducing == 0
+    state.update(X[10:], y[10:], learn=True)
+    assert state.n_samples == 20
+    assert np.isfinite(state.log_bound)
+
+
+@pytest.mark.parametrize("name", [name for name in COVARIANCES if name not in ("White", "Constant", "sum")])
+def test_gradient_with_every_covariance(name):
+    """Where both batches share some inducing points; `sum` has White in it, which has no place here."""
+    kernel, twin = covariance(name)
+    kernel, twin = kernel + c.RBF(0.5, lengthscale=1.2), gaussian_process.total(twin, gaussian_process.rbf(0.5, 1.2))
+    case, h, place = Case("partly", 0.3), 1e-3, kernel.log_parameters
+
+    def value(vector):
+        return case.library(kernel, kernel.with_log_parameters(vector))[1].log_evidence
+
+    increment, found = case.library(kernel, kernel)
+    k = reference.precise(twin)
+    assert found.log_evidence == pytest.approx(float(case.twin(case.old(k), k)), rel=1e-8)
+    gradient = increment.gradient(found)[0]
+    for j, slope in enumerate(gradient):
+        step = h * (np.arange(len(place)) == j)
+        low, lower, higher, high = (value(place + k * step) for k in (-2, -1, 1, 2))
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
+    """Several blocks, kept or not, on one thread or two; and settings that are not the last ones asked for."""
+    X, y, w = rows_of(2500)
+    settings = settings_of(c.RBF(1.0, lengthscale=1.3)), settings_of(c.RBF(2.0, lengthscale=0.9))
+
+    def found(threads):
+        increment = Increment(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
+        first, second = (increment.at(each) for each in settings)
+        return [(p.log_evidence, *np.concatenate(increment.gradient(p))) for p in (first, second, first)]
+
+    one = found(THREADS)
+    assert one[0] == one[2]
+    with Threads(2) as two:
+        assert found(two) == one
+    monkeypatch.setattr(streaming_increment, "HELD", 0)
+    assert found(THREADS) == one
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("name", ["Probit", "StudentT", "Laplace"])
+def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
+    """Of the log evidence of a second batch, by differences, the scale of the likelihood included."""
+    X, y, w = rows_of(40)
+    likelihood = likelihoods.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
+    y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
+    options = dict(schedule="sequential", damping=1.0, max_iter=500, tol=1e-12)
+    model = StreamingGP(c.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
+    first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
+    basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)
+    known = assimilated(basis, Information.empty(5), first, model, alpha, options, THREADS).information
+    increment = Increment((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
+
+    def value(place):
+        scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in likelihood.scales}
+        return increment.at(Settings(c.RBF().with_log_parameters(place[:2]), replace(likelihood, **scale)))
+
+    h, place = 1e-3, np.array([0.3, -0.2, 0.0])
+    by_covariance, _, by_scale = increment.gradient(value(place))
+    for j, slope in enumerate([*by_covariance, *by_scale]):
+        step = h * (np.arange(3) == j)
+        low, lower, higher, high = (value(place + k * step).log_evidence for k in (-2, -1, 1, 2))
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-7, abs=1e-8)
+    assert len(by_scale) == len(likelihood.scales)
+
+
+def test_settings_at_which_the_sites_leave_nothing_are_refused():
+    X, y, _ = rows_of(6)
+    increment = Increment(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
+    sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
+    with pytest.raises(NotPositiveDefiniteError, match="take away more"):
+        increment.at(settings_of(c.RBF(1.0, lengthscale=0.5)), sites=sites)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
+    """Lines through the origin: any point says all."""
+    kernel, (X, y, _) = c.Linear(1.0), rows_of(9, d=1)
+    bases = [Basis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
+    model = StreamingGP(kernel, alpha=alpha, jitter=0.0)
+    known = absorbed(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
+    carried, loss = moved(known, *bases, alpha, THREADS)
+    assert loss == pytest.approx(0.0, abs=1e-12)
+    assert carried.factorised().log_bound == pytest.approx(known.log_bound, rel=1e-13)

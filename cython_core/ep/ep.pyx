@@ -23,9 +23,9 @@ cdef inline bint finite(Tilted at) noexcept nogil:
 
 
 def sweep(int kind, const double[::1] parameters,
-          const double[::1] power,           # in    (n,) or (1,): e, see _sites.py
+          const double[::1] power,           # in    (n,) or (1,): e, see cavity/ep/sites.py
           const double[::1] fraction,        # in    (n,) or (1,): f
-          const double[::1] residual,        # in    (n,) or (1,): of what the sites act on, see _sites.py
+          const double[::1] residual,        # in    (n,) or (1,): of what the sites act on, see cavity/ep/sites.py
           const double[::1] y,               # in    (n,)
           const double[::1] extra,           # in    (n,) or (1,)
           double[::1] mean,                  # inout (n,): of f under the posterior

@@ -93,7 +93,7 @@ class Posterior(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class VariationalPosterior(Posterior):
-    """Base of the posteriors that coordinate ascent finds: what the engine (`_cavi`) says about every fit.
+    """Base of the posteriors that coordinate ascent finds: what the engine (`cavity.mean_field.engine`) says about every fit.
 
     `elbo` and `contraction` are None where nothing measured them, never nan.
     """

@@ -1,7 +1,7 @@
 """Expectation propagation for scalar sites on jointly Gaussian values: schedules, damping, double loop, evidence.
 
-A geometry (`_dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
-turns sites into a belief. `_sites.Sites` says what they are. This module knows neither.
+A geometry (`dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
+turns sites into a belief. `sites.Sites` says what they are. This module knows neither.
 
 Every schedule has the same fixed points. Where sweeps do not settle, the double loop minimises EP's free energy
 

@@ -1,7 +1,7 @@
 """The geometry of Gaussian processes: sites on function values f = base + g, g ~ N(0, K), N of them.
 
 Sites are kept as they are: the sums (h, g) of the engine are the precisions rho and tau - rho base, (N,) each. Beliefs
-are marginals; what they come from, two N x N matrices in all, belongs to the geometry (`_latent_solver`).
+are marginals; what they come from, two N x N matrices in all, belongs to the geometry (`latent_solver`).
 """
 
 from dataclasses import dataclass

@@ -17,7 +17,7 @@ from cavity.ep.visits import cavities
 
 
 class Stochastic:
-    """One fit by stochastic EP; the geometry is that of `_ep.Engine`."""
+    """One fit by stochastic EP; the geometry is that of `engine.Engine`."""
 
     def __init__(self, geometry, sites, *, damping, max_iter, tol, callback):
         self.geometry, self.sites = geometry, sites

@@ -1,4 +1,4 @@
-"""Checks that several estimators share; like all others they word their messages through `_arrays`."""
+"""Checks that several estimators share; like all others they word their messages through `cavity.base.arrays`."""
 
 import inspect
 

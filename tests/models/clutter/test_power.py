@@ -24,7 +24,7 @@ def moments(log_z, pull, rho_f, x, m, v):
 
 
 def match(x, m, v, alpha, w=0.5, c=10.0, s=1.0, centre=0.0):
-    """`_power.match` for one point and a cavity."""
+    """`power.match` for one point and a cavity."""
     x, m = np.atleast_1d(x), np.atleast_1d(m)
     model = Clutter(clutter_weight=w, clutter_variance=c)._units(np.zeros((1, 1))).model
     d = x.size

@@ -234,7 +234,7 @@ class Sweeper:
         return self.visit_lost(total)
 
     def visit_lost(self, skipped):
-        """Visit the sites that kernels leave alone because their cavities are small differences (`_clutter_cavities`).
+        """Visit the sites that kernels leave alone because their cavities are small differences (`cavities`).
 
         Takes and returns the number of sites left alone.
         """

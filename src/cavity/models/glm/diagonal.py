@@ -42,7 +42,7 @@ class Result:
         its weight is above 1); nan where the cavity without the row is improper. For ADF the log density of each row
         given the rows before it, all copies of a weighted row together, 0 for a row of weight 0.
     status : str
-        One of the statuses of `_loop`.
+        One of the statuses of `cavity.base.loop`.
     n_iter : int
         Passes over the data.
     trace : dict
@@ -128,9 +128,10 @@ def fit(
     Examples
     --------
     >>> import numpy as np
-    >>> from cavity import _diagonal, likelihoods
+    >>> from cavity import likelihoods
+    >>> from cavity.models.glm import diagonal
     >>> probit, X = likelihoods.Probit(), [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
-    >>> result = _diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
+    >>> result = diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
     >>> result.status, result.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
@@ -351,7 +352,7 @@ class _Expectation:
         return state
 
     def step(self, active):
-        """One pass; see `_loop.iterate`."""
+        """One pass; see `cavity.base.loop.iterate`."""
         np.copyto(self.before, self.state)
         skipped = 0
         for start, stop, fast in self.runs:

@@ -34,9 +34,9 @@ def improved(sweeps, fit, options, callback=None):
     fit : Fit
         A fit of it.
     options : dict
-        Of `_cavi.fit`; max_iter counts all passes.
+        Of `cavity.mean_field.engine.fit`; max_iter counts all passes.
     callback : callable, optional
-        As for `_cavi.fit`.
+        As for `cavity.mean_field.engine.fit`.
     """
     accepted = []
     tried = True

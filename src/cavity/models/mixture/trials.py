@@ -24,7 +24,7 @@ def starts(data, prior, given, init, n_init, generator, shared, max_iter=TRIAL +
     given : ndarray (K, D) or None
         Initial means in coordinates.
     init : str
-        How to start without them: "auto", or a method of `_mixture_start`.
+        How to start without them: "auto", or a method of `start`.
     n_init : int
         How many starts; those after the first are drawn by `generator`.
     generator : numpy.random.Generator or None

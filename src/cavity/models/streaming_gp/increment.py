@@ -1,6 +1,6 @@
 """What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
 
-The inducing variables of the new state are given, and so is what the old state says, see `_streaming_carrier`. With
+The inducing variables of the new state are given, and so is what the old state says, see `carrier`. With
 B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
 n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
 

@@ -20,7 +20,7 @@ factor on the old variables a has the precision D_a^-1 = L^-T A L^-1, and of the
 
     J(b) = tr(D_a^-1 cov(a|b))/2 + sum_n weight_n var(f_n|b),
 
-the first term being `_streaming_carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
+the first term being `carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
 rows, and those that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii,
 where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is
 T_ii/(2 Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too

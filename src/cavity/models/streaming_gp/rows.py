@@ -96,7 +96,7 @@ class Rows:
 
 
 def fractions(weights, alpha):
-    """The exponents f of the sites, see `_sites`: alpha, or alpha/w for w copies of a row."""
+    """The exponents f of the sites, see `cavity.ep.sites`: alpha, or alpha/w for w copies of a row."""
     return alpha / np.maximum(1.0, weights)
 
 

@@ -14,6 +14,7 @@ import pytest
 from numpydoc.validate import validate
 
 import cavity
+from cavity.models import saved
 
 SOURCE = Path(cavity.__file__).parent
 LAYERS = (  # each row may import from those below it; folders in one row know nothing of each other
@@ -27,22 +28,18 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("_core",),
 )
 DOOR = ("cavity.base.results", "cavity.plot")  # the `plot` method of results asks for pictures when it is called
+BY_NAME = {"cavity", "cavity._core", "cavity.models.saved"}  # lazy names, kernels, kinds of files: tables of names
 ROOT = {"cavity", "cavity.__main__", "cavity.errors", "cavity.factorized", "cavity.online_bound"}  # names, no code
-MODULES = sorted(
-    ["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))], key=lambda name: (name,)
-)
-PYTHON = [
-    name
-    for name in MODULES
-    if (SOURCE.parent / (name.replace(".", "/") + ".py")).exists()
-    or (SOURCE.parent / name.replace(".", "/") / "__init__.py").exists()
-]
+MODULES = sorted(["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))])
 
 
 def path_of(module):
-    """The file of a module written in Python."""
+    """The file of a module, if it is written in Python."""
     path = SOURCE.parent / module.replace(".", "/")
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+PYTHON = [module for module in MODULES if path_of(module).exists()]
 
 
 def package_of(module):
@@ -75,9 +72,6 @@ def imports_of(module):
                 yield whole if whole in MODULES else source
 
 
-BY_NAME = {"cavity", "cavity._core", "cavity.models.saved"}  # lazy names, kernels, kinds of files: tables of names
-
-
 def test_import_is_fast_and_light():
     code = (
         "import sys, time; t = time.perf_counter(); import cavity; print(time.perf_counter() - t, "
@@ -99,9 +93,59 @@ def test_public_names_resolve():
         cavity.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in PYTHON if re.search(r"^ *>>> ", path_of(name).read_text(), re.MULTILINE)]
-)
+def test_imports_go_one_way():
+    level = {f"cavity.{name}": i for i, names in enumerate(LAYERS) for name in names}
+    for module in PYTHON:
+        if module in ROOT:
+            continue
+        own = ".".join(module.split(".")[:2])
+        assert own in level, f"{module}: in no layer"
+        for target in imports_of(module):
+            there = ".".join(target.split(".")[:2])
+            if target in ROOT:
+                assert target == "cavity", f"{module} imports the public name {target}"
+                assert own in ("cavity.base", "cavity.cli"), f"{module} imports from the top: {target}"
+            elif there != own and (module, target) != DOOR:
+                assert level[there] > level[own], f"{module} imports {target}, which is not below it"
+
+
+def test_kinds_of_files_are_read_above_the_models():
+    """`cavity.models.saved` imports by name what it has in a table: every model, so only faces may import it."""
+    assert all(f"cavity.{module}" in PYTHON for module in saved.KINDS.values())
+    users = {module for module in PYTHON if "cavity.models.saved" in set(imports_of(module))}
+    assert users <= {module for module in PYTHON if module.startswith(("cavity.cli", "cavity.sklearn", "cavity.plot"))}
+
+
+@pytest.mark.parametrize("unit", ["files", "folders"])
+def test_no_circles(unit):
+    name = package_of if unit == "folders" else (lambda module: module)
+    graph = {}
+    for module in PYTHON:
+        if module in ROOT:
+            continue
+        for target in imports_of(module):
+            if target not in ROOT and name(module) != name(target) and (module, target) != DOOR:
+                graph.setdefault(name(module), set()).add(name(target))
+    done, way = set(), []
+
+    def visit(place):
+        assert place not in way, f"a circle: {' -> '.join([*way[way.index(place) :], place])}"
+        if place not in done:
+            way.append(place)
+            for target in sorted(graph.get(place, ())):
+                visit(target)
+            done.add(way.pop())
+
+    for place in sorted(graph):
+        visit(place)
+
+
+def has_examples(module):
+    """Whether a docstring of a module has an example."""
+    return re.search(r"^ *>>> ", path_of(module).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", [*filter(has_examples, PYTHON)])
 def test_examples_in_docstrings_run(name):
     results = doctest.testmod(importlib.import_module(name))
     assert results.attempted > 0

@@ -15,8 +15,7 @@ import pytest
 
 import cavity
 import cavity.sklearn
-from cavity import covariances as c
-from cavity import likelihoods
+from cavity import covariances, likelihoods
 
 N, D = 60, 3
 BITS, ROUNDING, RULES, OTHERWISE = 0.0, 1e-9, 1e-5, None  # how close both sides are, relative to the largest number
@@ -91,7 +90,7 @@ def streaming(likelihood=None, learn=False, batches=1, schedule="auto", alpha=No
 
     def fit(X, y):
         noise = likelihoods.Gaussian(0.1) if likelihood is None else likelihood
-        model = cavity.StreamingGP(c.RBF(1.0, 8.0), noise, alpha=alpha, n_inducing=12, tolerance=tolerance)
+        model = cavity.StreamingGP(covariances.RBF(1.0, 8.0), noise, alpha=alpha, n_inducing=12, tolerance=tolerance)
         targets = labels(y) if isinstance(noise, likelihoods.Probit) else y
         parts = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(min(N, most)), batches)]
         state = model.fit(X[parts[0]], targets[parts[0]], learn=learn, schedule=schedule, **options)
@@ -107,7 +106,7 @@ def process(likelihood, learn=False, **options):
 
     def fit(X, y):
         targets = labels(y) if isinstance(likelihood, likelihoods.Probit) else y
-        model = cavity.GaussianProcess(c.RBF(1.0, 8.0) + c.Linear(0.01), likelihood)
+        model = cavity.GaussianProcess(covariances.RBF(1.0, 8.0) + covariances.Linear(0.01), likelihood)
         done = model.fit(X, targets, learn=learn, **options)
         return floats(done.log_evidence, *done.predict(X), done.loo_log_density, done.log_evidence_gradient)
 
@@ -198,14 +197,16 @@ def own_likelihood(power=1.0):
             return -np.logaddexp(0.0, -y * f)
 
     def fit(X, y):
-        done = cavity.GaussianProcess(c.RBF(1.0, 8.0), Plain()).fit(X[:20], labels(y[:20]), learn=False, power=power)
+        done = cavity.GaussianProcess(covariances.RBF(1.0, 8.0), Plain()).fit(
+            X[:20], labels(y[:20]), learn=False, power=power
+        )
         return floats(done.log_evidence, done.mean, done.variance)
 
     return fit
 
 
 def gram(X, y):
-    k = c.RBF(1.0, 8.0) + c.Linear(0.1) * c.Matern12(1.0, 3.0)
+    k = covariances.RBF(1.0, 8.0) + covariances.Linear(0.1) * covariances.Matern12(1.0, 3.0)
     weights = np.outer(y, y)
     return floats(k.gram(X), k.cross(X, X[:7]), k.diagonal(X), k.gradient(X, weights), k.input_gradient(X, weights))
 
@@ -236,7 +237,7 @@ student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.sweep.MOST_ROWS models.mixture.sweep.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
-SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "checks", "increment"))
+SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
 SWITCHES = [
     Switch(CANDIDATES, (N, N - 1), streaming(), OTHERWISE),
@@ -277,8 +278,8 @@ SWITCHES = [
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("models.glm.model.PREDICT_ROWS", (N, 7), glm()),
-    Switch("models.glm.model.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), glm()),
+    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
@@ -301,10 +302,10 @@ SWITCHES = [
     Switch("models.mixture.start.ROWS", (N, 7), mixture(weight=True), few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
-    Switch("blocks.sources.ROWS", (N, 7), unit_mixture, RULES),
+    Switch("blocks.merge.ROWS", (N, 7), unit_mixture, RULES),
     Switch("blocks.sources.NUMBERS blocks.sources.MIN_ROWS", ((HUGE, 8), (D * 8, 8)), mixture(), RULES, few=True),
     Switch("blocks.sources.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
-    Switch("models.clutter.sweeps.SAMPLE", (N, 7), clutter(), RULES),
+    Switch("models.clutter.units.SAMPLE", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.BLOCK", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
     Switch("likelihoods.quadrature.BLOCK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
@@ -369,12 +370,17 @@ def by_vectors(X, y, w, offset):
     yield cavity.LinearRegression().fit(X, y).mean
     yield cavity.GLM(gaussian).fit(X, y, sample_weight=w, offset=offset).mean
     yield cavity.GLM(gaussian, approximation="diagonal").fit(X, y, sample_weight=w, offset=offset).mean
-    for model in (cavity.GaussianProcess(c.RBF(1.0, 8.0)), cavity.StreamingGP(c.RBF(1.0, 8.0), n_inducing=9)):
+    for model in (
+        cavity.GaussianProcess(covariances.RBF(1.0, 8.0)),
+        cavity.StreamingGP(covariances.RBF(1.0, 8.0), n_inducing=9),
+    ):
         done = model.fit(X, y, sample_weight=w, offset=offset, noise_variance=w, learn=False)
         yield floats(*done.predict(X, offset=offset))
         more = done.update(X[:9], y[:9], sample_weight=w[:9], offset=offset[:9], noise_variance=w[:9])
         yield floats(*more.predict(X, offset=offset))
-    yield cavity.StreamingGP(c.RBF(1.0, 8.0), student, n_inducing=9).fit(X, y, offset=offset, learn=False).mean
+    yield (
+        cavity.StreamingGP(covariances.RBF(1.0, 8.0), student, n_inducing=9).fit(X, y, offset=offset, learn=False).mean
+    )
     yield cavity.GaussianMixture(2).fit(X, sample_weight=w, n_init=1, tol=1e-3).mean
     yield cavity.UnitMixture(2).fit(y).mean
     yield cavity.Clutter(noise_variance=1.0).fit(y).mean
@@ -413,7 +419,9 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("module", "approximation"), [("base.rows", "full"), ("models.glm.diagonal", "diagonal")])
+@pytest.mark.parametrize(
+    ("module", "approximation"), [("models.glm.rows", "full"), ("models.glm.diagonal", "diagonal")]
+)
 def test_copies_of_rows(module, approximation, monkeypatch):
     X, y = numbers()
     weights = 1.0 + np.arange(N) % 3
@@ -433,7 +441,7 @@ def test_copies_of_rows(module, approximation, monkeypatch):
 def fitted(name):
     """Posteriors that rows are judged by."""
     if name == "sparse":
-        model = cavity.StreamingGP(c.RBF(), inducing=np.arange(5.0)[:, None])
+        model = cavity.StreamingGP(covariances.RBF(), inducing=np.arange(5.0)[:, None])
         return model.fit([[0.0], [3.0]], [1.0, -1.0], learn=False)
     if name == "mixture":
         return cavity.UnitMixture(3).fit([-5.0, -4.0, 0.0, 1.0, 6.0, 7.0])
@@ -462,7 +470,7 @@ ALONE = {  # functions of rows, each for itself, and the sizes at which their ke
         lambda X: np.column_stack(likelihoods.Poisson().log_tilted(np.abs(X), X / 16, 1.0 + 0 * X)),
         (16, 128),
     ),
-    "covariance": (lambda X: c.RBF().cross(X[:, None], np.arange(5.0)[:, None]), (8, 128)),
+    "covariance": (lambda X: covariances.RBF().cross(X[:, None], np.arange(5.0)[:, None]), (8, 128)),
     "sparse": (streamed, (512,)),
     "mixture": (mixed, (32, 8192)),
     "gaussian mixture": (mixed_in_columns, (1024,)),
@@ -505,7 +513,7 @@ def test_chunks_of_the_clutter_problem(n, schedule, tmp_path):
 @pytest.mark.parametrize("n", [1023, 1024, 1025])
 def test_large_matrices_are_written_past_the_caches(n):
     X = (np.arange(n) % 211 / 16.0)[:, None]
-    k = c.RBF()
+    k = covariances.RBF()
     whole, some = k.gram(X), [0, 7, n - 1]
     np.testing.assert_array_equal(whole[some], k.cross(X[some], X))
     np.testing.assert_array_equal(whole, whole.T)
@@ -533,7 +541,7 @@ def many_rows():
 def test_more_rows_than_candidates():
     """With the switch where it is."""
     X, y = many_rows()
-    k = c.RBF(1.0, [3.0, 30.0])
+    k = covariances.RBF(1.0, [3.0, 30.0])
     state = cavity.StreamingGP(k, gaussian, n_inducing=8).fit(X[:5], y[:5], learn=False).update(X, y)
     assert (state.n_samples, state.n_inducing) == (len(y) + 5, 8)
     regressor = cavity.sklearn.StreamingGPRegressor(k, alpha=0.1, n_inducing=8, learn=False)
@@ -543,6 +551,6 @@ def test_more_rows_than_candidates():
 @pytest.mark.long
 def test_learning_from_more_rows_than_candidates():
     X, y = many_rows()
-    state = cavity.StreamingGP(c.RBF(1.0, [1.0, 1.0]), gaussian, n_inducing=20).fit(X, y)
+    state = cavity.StreamingGP(covariances.RBF(1.0, [1.0, 1.0]), gaussian, n_inducing=20).fit(X, y)
     assert state.model.likelihood.noise_variance == pytest.approx(0.09, rel=0.05)
     assert np.max(np.abs(state.predict(X[:100])[0] - np.sin(X[:100, 0]))) < 0.1

@@ -12,6 +12,7 @@ from rivals import gaussian as reference
 
 import cavity
 from cavity.blocks.executors import Threads
+from cavity.models.clutter import lanes as clutter_lanes
 from cavity.models.clutter import sweeps
 
 SETTING = reference.Setting()
@@ -151,7 +152,7 @@ def test_batch_sweep(measure, name):
     x, batch = data_of(PROBLEMS, POINTS, 1), batch_of(name)
     units, everything = cavity.Clutter()._units(x), np.ones(PROBLEMS, dtype=bool)
     with Threads(threads_of(name)) as threads:
-        lanes = sweeps.LaneSweeper(x, units, None, None, 1.0, threads)
+        lanes = clutter_lanes.LaneSweeper(x, units, None, None, 1.0, threads)
         for _ in range(SWEEPS):
             lanes.step(everything)
             batch.sweep()

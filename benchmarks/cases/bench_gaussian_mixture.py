@@ -14,7 +14,7 @@ from rivals import gaussian_mixture as reference
 
 import cavity
 from cavity.blocks.executors import Threads
-from cavity.models.mixture import trials
+from cavity.models.mixture import start as mixture_start
 from cavity.models.mixture.sweep import Sweeps
 
 ROWS = 200_000
@@ -34,7 +34,7 @@ def begun(covariance, dim, k, threads):
     model, X = cavity.GaussianMixture(k, covariance), problem(dim, k)
     data = model._open(X, None, threads)
     model, prior = model._prior(data, threads)
-    start, _ = next(trials.starts(data, prior, None, "principal", 1, None, shared=False))
+    start, _ = next(mixture_start.starts(data, prior, None, "principal", 1, None, shared=False))
     sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
     return sweeps, sweeps.sweep(start)[0]
 

@@ -5,7 +5,6 @@ import json
 import tempfile
 import zipfile
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +12,11 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity import covariances, distributions, likelihoods
-from cavity.base import persistence, records
+from cavity import covariances, distributions
+from cavity.base import records
 from cavity.base.records import Array, Made, Nullable, Record
+from cavity.likelihoods import labels, noise
+from cavity.models.saved import KINDS, rebuilt
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 2))
@@ -58,7 +59,7 @@ def mixture(kind, **settings):
 
 
 def process(likelihood=None, y=Y, **data):
-    model = cavity.GaussianProcess(covariance(), likelihood or likelihoods.Gaussian())
+    model = cavity.GaussianProcess(covariance(), likelihood or noise.Gaussian())
     return model.fit(X, y, learn=False, **data)
 
 
@@ -82,16 +83,14 @@ POSTERIORS = {
     "gaussian_mixture, spherical": lambda: mixture("spherical").forget(0.5),
     "gaussian_process": process,
     "gaussian_process, noise": lambda: process(noise_variance=np.ones(7), sample_weight=[2.0, 0, 1, 1, 1, 1, 1]),
-    "gaussian_process, negative": lambda: process(likelihoods.StudentT(3.0, 0.1), 10.0 * Y),
-    "gaussian_process, bounds": lambda: process(likelihoods.Interval(0.1), np.column_stack([Y, Y + 1.0])),
-    "gaussian_process, labels": lambda: process(likelihoods.Probit(), LABELS),
-    "glm": lambda: cavity.GLM(likelihoods.Probit()).fit(X, LABELS),
-    "glm, wide": lambda: cavity.GLM(likelihoods.Probit(), prior_mean=np.ones(9)).fit(
-        RNG.normal(size=(4, 9)), [1, 0, 1, 0]
-    ),
-    "glm, matrix": lambda: cavity.GLM(likelihoods.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
-    "glm, updated": lambda: cavity.GLM(likelihoods.Probit()).fit(X, LABELS).update(X, LABELS),
-    "glm, diagonal": lambda: cavity.GLM(likelihoods.Probit(), approximation="diagonal").fit(X, LABELS),
+    "gaussian_process, negative": lambda: process(noise.StudentT(3.0, 0.1), 10.0 * Y),
+    "gaussian_process, bounds": lambda: process(labels.Interval(0.1), np.column_stack([Y, Y + 1.0])),
+    "gaussian_process, labels": lambda: process(labels.Probit(), LABELS),
+    "glm": lambda: cavity.GLM(labels.Probit()).fit(X, LABELS),
+    "glm, wide": lambda: cavity.GLM(labels.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
+    "glm, matrix": lambda: cavity.GLM(noise.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
+    "glm, updated": lambda: cavity.GLM(labels.Probit()).fit(X, LABELS).update(X, LABELS),
+    "glm, diagonal": lambda: cavity.GLM(labels.Probit(), approximation="diagonal").fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
     "linear_regression, known": lambda: cavity.LinearRegression(prior_variance=[1.0, 2.0], noise_variance=1.0).fit(
         X, Y
@@ -99,7 +98,7 @@ POSTERIORS = {
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),
     "streaming_gp": lambda: streaming().fit(X, Y, learn=False),
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),
-    "streaming_gp, labels": lambda: streaming(likelihood=likelihoods.Probit()).fit(X, LABELS, learn=False),
+    "streaming_gp, labels": lambda: streaming(likelihood=labels.Probit()).fit(X, LABELS, learn=False),
     "streaming_gp, empty": lambda: streaming().fit(X[:0], Y[:0]),
     "univariate_gaussian": lambda: cavity.UnivariateGaussian().fit(Y),
     "mean_field": lambda: cavity.mean_field.fit(Factors(), max_iter=2),
@@ -232,8 +231,7 @@ def changed_settings(value):
 
 def from_memory(arrays, header):
     """Return the posterior of these arrays and this header, without a file."""
-    module, name = persistence.KINDS[header["kind"]]
-    return getattr(import_module(f"cavity.{module}"), name).from_arrays(arrays, header["settings"])
+    return rebuilt(header["kind"], arrays, header["settings"])
 
 
 def through(path):
@@ -339,7 +337,7 @@ def flipped(data, places, mask):
 
 
 def test_persistence_knows_each_kind_that_is_tested():
-    assert set(ONE_OF_EACH) == set(persistence.KINDS)
+    assert set(ONE_OF_EACH) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)

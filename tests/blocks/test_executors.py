@@ -162,7 +162,7 @@ with Threads(2) as threads:
 PASSES = """
 import signal, sys, threading, time
 import numpy as np
-from cavity.blocks import sources
+from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)
@@ -173,7 +173,7 @@ try:
     with Threads(int(sys.argv[2])) as threads:
         print("ready", flush=True)
         for _ in range(1000):
-            sources.reduce_blocks(source, kernel, threads)
+            merge.reduce_blocks(source, kernel, threads)
 except KeyboardInterrupt:
     print("interrupted", threading.active_count(), flush=True)
 """

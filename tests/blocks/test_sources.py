@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import blocks as reference
 
+from cavity.blocks import merge as merging
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
-from cavity.blocks.sources import merge, open_source, reduce_blocks
+from cavity.blocks.merge import merge, reduce_blocks
+from cavity.blocks.sources import open_source
 
 BLOCK = 64  # rows, in most tests
 CUTS = (0, 10, 10, 200, 201, 700, 1000)  # of the rows into files: within blocks, across several, one without rows
@@ -157,7 +159,7 @@ def test_a_list_of_files_may_mix_types(tmp_path):
     parts = [save(tmp_path, np.arange(5).astype(dtype), f"{np.dtype(dtype)}.npy") for dtype in ("i2", "f4", "f8", "?")]
     source = open_source(parts, "y", block_rows=7)
     with Threads(1) as threads:
-        found = np.concatenate(list(sources.map_blocks(source, lambda block: block, threads)))
+        found = np.concatenate(list(merging.map_blocks(source, lambda block: block, threads)))
     np.testing.assert_array_equal(found, 3 * [0, 1, 2, 3, 4] + [0, 1, 1, 1, 1])
 
 
@@ -193,7 +195,7 @@ def test_kernels_may_return_the_block(tmp_path):
     source = open_source(save(tmp_path, y), "y", block_rows=BLOCK)
     for n_threads in (1, 2):
         with Threads(n_threads) as threads:
-            pairs = list(sources.map_blocks(source, lambda block: (block[1:], block.sum()), threads))
+            pairs = list(merging.map_blocks(source, lambda block: (block[1:], block.sum()), threads))
         np.testing.assert_array_equal(np.concatenate([pair[0] for pair in pairs]), np.delete(y, range(0, 1000, BLOCK)))
 
 
@@ -222,7 +224,7 @@ def test_samples_are_rows_at_equal_distances(tmp_path, kind, size):
 def test_blocks_of_wide_rows_are_bounded():
     widths = [1, 2, 7, 8, 9, 100, 1000, 100_000]
     sizes = [sources.rows_per_block(width) for width in widths]
-    assert sizes[0] == sizes[3] == sources.ROWS == 1 << 17  # the kernels' chunks of partial sums fit in
+    assert sizes[0] == sizes[3] == merging.ROWS == 1 << 17  # the kernels' chunks of partial sums fit in
     assert all(size & (size - 1) == 0 for size in sizes)
     assert all(size * width <= 1 << 20 or size == 1 << 10 for size, width in zip(sizes, widths, strict=True))
     assert sizes == sorted(sizes, reverse=True)
@@ -576,14 +578,14 @@ def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
 MEMORY = """
 import resource, sys
 import numpy as np
-from cavity.blocks import sources
+from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 def kernel(block):
     return block.sum()
 def work(path, threads):
     source = sources.open_source(path, "y")
     low, high, mean = source.summary(threads)
-    return high - low + sources.reduce_blocks(source, kernel, threads)
+    return high - low + merge.reduce_blocks(source, kernel, threads)
 with Threads(2) as threads:
     work(sys.argv[1], threads)  # imports, code, and a file of a block per thread
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -595,7 +597,7 @@ with Threads(2) as threads:
 @pytest.mark.skipif(sys.platform != "linux", reason="other units of ru_maxrss")
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_memory_does_not_grow_with_a_file(tmp_path, dtype):
-    small = save(tmp_path, np.zeros(4 * sources.ROWS, dtype=dtype), "small.npy")
+    small = save(tmp_path, np.zeros(4 * merging.ROWS, dtype=dtype), "small.npy")
     large = np.lib.format.open_memmap(tmp_path / "large.npy", mode="w+", dtype=dtype, shape=(10_000_000,))
     del large  # a file of zeros, 80 or 40 MB
     command = [sys.executable, "-c", MEMORY, str(small), str(tmp_path / "large.npy")]

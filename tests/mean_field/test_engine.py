@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cavity import NumericalWarning
-from cavity.distributions import Gamma, MultivariateGaussian, coordinates, towards
+from cavity.distributions import Gamma, MultivariateGaussian
+from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
 from cavity.mean_field.acceleration import DEPTH, History
 

@@ -5,6 +5,7 @@ import pytest
 
 import cavity
 from cavity import covariances, likelihoods
+from cavity.likelihoods import base, labels
 
 plot = pytest.importorskip("cavity.plot")
 
@@ -65,7 +66,7 @@ def test_bands_of_a_line(canvas):
     texts_apart(figure)
 
 
-class Shifted(likelihoods.Likelihood):
+class Shifted(base.Likelihood):
     """Noise of a user's own: logistic, of scale 0.2."""
 
     def log_p(self, y, f):
@@ -95,8 +96,8 @@ def test_robust_bands_hold_95_percent(likelihood):
 @pytest.mark.parametrize(
     ("likelihood", "y", "classes"),
     [
-        (likelihoods.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
-        (likelihoods.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0, ("a", "b", "c")),
+        (labels.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
+        (labels.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0, ("a", "b", "c")),
         (likelihoods.Poisson(), lambda f: np.round(np.exp(1 + f)), ()),
     ],
 )
@@ -124,7 +125,7 @@ def test_map_of_probabilities(canvas):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(50, 2))
     y = (X[:, 0] > X[:, 1] ** 2 - 0.5) * 1.0
-    posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0), labels.Probit()).fit(X, y, learn=False)
     figure = canvas(plot.gp_figure(posterior, y, ["a", "b"], "class", "title", ("out", "in")))
     axes, bar = figure.axes
     assert bar.get_ylabel() == "probability of class = in"
@@ -155,7 +156,7 @@ def test_slices_along_many_columns(canvas, columns):
     y = (2 * X[:, 1] + X[:, 2] + 0.5 * rng.normal(size=60) > 0) * 1.0
     lengths = np.full(columns, 20.0)
     lengths[1], lengths[2] = 2.0, 4.0
-    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), likelihoods.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), labels.Probit()).fit(X, y, learn=False)
     names = [f"c{d}" for d in range(columns)]
     figure = canvas(plot.gp_figure(posterior, y, names, "class", "title", ("out", "in")))
     shown = [axes for axes in figure.axes if axes.get_xlabel() in names]
@@ -202,7 +203,7 @@ def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     X = rng.normal(size=(60, 2))
     f = X[:, 0] - X[:, 1] ** 2 + 0.5
     y = (f > 0) * 1.0 if classes else f
-    state = streamed(likelihoods.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
+    state = streamed(labels.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
     figure = canvas(plot.streaming_gp_figure(state, X, y, ["a", "b"], "target", "title", classes))
     maps = [axes for axes in figure.axes if axes.get_xlabel() == "a"]
     assert len(maps) == (1 if classes else 2)

@@ -75,7 +75,10 @@ def test_contract_of_scikit_learn(estimator, check):
 def test_is_cavity_glm_underneath(kind, approximation):
     X, y = draw()
     classifier = kind(prior_variance=2.0, intercept_variance=9.0, approximation=approximation).fit(X, y)
-    likelihood = {ProbitClassifier: cavity.likelihoods.Probit(), LogitClassifier: cavity.likelihoods.Logit()}[kind]
+    likelihood = {
+        ProbitClassifier: cavity.likelihoods.Probit(),
+        LogitClassifier: cavity.likelihoods.Logit(),
+    }[kind]
     model = cavity.GLM(likelihood, prior_variance=[2.0] * 4 + [9.0], approximation=approximation)
     posterior = model.fit(with_ones(X), y)
     np.testing.assert_array_equal(classifier.coef_, posterior.mean[None, :4])

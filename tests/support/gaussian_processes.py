@@ -5,8 +5,8 @@ import functools
 import numpy as np
 from reference import gaussian_process as reference
 
-from cavity import covariances as c
-from cavity import likelihoods
+from cavity import covariances, likelihoods
+from cavity.likelihoods import base, counts, noise
 from support.glms import factors
 
 __all__ = ["COVARIANCES", "NAMES", "Cauchy", "covariance", "factors", "known", "problem"]
@@ -15,24 +15,27 @@ __all__ = ["COVARIANCES", "NAMES", "Cauchy", "covariance", "factors", "known", "
 def _pairs():
     """Every covariance of cavity on two columns beside the reference's kernel, by name."""
     ard = np.array([0.7, 1.8])
-    rbf, matern = c.RBF(1.5, lengthscale=ard), c.Matern32(0.8, lengthscale=1.3)
+    rbf, matern = covariances.RBF(1.5, lengthscale=ard), covariances.Matern32(0.8, lengthscale=1.3)
     ref_rbf, ref_matern = reference.rbf(1.5, ard), reference.matern(3, 0.8, 1.3)
     waves = np.array([1.7, 2.9])
     return {
-        "Constant": (c.Constant(1.4), reference.constant(1.4)),
-        "White": (c.White(0.9), reference.white(0.9)),
-        "Linear": (c.Linear(variance=[0.6, 1.1]), reference.linear(np.array([0.6, 1.1]))),
+        "Constant": (covariances.Constant(1.4), reference.constant(1.4)),
+        "White": (covariances.White(0.9), reference.white(0.9)),
+        "Linear": (covariances.Linear(variance=[0.6, 1.1]), reference.linear(np.array([0.6, 1.1]))),
         "RBF": (rbf, ref_rbf),
-        "Matern12": (c.Matern12(1.5, lengthscale=ard), reference.matern(1, 1.5, ard)),
+        "Matern12": (covariances.Matern12(1.5, lengthscale=ard), reference.matern(1, 1.5, ard)),
         "Matern32": (matern, ref_matern),
-        "Matern52": (c.Matern52(2.0, lengthscale=ard), reference.matern(5, 2.0, ard)),
+        "Matern52": (covariances.Matern52(2.0, lengthscale=ard), reference.matern(5, 2.0, ard)),
         "RationalQuadratic": (
-            c.RationalQuadratic(1.5, lengthscale=ard, shape=0.7),
+            covariances.RationalQuadratic(1.5, lengthscale=ard, shape=0.7),
             reference.rational_quadratic(1.5, ard, 0.7),
         ),
-        "Periodic": (c.Periodic(1.2, lengthscale=[1.1, 0.9], period=waves), reference.periodic(1.2, [1.1, 0.9], waves)),
+        "Periodic": (
+            covariances.Periodic(1.2, lengthscale=[1.1, 0.9], period=waves),
+            reference.periodic(1.2, [1.1, 0.9], waves),
+        ),
         "sum": (
-            rbf + c.Linear(0.3) + c.White(0.1),
+            rbf + covariances.Linear(0.3) + covariances.White(0.1),
             reference.total(ref_rbf, reference.linear(0.3), reference.white(0.1)),
         ),
         "product": (rbf * matern, reference.product(ref_rbf, ref_matern)),
@@ -47,7 +50,7 @@ def covariance(name="RBF"):
     return _pairs()[name]
 
 
-class Cauchy(likelihoods.Likelihood):
+class Cauchy(base.Likelihood):
     """A likelihood of the user's own, by its density alone."""
 
     def log_p(self, y, f):
@@ -82,11 +85,11 @@ def problem(name, n=12, d=2, seed=0):
             X,
             np.digitize(f + rng.normal(size=n), thresholds),
         ),
-        "Poisson": lambda: (likelihoods.Poisson(), X, rng.poisson(np.exp(f))),
-        "StudentT": lambda: (likelihoods.StudentT(4.0, 0.4), X, f + 0.4 * rng.standard_t(4, size=n)),
-        "Laplace": lambda: (likelihoods.Laplace(0.5), X, f + rng.laplace(scale=0.5, size=n)),
+        "Poisson": lambda: (counts.Poisson(), X, rng.poisson(np.exp(f))),
+        "StudentT": lambda: (noise.StudentT(4.0, 0.4), X, f + 0.4 * rng.standard_t(4, size=n)),
+        "Laplace": lambda: (noise.Laplace(0.5), X, f + rng.laplace(scale=0.5, size=n)),
         "Cauchy": lambda: (Cauchy(), X, f + 0.5 * rng.standard_cauchy(size=n).clip(-4, 4)),
-        "Gaussian": lambda: (likelihoods.Gaussian(0.3), X, f + np.sqrt(0.3) * rng.normal(size=n)),
+        "Gaussian": lambda: (noise.Gaussian(0.3), X, f + np.sqrt(0.3) * rng.normal(size=n)),
     }[name]()
 
 

@@ -4,13 +4,14 @@ import mpmath as mp
 import numpy as np
 from reference import streaming_learn as reference
 
-from cavity import StreamingGP, likelihoods
-from cavity import covariances as c
+from cavity import StreamingGP, covariances, likelihoods
 from cavity.blocks.executors import Threads
 from cavity.models.gp.evidence import Settings
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.absorb import absorbed
+from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.increment import Increment, RowSites
-from cavity.models.streaming_gp.rows import Rows, absorbed
+from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.rows import Rows
 
 __all__ = ["JITTER", "THREADS", "Case", "model_of", "points", "rows_in", "rows_of", "settings_of"]
 
@@ -30,7 +31,7 @@ def rows_in(X, y, w=None, noise=None):
 
 
 def model_of(alpha, **settings):
-    return StreamingGP(c.RBF(), alpha=alpha, jitter=JITTER, **settings)
+    return StreamingGP(covariances.RBF(), alpha=alpha, jitter=JITTER, **settings)
 
 
 def settings_of(kernel, noise=0.2):

@@ -12,7 +12,6 @@ import zipfile
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
-from importlib import import_module
 from math import prod
 from pathlib import Path
 
@@ -31,19 +30,6 @@ HEADERS = {
     "cavity": records.TEXT,
     "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
     "settings": records.TABLE,
-}
-KINDS = {
-    "clutter": ("models.clutter.model", "ClutterPosterior"),
-    "factorized": ("models.factorized.model", "FactorizedGaussianPosterior"),
-    "gaussian_mixture": ("models.mixture.posterior", "GaussianMixturePosterior"),
-    "gaussian_process": ("models.gp.posterior", "GaussianProcessPosterior"),
-    "glm": ("models.glm.model", "GLMPosterior"),
-    "linear_regression": ("models.regression.linear", "LinearRegressionPosterior"),
-    "logistic_regression": ("models.regression.logistic", "LogisticRegressionPosterior"),
-    "streaming_gp": ("models.streaming_gp.state", "StreamingGPState"),
-    "univariate_gaussian": ("models.univariate_gaussian", "UnivariateGaussianPosterior"),
-    "mean_field": ("mean_field", "MeanFieldPosterior"),
-    "unit_mixture": ("models.unit_mixture.model", "UnitMixturePosterior"),
 }
 MAGIC = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
 NPY_HEADER = re.compile(
@@ -146,39 +132,25 @@ def write(path, kind, arrays, settings):
         np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
 
-def load(path):
-    """Read a posterior that `save` wrote.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-
-    Returns
-    -------
-    posterior
-        Of the kind that was saved, equal to it in every bit.
+def read(path, kinds):
+    """Return (kind, arrays, settings) of a file that `write` wrote, their contents not yet checked.
 
     Raises
     ------
     ValueError
-        If the file is not one of ours, damaged, or from a newer format; the message names it, and the part of it.
+        If the file is not one of ours, damaged, of none of the kinds, or of a newer format; the message names it.
     """
     try:
         with open(path, "rb") as file:
-            kind, version, settings, arrays = _read(file)
+            kind, version, settings, arrays = _read(file, kinds)
     except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
     if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
-    module, name = KINDS[kind]
-    try:
-        return getattr(import_module(f"cavity.{module}"), name).from_arrays(arrays, settings)
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged, or was not written by cavity: {error}") from error
+    return kind, arrays, settings
 
 
-def _read(file):
+def _read(file, kinds):
     """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
 
     Nothing larger than the file is made.
@@ -190,7 +162,7 @@ def _read(file):
             if HEADER not in parts:
                 raise ValueError("it has no header")
             kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
-            if settings is None or kind not in KINDS:
+            if settings is None or kind not in kinds:
                 return kind, version, None, None
             return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
     except OSError as error:

@@ -42,13 +42,12 @@ def to_tuple(names):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind` and `record`, the tables of what is saved, and gives `to_arrays()` -> (dict of arrays,
-    JSON-able settings) and the inverse class method `_from_arrays(arrays, settings)`, which gets them checked.
+    A subclass sets `kind` and gives `to_arrays()` -> (dict of arrays, JSON-able settings). What a file of that kind
+    must hold, and how a posterior is made of it again, stands in its module of `cavity.models.saved.KINDS`.
     """
 
     __slots__ = ()
     kind = None
-    record = None
 
     def save(self, path):
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -61,31 +60,6 @@ class Posterior(Frozen):
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
 
-    @classmethod
-    def from_arrays(cls, arrays, settings):
-        """Rebuild what `to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The named arrays.
-        settings : dict
-            The JSON-able settings.
-
-        Returns
-        -------
-        Posterior
-            Of this class, equal to the original.
-
-        Raises
-        ------
-        ValueError
-            If arrays or settings are missing, not known, or not what they must be, naming the first of them.
-        """
-        arrays, settings = records.check(cls.record, arrays, settings)
-        with records.refusing():
-            return cls._from_arrays(arrays, settings)
-
     def _freeze(self):
         """Clear the writeable flag of every array field (for __post_init__)."""
         freeze(self)
@@ -93,7 +67,7 @@ class Posterior(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class VariationalPosterior(Posterior):
-    """Base of the posteriors that coordinate ascent finds: what the engine (`cavity.mean_field.engine`) says about every fit.
+    """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` says about every fit.
 
     `elbo` and `contraction` are None where nothing measured them, never nan.
     """
@@ -175,3 +149,16 @@ def table(title, rows):
     """Return a repr: a title and aligned name/value lines."""
     width = max(len(name) for name, _ in rows)
     return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def drawn(name, *results):
+    """Return the figure that a function of `cavity.plot` draws of results: the one door from here to there.
+
+    Raises
+    ------
+    ImportError
+        If the plot extra is not installed, with the command that installs it.
+    """
+    from cavity import plot
+
+    return getattr(plot, name)(*results)

@@ -1,5 +1,6 @@
 """Lower triangular matrices, through BLAS itself: solvers of scipy.linalg start threads even for the smallest ones."""
 
+import numpy as np
 from scipy.linalg import blas, lapack
 
 
@@ -16,3 +17,15 @@ def solve_lower(factor, b):
 def whiten(factor, matrix):
     """The inverse of the factor, times a matrix, times the inverse's transpose."""
     return solve_lower(factor, solve_lower(factor, matrix).T)
+
+
+def solved(factor, rows, trans=0):
+    """factor^-1, or its transpose if so said, applied to the rows of (N, M), which are overwritten."""
+    if rows.size:
+        blas.dtrsm(1.0, factor, rows.T, lower=1, trans_a=trans, overwrite_b=1)
+    return rows
+
+
+def full(triangle):
+    """The symmetric matrix of a lower triangle."""
+    return np.tril(triangle) + np.tril(triangle, -1).T

@@ -15,21 +15,15 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import names_of
+from cavity.blocks.merge import ROWS, merge, starts
 from cavity.blocks.npy import open_npy
 
-ROWS = 1 << 17  # rows per kernel call: 16 chunks of partial sums
 NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than MIN_ROWS rows
 MIN_ROWS = 1 << 10
 SAMPLE = 1 << 14  # rows of a sample to choose starting points from
 FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
 HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
-
-
-def starts(n_rows, size=None):
-    """Return the (start, stop) pairs of the blocks of n_rows rows, of ROWS each unless another size is given."""
-    size = ROWS if size is None else size
-    return [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
 
 
 def rows(data, index):
@@ -43,65 +37,6 @@ def rows_per_block(n_features):
     while size * n_features > NUMBERS and size > MIN_ROWS:
         size //= 2
     return size
-
-
-def merge(parts, add=None):
-    """Add up an iterable of arrays, numbers or tuples of them: a tree over their indices, two neighbours at a time.
-
-    The shape of the tree depends on the number of parts alone, and at most log2 of them are held.
-
-    Parameters
-    ----------
-    parts : iterable
-        What to add up, in order; at least one.
-    add : callable, optional
-        add(left, right) returns the sum of two parts, if it is not to be +.
-    """
-    add = _plus if add is None else add
-    pending = []  # sums of 2^k parts, for the binary digits of the number of parts so far
-    for count, part in enumerate(parts, 1):
-        while count % 2 == 0:
-            part, count = add(pending.pop(), part), count // 2
-        pending.append(part)
-    if not pending:
-        raise ValueError("there is nothing to merge")
-    total = pending.pop()
-    while pending:
-        total = add(pending.pop(), total)
-    return total
-
-
-def _plus(left, right):
-    if isinstance(left, tuple):
-        return tuple(a + b for a, b in zip(left, right, strict=True))
-    return left + right
-
-
-def map_blocks(source, kernel, threads):
-    """Yield kernel(block) for the blocks of a source, in order, whoever runs them.
-
-    A kernel gets (rows,) or (rows, D) float64, read-only and only its own until it returns.
-    """
-
-    def task(index):
-        block = source.read(index)
-        return _apart(kernel(block), block)
-
-    return threads.imap(task, zip(range(source.block_count)))
-
-
-def reduce_blocks(source, kernel, threads):
-    """Return the sum of kernel(block), an array or a tuple of arrays, over the blocks of a source, see `merge`."""
-    return merge(map_blocks(source, kernel, threads))
-
-
-def _apart(result, block):
-    """Copy what shares memory with the block, which is about to be used for the next one."""
-    if isinstance(result, tuple):
-        return tuple(_apart(each, block) for each in result)
-    if isinstance(result, np.ndarray) and np.may_share_memory(result, block):
-        return result.copy()
-    return result
 
 
 def open_source(data, name, *, ndim=(1,), block_rows=None):

@@ -5,6 +5,7 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 
 from cavity.cli import parquet, tables
+from cavity.cli import table as cli_table
 
 
 class Batches:
@@ -56,7 +57,7 @@ class Batches:
         rows, names = tables.open_npy(source)
         for low, high in self._spans(rows.n_rows):
             cells = dict(zip(names, rows.rows(low, high).reshape(high - low, -1).T, strict=True))
-            yield tables.Columns(source, cells, [f"row {i + 1}" for i in range(low, high)])
+            yield cli_table.Columns(source, cells, [f"row {i + 1}" for i in range(low, high)])
 
     def _csv(self, path):
         size = os.path.getsize(path)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from cavity import likelihoods
 from cavity.cli import gaussian_processes, tables, targets
 from cavity.cli import options as shared
+from cavity.cli import table as cli_table
 from cavity.cli.gaussian_processes import ORDERED
 
 MANY = 2000  # most rows fitted without being asked to
@@ -117,7 +118,7 @@ def fitted_rows(table, options, total):
 def report(title, problem, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
     yield from targets.heading(title, problem.y, problem.target, problem.classes, problem.notes)
-    yield f"  columns          {tables.some(problem.names, 12)}"
+    yield f"  columns          {cli_table.some(problem.names, 12)}"
     yield "model"
     found = "" if mean == "zero" else f" {gaussian_processes.shown(posterior.model.mean)} (learnt)"
     yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)

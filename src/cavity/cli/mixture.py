@@ -10,7 +10,7 @@ import numpy as np
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
-from cavity.cli import tables
+from cavity.cli import table, tables
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
@@ -183,7 +183,7 @@ def report(problem, selection, seconds):
 def settings(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = tables.some([f"{mean:.6g}" for mean in model.mean_prior], SHOWN)
+    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], SHOWN)
     yield "model"
     yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
     yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
@@ -208,7 +208,7 @@ def components(problem, posterior):
         sd = np.sqrt(np.diag(covariance))
         correlation = covariance / np.outer(sd, sd)
         for d, name in enumerate(problem.names[:SHOWN]):
-            mean = tables.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
+            mean = table.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
             row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
             yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
         if len(problem.names) > SHOWN:

@@ -3,7 +3,7 @@
 from itertools import repeat
 
 from cavity.base.errors import missing_extra
-from cavity.cli import tables
+from cavity.cli import table
 
 READ = 1 << 14  # rows that are read together
 DAMAGE = (OSError, ValueError, LookupError, OverflowError)  # what else pyarrow raises at damaged files and values
@@ -55,7 +55,7 @@ def _batches(path, file, total, sizes, skip):
 def _columns(path, part, first):
     """Columns of an Arrow table whose rows begin with number `first`."""
     cells = dict(zip(part.column_names, map(_cells, part.combine_chunks().columns), strict=True))
-    return tables.Columns(str(path), cells, [f"row {first + i + 1}" for i in range(len(part))])
+    return table.Columns(str(path), cells, [f"row {first + i + 1}" for i in range(len(part))])
 
 
 def _cells(column):

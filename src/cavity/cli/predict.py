@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from cavity.base.persistence import load, whole_file
-from cavity.blocks import sources
+from cavity.base.persistence import whole_file
+from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
-from cavity.cli import tables
+from cavity.cli import table, tables
 from cavity.models.latent import LatentPosterior, probabilities
+from cavity.models.saved import load
 
 LOG_DENSITY = "log_density"
 
@@ -53,7 +54,7 @@ def run(options):
         rows = open_rows(told, options, threads)
         with whole_file(options.output) as file:
             begin(file, rows.n_rows, names)
-            for found in sources.map_blocks(rows, told.of, threads):
+            for found in merge.map_blocks(rows, told.of, threads):
                 block(file, found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
@@ -140,7 +141,7 @@ def open_rows(told, options, threads):
         X, names, *_ = tables.matrix(*question, fitted=told.columns)  # --columns gave them in another order
     if len(names) != told.width:
         raise ValueError(
-            f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({tables.some(names)}); "
+            f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({table.some(names)}); "
             "choose with --columns"
         )
     size = sources.rows_per_block(max(told.width, len(told.names)))

@@ -9,8 +9,9 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
-from cavity.cli import gaussian_processes, tables, targets
+from cavity.cli import gaussian_processes, targets
 from cavity.cli import options as shared
+from cavity.cli import table as cli_table
 from cavity.cli.batches import Batches
 from cavity.cli.gaussian_processes import ORDERED, numbers
 from cavity.cli.prequential import Scores
@@ -189,7 +190,7 @@ class Stream:
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
-                f"({tables.some(rows.names)}); choose with --features"
+                f"({cli_table.some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
@@ -324,7 +325,7 @@ def classes_of(options, state):
 
 def resumed(path):
     """The state in a file."""
-    from cavity.base.persistence import load
+    from cavity.models.saved import load
     from cavity.models.streaming_gp.state import StreamingGPState
 
     state = load(path)
@@ -374,7 +375,7 @@ def report(stream, seconds):
         yield f"  class {label}          {what}, {stream.counts[label]} rows"
     if problem.notes:
         yield f"  left out         {', '.join(problem.notes)}"
-    yield f"  columns          {tables.some(problem.names, 12)}"
+    yield f"  columns          {cli_table.some(problem.names, 12)}"
     yield "model"
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"

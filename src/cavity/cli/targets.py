@@ -4,17 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity import likelihoods
+from cavity.cli import table as cli_table
 from cavity.cli import tables
+from cavity.likelihoods import counts, labels, noise
 
 LIKELIHOODS = {
-    "probit": (likelihoods.Probit, ()),
-    "logit": (likelihoods.Logit, ()),
-    "poisson": (likelihoods.Poisson, ()),
-    "negative-binomial": (likelihoods.NegativeBinomial, ("dispersion",)),
-    "gaussian": (likelihoods.Gaussian, ("noise_variance",)),
-    "student-t": (likelihoods.StudentT, ("degrees_of_freedom", "scale")),
-    "laplace": (likelihoods.Laplace, ("scale",)),
+    "probit": (labels.Probit, ()),
+    "logit": (labels.Logit, ()),
+    "poisson": (counts.Poisson, ()),
+    "negative-binomial": (counts.NegativeBinomial, ("dispersion",)),
+    "gaussian": (noise.Gaussian, ("noise_variance",)),
+    "student-t": (noise.StudentT, ("degrees_of_freedom", "scale")),
+    "laplace": (noise.Laplace, ("scale",)),
 }
 BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
 SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
@@ -139,7 +140,7 @@ def classes_of(table, target, binary, known=None):
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({tables.some(kinds)}); for counts and real numbers choose another --likelihood"
+            f"has {len(kinds)} ({cli_table.some(kinds)}); for counts and real numbers choose another --likelihood"
         )
     return y.astype(np.float64), tuple(kinds)
 

@@ -9,6 +9,7 @@ import numpy as np
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
+from cavity.cli import table as cli_table
 from cavity.cli import tables
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
@@ -132,11 +133,11 @@ def report(title, tried, best, unit, seconds):
     for name in ("noise_variance", "prior_variance"):
         kind = "learnt" if name in best.model.learn else "given"
         yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
-    yield f"  {'prior_mean':<16} {tables.digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
+    yield f"  {'prior_mean':<16} {cli_table.digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
     yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
-        yield f"  {tables.digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+        yield f"  {cli_table.digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
     yield from shared.ascent_lines(best, tried.values(), seconds)
 
 

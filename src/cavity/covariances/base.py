@@ -2,12 +2,15 @@
 
 from collections import Counter
 from dataclasses import replace
+from numbers import Real
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.blocks.executors import Threads
 from cavity.covariances.program import Program
+
+KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
 
 
 def _rows(value, name, like=None):
@@ -22,14 +25,19 @@ def _threads(n_threads):
     return Threads(arrays.integer(n_threads, "n_threads", low=1))
 
 
+def constant(value):
+    """Return a number as a fixed Constant, and anything else as it is."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return value
+    return KINDS["Constant"](value, fixed=("variance",))
+
+
 def _compose(kind, left, right):
     """Return a Sum or Product of covariances, of which a factor may be a number; NotImplemented for anything else."""
-    from cavity.covariances import composed
-
     if kind == "Product":
-        left, right = composed.constant(left), composed.constant(right)
+        left, right = constant(left), constant(right)
     both = isinstance(left, Covariance) and isinstance(right, Covariance)
-    return getattr(composed, kind)((left, right)) if both else NotImplemented
+    return KINDS[kind]((left, right)) if both else NotImplemented
 
 
 class Covariance:
@@ -51,6 +59,12 @@ class Covariance:
     __slots__ = ()
     __hash__ = None
     __array_ufunc__ = None  # numbers of numpy leave * to this class
+
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        is_base = getattr(cls, "_op", None) is None and getattr(cls, "_step", None) is None
+        if cls.__module__.startswith(__package__) and not is_base:
+            KINDS[cls.__name__] = cls
 
     def _leaves(self):
         """The parts with parameters, in order; every covariance of this library says what they are."""

@@ -1,19 +1,9 @@
 """Sums and products of covariances."""
 
 from dataclasses import dataclass
-from numbers import Real
 
-from cavity.covariances.base import Covariance
+from cavity.covariances.base import Covariance, constant
 from cavity.covariances.program import ADD, MULTIPLY
-
-
-def constant(value):
-    """Return a number as a fixed Constant, and anything else as it is."""
-    from cavity.covariances import Constant
-
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return value
-    return Constant(value, fixed=("variance",))
 
 
 def is_number(part):

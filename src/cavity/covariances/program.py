@@ -7,7 +7,7 @@ have a fixed size and what they return is added in their order, so the number of
 import numpy as np
 
 from cavity import _core
-from cavity.blocks import sources
+from cavity.blocks import merge
 
 _kernel = _core.best("covariance")
 
@@ -23,7 +23,7 @@ def spans(n_rows, n_columns):
     size = MIN_ROWS
     while size < n_rows and size * n_columns < NUMBERS:
         size *= 2
-    return sources.starts(n_rows, size)
+    return merge.starts(n_rows, size)
 
 
 def _on_diagonal(left, white=1.0):
@@ -110,7 +110,7 @@ class Program:
             _kernel.contract(self.code, self.parameters, left, right, Z is None, start, stop, weights, out)
             return out
 
-        return sources.merge(threads.imap(task, spans(*weights.shape)))
+        return merge.merge(threads.imap(task, spans(*weights.shape)))
 
     def contract_inputs(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the rows X (N, D), those in the other argument not included."""

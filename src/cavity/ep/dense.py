@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.blocks.executors import spans
-from cavity.blocks.sources import merge, rows, starts
+from cavity.blocks.merge import merge, starts
+from cavity.blocks.sources import rows
 from cavity.ep.visits import kernel, visit
 from cavity.ep.weights import Covariance
 

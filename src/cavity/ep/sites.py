@@ -21,7 +21,8 @@ References
 
 import numpy as np
 
-from cavity.likelihoods import ONE, Likelihood, _Compiled, _sites
+from cavity.likelihoods import Likelihood
+from cavity.likelihoods.base import ONE, _Compiled, _sites
 
 ZERO = np.zeros(1)
 

@@ -11,7 +11,7 @@ References
 import numpy as np
 
 from cavity.base.loop import iterate
-from cavity.blocks.sources import merge
+from cavity.blocks.merge import merge
 from cavity.ep.engine import PATIENCE, SMALLEST_STEP, Fit, site_values, towards
 from cavity.ep.visits import cavities
 

@@ -22,7 +22,7 @@ from cavity.base.records import (
 from cavity.base.results import Posterior
 from cavity.base.rows import observations
 from cavity.ep.sites import tilted
-from cavity.likelihoods import ONE
+from cavity.likelihoods.base import ONE
 
 SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 

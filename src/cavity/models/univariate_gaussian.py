@@ -16,8 +16,9 @@ from cavity.base.errors import within_range
 from cavity.base.loop import warn_unconverged
 from cavity.base.records import NUMBER, POSITIVE, Made, Record, integer
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
-from cavity.distributions import Gamma, coordinates, towards
+from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.gaussian import Gaussian
 from cavity.mean_field import engine
 
@@ -219,20 +220,6 @@ class UnivariateGaussianPosterior(VariationalPosterior):
     n_samples: int
 
     kind = "univariate_gaussian"
-    record = Record(
-        TRACE,
-        OUTCOME
-        | {
-            "model": Made(
-                lambda given: UnivariateGaussian(**given),
-                {"prior_mean": NUMBER, "prior_count": POSITIVE, "prior_shape": POSITIVE, "prior_rate": POSITIVE},
-            ),
-            "mean": Made(lambda given: Gaussian(*given), [NUMBER, POSITIVE]),
-            "precision": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE]),
-            "log_evidence": NUMBER,
-            "n_samples": integer(1),
-        },
-    )
 
     def __repr__(self):
         rows = [
@@ -248,9 +235,26 @@ class UnivariateGaussianPosterior(VariationalPosterior):
         settings |= {"mean": [self.mean.tau, self.mean.rho], "precision": [self.precision.shape, self.precision.rate]}
         return arrays, settings
 
-    @classmethod
-    def _from_arrays(cls, arrays, settings):
-        return cls(
-            **{name: settings[name] for name in ("model", "mean", "precision", "log_evidence", "n_samples")},
-            **cls.outcome_from_arrays(arrays, settings),
-        )
+
+RECORD = Record(
+    TRACE,
+    OUTCOME
+    | {
+        "model": Made(
+            lambda given: UnivariateGaussian(**given),
+            {"prior_mean": NUMBER, "prior_count": POSITIVE, "prior_shape": POSITIVE, "prior_rate": POSITIVE},
+        ),
+        "mean": Made(lambda given: Gaussian(*given), [NUMBER, POSITIVE]),
+        "precision": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE]),
+        "log_evidence": NUMBER,
+        "n_samples": integer(1),
+    },
+)
+
+
+def rebuilt(arrays, settings):
+    """Return the posterior of checked arrays and settings."""
+    return UnivariateGaussianPosterior(
+        **{name: settings[name] for name in ("model", "mean", "precision", "log_evidence", "n_samples")},
+        **VariationalPosterior.outcome_from_arrays(arrays, settings),
+    )

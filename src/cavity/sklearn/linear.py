@@ -19,8 +19,15 @@ from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning, NumericalWarning, warn
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
-from cavity.sklearn.checks import NamesArguments, weighted_rows
-from cavity.sklearn.classes import classes_in, known_classes, log_probabilities, loo_log_density, one_vs_rest
+from cavity.sklearn.checks import (
+    NamesArguments,
+    classes_in,
+    known_classes,
+    log_probabilities,
+    loo_log_density,
+    one_vs_rest,
+    weighted_rows,
+)
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 

@@ -16,7 +16,8 @@ from support.clutters import FIELDS, assert_same_bits, bits, draw, finite
 import cavity
 from cavity import Clutter, ConvergenceWarning, SettingsWarning, _core
 from cavity.blocks.executors import Threads
-from cavity.models.clutter import sweeps
+from cavity.models.clutter import lanes, sweeps
+from cavity.models.clutter import units as clutter_units
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -326,7 +327,7 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
     monkeypatch.setattr(sweeps, "_kernel", _core.load("clutter", variant))
-    monkeypatch.setattr(sweeps, "_lane_kernel", _core.load("clutter_lanes", variant))
+    monkeypatch.setattr(lanes, "_lane_kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
         assert_same_bits(bits(Clutter().fit(x, **o)), expected)
         assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)
@@ -914,7 +915,7 @@ def test_the_last_rows_of_a_tile_count(variant, n):
     for d in (1, 2):
         x = draw((n, d), seed=n)
         x[-1] = 2.2
-        unit = sweeps.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+        unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
         where = unit.model, x, unit.origin, unit.scale, unit.centre
         site_tau, site_rho, sums = np.zeros((n, d)), np.zeros(n), np.empty((1, d + 1))
         tau, rho = np.zeros(d) - 1.3 * unit.origin, 1.3

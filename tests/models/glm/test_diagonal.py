@@ -7,22 +7,22 @@ from reference import diagonal as reference
 from scipy import integrate, sparse
 from scipy.special import log_ndtr
 
-from cavity import likelihoods as lik
+from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.models.glm import diagonal
 from cavity.models.glm.diagonal import fit, predict
 
-PROBIT = lik.Probit()
+PROBIT = likelihoods.Probit()
 
 
-class Cauchy(lik.Likelihood):
+class Cauchy(likelihoods.Likelihood):
     """Written in Python; its equal, Student's t with one degree of freedom, is compiled."""
 
     def log_p(self, y, f):
         return -np.log(np.pi * (1 + (y - f) ** 2))
 
 
-class ScaledCauchy(lik.Likelihood):
+class ScaledCauchy(likelihoods.Likelihood):
     """Cauchy's distribution of scale 0.22, in Python."""
 
     def log_p(self, y, f):
@@ -89,7 +89,17 @@ def test_ep_is_its_twin(weighted, power):
     assert result.log_evidence == pytest.approx(log_evidence, rel=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", [PROBIT, lik.Logit(), lik.Poisson(), lik.StudentT(), lik.Clutter(), Cauchy()])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        PROBIT,
+        likelihoods.Logit(),
+        likelihoods.Poisson(),
+        likelihoods.StudentT(),
+        likelihoods.Clutter(),
+        Cauchy(),
+    ],
+)
 def test_adf_matches_moments_on_a_grid(likelihood):
     """Two weights, three rows: each time the moments of prior times likelihood, integrated over the plane."""
     x, y = np.array([[1.0, -0.5], [0.7, 2.0], [0.0, 1.5]]), np.array([1.0, 1.0, 1.0])
@@ -193,7 +203,7 @@ def test_gaussian_without_loops_is_exact(kind, noise):
     weights = np.ones(n) if kind == "chain" else rng.choice([0.5, 1.0, 2.0], n)
     w = m + np.sqrt(v) * rng.normal(size=d)
     y = x @ w + np.sqrt(noise) * rng.normal(size=n)
-    result = run(x, y, m, v, lik.Gaussian(noise), weights=weights, tol=1e-12)
+    result = run(x, y, m, v, likelihoods.Gaussian(noise), weights=weights, tol=1e-12)
     mean, variance, evidence, loo = gaussian_posterior(x, y, m, v, noise, weights)
     assert result.status == CONVERGED
     np.testing.assert_allclose(result.mean, mean, rtol=1e-9)
@@ -206,7 +216,7 @@ def test_gaussian_without_loops_is_exact(kind, noise):
 def test_gaussian_with_loops_has_the_exact_mean():
     x, _, m, v, _ = draw(40, 6, seed=7)
     y = np.random.default_rng(0).normal(size=40)
-    result = run(x, y, m, v, lik.Gaussian(2.0), tol=1e-12)
+    result = run(x, y, m, v, likelihoods.Gaussian(2.0), tol=1e-12)
     np.testing.assert_allclose(result.mean, gaussian_posterior(x, y, m, v, 2.0, np.ones(40))[0], rtol=1e-9)
 
 
@@ -298,7 +308,7 @@ def test_formats_give_the_same_bits_and_stay_as_they_are():
     np.testing.assert_array_equal(run(sparse.csr_array(np.sign(x).astype(np.int8)), y).mean, run(np.sign(x), y).mean)
 
 
-@pytest.mark.parametrize("likelihood", [PROBIT, lik.Logit(), lik.StudentT()])
+@pytest.mark.parametrize("likelihood", [PROBIT, likelihoods.Logit(), likelihoods.StudentT()])
 @pytest.mark.parametrize("method", ["ep", "adf"])
 def test_repeated_runs_return_the_same_bits(method, likelihood):
     x, y, m, v, offset = draw(200, 30, density=0.2, seed=6)
@@ -327,7 +337,7 @@ def test_a_likelihood_in_python_is_its_compiled_equal(method, weighted):
     weights = np.random.default_rng(1).choice([0.0, 0.3, 1.0, 2.5], 12) if weighted else None
     options = dict(method=method, offset=offset, weights=weights, max_iter=300)
     slow = run(x, y, m, v, Cauchy(), **options)
-    fast = run(x, y, m, v, lik.StudentT(degrees_of_freedom=1), **options)
+    fast = run(x, y, m, v, likelihoods.StudentT(degrees_of_freedom=1), **options)
     assert slow.status == fast.status
     assert_close(slow, fast, rtol=1e-7, atol=1e-8)
 
@@ -338,7 +348,7 @@ def test_powers_that_a_kernel_does_not_know(method):
     x, y, m, v, _ = draw(12, 3, seed=3)
     weights = np.random.default_rng(1).choice([0.3, 1.0, 2.5], 12)
     power = 0.5 if method == "ep" else 1.0
-    classes = run(x, (y + 1) / 2, m, v, lik.OrderedProbit([0.0]), method=method, weights=weights, power=power)
+    classes = run(x, (y + 1) / 2, m, v, likelihoods.OrderedProbit([0.0]), method=method, weights=weights, power=power)
     labels = run(x, y, m, v, PROBIT, method=method, weights=weights, power=power)
     assert classes.status == labels.status == CONVERGED
     assert_close(classes, labels, rtol=1e-8)
@@ -375,7 +385,7 @@ def test_nothing_to_learn(method, shape):
     np.testing.assert_array_equal(result.mean, np.full(shape[1], 0.7))
     np.testing.assert_array_equal(result.variance, np.full(shape[1], 2.0))
     assert result.log_evidence == pytest.approx(-shape[0] * np.log(2.0), rel=1e-14)
-    impossible = run(np.zeros((1, 2)), [-1.0], likelihood=lik.Step(), offset=np.ones(1), method=method)
+    impossible = run(np.zeros((1, 2)), [-1.0], likelihood=likelihoods.Step(), offset=np.ones(1), method=method)
     assert impossible.log_evidence == -np.inf
 
 
@@ -385,7 +395,13 @@ def test_huge_and_tiny_features(size, method):
     """One feature beside moderate ones: a step of its weight, then nothing but it matters to the row."""
     x, y, m, v, _ = draw(20, 4, seed=9)
     x[5, 0] = size
-    for likelihood in (PROBIT, lik.Gaussian(), lik.Laplace(), lik.StudentT(), lik.Logit()):
+    for likelihood in (
+        PROBIT,
+        likelihoods.Gaussian(),
+        likelihoods.Laplace(),
+        likelihoods.StudentT(),
+        likelihoods.Logit(),
+    ):
         result = run(x, y, m, v, likelihood, method=method)
         assert np.isfinite(result.mean).all()
         assert np.all((result.variance > 0) & np.isfinite(result.variance))
@@ -394,9 +410,9 @@ def test_huge_and_tiny_features(size, method):
 
 def test_a_feature_that_outweighs_the_noise_keeps_its_digits():
     """V r = 1e18: 1 + a d2 has no digit left, the variance is noise/x^2 all the same."""
-    result = run(np.array([[1e9, 1.0]]), [3.0], likelihood=lik.Gaussian(), method="adf")
+    result = run(np.array([[1e9, 1.0]]), [3.0], likelihood=likelihoods.Gaussian(), method="adf")
     assert result.variance[0] == pytest.approx(2.0 / (1e18 + 2.0), rel=1e-12)
-    ep = run(np.array([[1e9, 1.0]]), [3.0], likelihood=lik.Gaussian())
+    ep = run(np.array([[1e9, 1.0]]), [3.0], likelihood=likelihoods.Gaussian())
     assert ep.variance[0] == pytest.approx(2e-18, rel=1e-12)
     assert ep.variance[1] == pytest.approx(1 - 1 / (1e18 + 2.0), rel=1e-12)
     assert ep.log_evidence == pytest.approx(-0.5 * np.log(2 * np.pi * 1e18), rel=1e-12)
@@ -442,7 +458,7 @@ def test_callback_and_max_iter():
 
 def test_skipped_rows_are_counted_and_the_evidence_stays_finite():
     """Two observations of one weight that contradict each other: one site is negative, the other all there is."""
-    likelihood = lik.StudentT(degrees_of_freedom=1, scale=0.22)
+    likelihood = likelihoods.StudentT(degrees_of_freedom=1, scale=0.22)
     result = run(np.ones((2, 1)), [28.3, 2.9], 0.0, 1720.0, likelihood)
     assert result.status == STUCK
     assert result.trace["improper"][-1] == 1
@@ -458,7 +474,7 @@ def test_skipped_rows_are_counted_and_the_evidence_stays_finite():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_a_damped_pass_goes_that_part_of_the_way(n):
     """The site of Gaussian noise of variance 1/2 is (y, 1)/noise, whatever the cavity."""
-    result = run(np.ones((1, 1)), [3.0], 0.0, 2.0, lik.Gaussian(0.5), damping=0.3, max_iter=n, tol=1e-300)
+    result = run(np.ones((1, 1)), [3.0], 0.0, 2.0, likelihoods.Gaussian(0.5), damping=0.3, max_iter=n, tol=1e-300)
     reached = 1 - 0.7**n
     assert 1 / result.variance[0] == pytest.approx(0.5 + 2.0 * reached, rel=1e-14)
     assert result.mean[0] / result.variance[0] == pytest.approx(6.0 * reached, rel=1e-14)

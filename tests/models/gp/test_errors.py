@@ -8,7 +8,7 @@ from support.gaussian_processes import covariance, problem
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
-from cavity import covariances as c
+from cavity.likelihoods import base, counts, labels
 
 BAD = [
     (dict(y=[0, 1, 2]), ValueError, "two classes.*2.0 in row 2"),
@@ -47,20 +47,20 @@ BAD = [
 def test_bad_data_and_options(change, error, message):
     arguments = dict(X=[[1.0], [2.0], [-1.0]], y=[0, 1, 1]) | change
     with pytest.raises(error, match=message):
-        GaussianProcess(c.RBF(), likelihoods.Probit()).fit(arguments.pop("X"), arguments.pop("y"), **arguments)
+        GaussianProcess(covariances.RBF(), labels.Probit()).fit(arguments.pop("X"), arguments.pop("y"), **arguments)
 
 
 def test_bad_observations():
     X = np.ones((2, 1))
     for likelihood, y, message in (
-        (likelihoods.Poisson(), [1, -1], "whole numbers, not negative; got -1.0 in row 1"),
-        (likelihoods.NegativeBinomial(), [0.5, 1], "got 0.5 in row 0"),
-        (likelihoods.OrderedProbit([0.0]), [0, 2], "y must be at most 1 for 1 thresholds, got 2 in row 1"),
+        (counts.Poisson(), [1, -1], "whole numbers, not negative; got -1.0 in row 1"),
+        (counts.NegativeBinomial(), [0.5, 1], "got 0.5 in row 0"),
+        (labels.OrderedProbit([0.0]), [0, 2], "y must be at most 1 for 1 thresholds, got 2 in row 1"),
         (likelihoods.Gaussian(), [[1.0], [2.0]], "y must"),
-        (likelihoods.Interval(), [[1.0, 0.0], [0.0, 1.0]], "lower < upper bounds"),
+        (labels.Interval(), [[1.0, 0.0], [0.0, 1.0]], "lower < upper bounds"),
     ):
         with pytest.raises(ValueError, match=message):
-            GaussianProcess(c.RBF(), likelihood).fit(X, y)
+            GaussianProcess(covariances.RBF(), likelihood).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -74,23 +74,31 @@ def test_bad_observations():
 )
 def test_bad_noise(noise, message):
     with pytest.raises(ValueError, match=message):
-        GaussianProcess(c.RBF()).fit([[1.0], [2.0], [3.0]], [1.0, 2.0, 0.0], noise_variance=noise)
+        GaussianProcess(covariances.RBF()).fit([[1.0], [2.0], [3.0]], [1.0, 2.0, 0.0], noise_variance=noise)
 
 
 def test_bad_models():
     for arguments, error, message in (
-        ((c.RBF,), TypeError, "covariance must be an instance of cavity.covariances.Covariance.*forget the brackets"),
+        (
+            (covariances.RBF,),
+            TypeError,
+            "covariance must be an instance of cavity.covariances.Covariance.*forget the brackets",
+        ),
         ((1.0,), TypeError, "covariance must be an instance of cavity.covariances.Covariance, got 1.0"),
-        ((c.RBF(), likelihoods.Probit), TypeError, "likelihood must be an instance.*forget the brackets"),
-        ((c.RBF(), c.RBF()), TypeError, "likelihood must be an instance of cavity.likelihoods.Likelihood"),
-        ((c.RBF(), likelihoods.Probit(), "quadratic"), ValueError, "mean must be one of 'constant', 'linear'"),
-        ((c.RBF(), likelihoods.Probit(), np.nan), ValueError, "mean must be finite"),
-        ((c.RBF(), likelihoods.Probit(), np.zeros((2, 2))), ValueError, "mean must have"),
+        ((covariances.RBF(), labels.Probit), TypeError, "likelihood must be an instance.*forget the brackets"),
+        (
+            (covariances.RBF(), covariances.RBF()),
+            TypeError,
+            "likelihood must be an instance of cavity.likelihoods.Likelihood",
+        ),
+        ((covariances.RBF(), labels.Probit(), "quadratic"), ValueError, "mean must be one of 'constant', 'linear'"),
+        ((covariances.RBF(), labels.Probit(), np.nan), ValueError, "mean must be finite"),
+        ((covariances.RBF(), labels.Probit(), np.zeros((2, 2))), ValueError, "mean must have"),
     ):
         with pytest.raises(error, match=message):
             GaussianProcess(*arguments)
     with pytest.raises(ValueError, match="mean must be a number or have 1 \\+ 1 coefficients for 1 columns, got 3"):
-        GaussianProcess(c.RBF(), mean=[1.0, 2.0, 3.0]).fit([[1.0], [2.0]], [0.0, 1.0])
+        GaussianProcess(covariances.RBF(), mean=[1.0, 2.0, 3.0]).fit([[1.0], [2.0]], [0.0, 1.0])
 
 
 @pytest.mark.parametrize("kind", ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Periodic"])
@@ -106,10 +114,10 @@ def test_parameters_that_are_not_positive(kind, value):
 def test_covariances_that_do_not_match_the_columns():
     likelihood, X, y = problem("Probit")
     for kernel in (
-        c.RBF(lengthscale=[1.0, 2.0, 3.0]),
-        c.Matern32(columns=(0, 2)),
-        c.RBF() + c.Linear(variance=[1.0, 1.0, 1.0]),
-        c.RBF() * c.Periodic(period=[1.0, 2.0, 3.0]),
+        covariances.RBF(lengthscale=[1.0, 2.0, 3.0]),
+        covariances.Matern32(columns=(0, 2)),
+        covariances.RBF() + covariances.Linear(variance=[1.0, 1.0, 1.0]),
+        covariances.RBF() * covariances.Periodic(period=[1.0, 2.0, 3.0]),
     ):
         with pytest.raises(ValueError, match="column"):
             GaussianProcess(kernel, likelihood).fit(X, y)
@@ -123,7 +131,9 @@ def test_covariances_that_do_not_match_the_columns():
         posterior.log_density(np.ones((4, 1)), np.ones(4))
     with pytest.raises(ValueError, match="lengthscale must be a number or one for each of 1 column"):
         posterior.update(np.ones((4, 1)), np.ones(4))
-    shared = GaussianProcess(c.RBF(), likelihood).fit(X, y, learn=False)  # one lengthscale for any number of columns
+    shared = GaussianProcess(covariances.RBF(), likelihood).fit(
+        X, y, learn=False
+    )  # one lengthscale for any number of columns
     with pytest.raises(ValueError, match="X must have 2 columns like the data of the fit, got 3"):
         shared.update(np.ones((4, 3)), np.ones(4))
 
@@ -147,20 +157,20 @@ def test_bad_new_rows():
         posterior.sample(X, 1, None)
     with pytest.raises(TypeError, match="noise must be True or False"):
         posterior.predict(X, noise=1)
-    known = GaussianProcess(c.RBF()).fit(X, y, noise_variance=np.ones(12), learn=False)
+    known = GaussianProcess(covariances.RBF()).fit(X, y, noise_variance=np.ones(12), learn=False)
     with pytest.raises(ValueError, match="noise_variance"):
         known.update(X[:2], y[:2])
     with pytest.raises(ValueError, match="noise=True has no meaning"):
         known.predict(X, noise=True)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), labels.Probit()])
 def test_more_rows_than_memory_are_refused_at_once(likelihood):
     n = 2_000_000
     X, y = np.zeros((n, 1)), np.zeros(n)
     start = time.perf_counter()
     with pytest.raises(MemoryError, match=f"{16 * n * n} bytes"):  # two N x N matrices
-        GaussianProcess(c.RBF(), likelihood).fit(X, y)
+        GaussianProcess(covariances.RBF(), likelihood).fit(X, y)
     assert time.perf_counter() - start < 5.0
 
 
@@ -177,19 +187,19 @@ def test_memory_is_looked_up_before_it_is_taken(monkeypatch):
 
 
 def test_own_likelihoods_that_misbehave_are_named():
-    class NaN(likelihoods.Likelihood):
+    class NaN(base.Likelihood):
         def log_tilted(self, y, mean, variance):
             return np.full(len(mean), np.nan), mean, mean
 
-    class Short(likelihoods.Likelihood):
+    class Short(base.Likelihood):
         def log_tilted(self, y, mean, variance):
             return mean[:0], mean, mean
 
-    class Wide(likelihoods.Likelihood):
+    class Wide(base.Likelihood):
         def log_p(self, y, f):
             return np.zeros(3)
 
-    class Empty(likelihoods.Likelihood):
+    class Empty(base.Likelihood):
         pass
 
     for likelihood, error, message in (
@@ -199,23 +209,25 @@ def test_own_likelihoods_that_misbehave_are_named():
         (Empty(), NotImplementedError, "Empty must define log_p"),
     ):
         with pytest.raises(error, match=message):
-            GaussianProcess(c.RBF(), likelihood).fit([[1.0], [2.0]], [1.0, 0.0], schedule="parallel", learn=False)
+            GaussianProcess(covariances.RBF(), likelihood).fit(
+                [[1.0], [2.0]], [1.0, 0.0], schedule="parallel", learn=False
+            )
 
 
 def test_what_leaves_the_range_of_float64_is_a_sentence():
     """Huge inputs are legitimate where the covariance is: far away is far away."""
     y = np.array([1.0, -1.0, 0.5])
-    posterior = GaussianProcess(c.RBF()).fit([[0.0], [1e300], [-1e300]], y, learn=False)
+    posterior = GaussianProcess(covariances.RBF()).fit([[0.0], [1e300], [-1e300]], y, learn=False)
     np.testing.assert_allclose(posterior.mean, y / 2, rtol=1e-14)
     with pytest.raises(OverflowError, match="range of float64"):
-        GaussianProcess(c.Linear()).fit([[0.0], [1e300], [-1e300]], y, learn=False)
+        GaussianProcess(covariances.Linear()).fit([[0.0], [1e300], [-1e300]], y, learn=False)
     with pytest.raises(OverflowError, match="range of float64"):
-        GaussianProcess(c.RBF()).fit([[0.0], [1.0], [2.0]], 1e300 * y, learn=False)
+        GaussianProcess(covariances.RBF()).fit([[0.0], [1.0], [2.0]], 1e300 * y, learn=False)
 
 
 def test_rows_without_any_variance_are_refused():
     with pytest.raises(ValueError, match="covariance is zero at every row of X"):
-        GaussianProcess(c.Linear(), likelihoods.Probit()).fit(np.zeros((2, 2)), [1, 0])
+        GaussianProcess(covariances.Linear(), labels.Probit()).fit(np.zeros((2, 2)), [1, 0])
 
 
 def test_data_frames_must_have_the_columns_of_the_fit(tmp_path):

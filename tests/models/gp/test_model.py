@@ -13,8 +13,8 @@ from support import GOLDEN
 from support.gaussian_processes import COVARIANCES, NAMES, Cauchy, covariance, factors, known, problem
 
 import cavity
-from cavity import GaussianProcess, likelihoods
-from cavity import covariances as c
+from cavity import GaussianProcess, covariances, likelihoods
+from cavity.likelihoods import base, labels, noise
 
 SCHEDULES = ("parallel", "sequential")
 TABLE = GOLDEN / "gp_slice.json"
@@ -114,7 +114,7 @@ def test_against_integration(name, n):
     likelihood, X, y = problem(name, n)
     K = reference.rbf(4.0, [1.5, 3.0])(X, X)
     log_evidence, mean, variance = reference.exact(K, factors(likelihood, y), step={1: 0.01, 2: 0.03, 3: 0.2}[n])
-    posterior = fit(likelihood, X, y, c.RBF(4.0, lengthscale=[1.5, 3.0]))
+    posterior = fit(likelihood, X, y, covariances.RBF(4.0, lengthscale=[1.5, 3.0]))
     of_evidence, of_mean, of_variance = EP_ERROR[n]
     assert posterior.log_evidence == pytest.approx(log_evidence, abs=of_evidence)
     assert np.max(np.abs(posterior.mean - mean) / np.sqrt(variance)) < of_mean
@@ -130,11 +130,13 @@ def test_against_elliptical_slice_sampling(name, error):
     golden = json.loads(TABLE.read_text())
     model, truth = golden["model"], {key: np.array(value) for key, value in golden[name].items()}
     likelihood = {
-        "Probit": likelihoods.Probit(),
+        "Probit": labels.Probit(),
         "Poisson": likelihoods.Poisson(),
-        "StudentT": likelihoods.StudentT(model["degrees_of_freedom"], model["scale"]),
+        "StudentT": noise.StudentT(model["degrees_of_freedom"], model["scale"]),
     }[name]
-    posterior = fit(likelihood, truth["X"][:, None], truth["y"], c.RBF(model["variance"], model["lengthscale"]))
+    posterior = fit(
+        likelihood, truth["X"][:, None], truth["y"], covariances.RBF(model["variance"], model["lengthscale"])
+    )
     assert truth["log_evidence_error"] < 0.05
     apart = abs(posterior.log_evidence - truth["log_evidence"])
     assert apart < error[0] + 4 * truth["log_evidence_error"]
@@ -150,7 +152,7 @@ def test_leave_one_out_against_integration(name, error):
     """log p(y_i | the others) is a difference of exact log evidences."""
     likelihood, X, y = problem(name, 3)
     K, log_ps = reference.rbf(4.0, [1.5, 3.0])(X, X), factors(likelihood, y)
-    posterior = fit(likelihood, X, y, c.RBF(4.0, lengthscale=[1.5, 3.0]))
+    posterior = fit(likelihood, X, y, covariances.RBF(4.0, lengthscale=[1.5, 3.0]))
     whole = reference.exact(K, log_ps, step=0.2)[0]
     for i in range(3):
         rest = np.arange(3) != i
@@ -161,7 +163,7 @@ def test_leave_one_out_against_integration(name, error):
 def test_is_the_linear_model_with_as_many_weights_as_rows():
     likelihood, X, y = problem("Logit")
     linear = cavity.GLM(likelihood, prior_variance=[0.5, 2.0]).fit(X, y, tol=1e-11)
-    process = fit(likelihood, X, y, c.Linear([0.5, 2.0]))  # a Gram matrix of rank two
+    process = fit(likelihood, X, y, covariances.Linear([0.5, 2.0]))  # a Gram matrix of rank two
     f, v = linear.predict(X)
     np.testing.assert_allclose(process.mean, f, rtol=0, atol=1e-8)
     np.testing.assert_allclose(process.variance, v, rtol=0, atol=1e-8)
@@ -254,7 +256,7 @@ def test_the_order_of_rows_does_not_matter(order, name):
 @settings(max_examples=6)
 def test_shift_and_scale_of_the_inputs_do_not_matter(a, b, scale):
     likelihood, X, y = problem("Logit")
-    moved = fit(likelihood, scale * (X + [a, b]), y, c.RBF(1.5, lengthscale=scale * np.array([0.7, 1.8])))
+    moved = fit(likelihood, scale * (X + [a, b]), y, covariances.RBF(1.5, lengthscale=scale * np.array([0.7, 1.8])))
     np.testing.assert_allclose(moved.mean, known("Logit")[0], rtol=0, atol=1e-8)
     assert moved.log_evidence == pytest.approx(known("Logit")[2], abs=1e-8)
 
@@ -498,8 +500,8 @@ def test_rows_whose_value_is_known():
     """Under a linear covariance the function is its mean at x = 0: the likelihood is a factor."""
     likelihood, X, y = problem("Probit")
     zeros = np.vstack([X, np.zeros((2, 2))])
-    posterior = fit(likelihood, zeros, np.append(y, [1, -1]), c.Linear(), mean=0.3)
-    rest = fit(likelihood, X, y, c.Linear(), mean=0.3)
+    posterior = fit(likelihood, zeros, np.append(y, [1, -1]), covariances.Linear(), mean=0.3)
+    rest = fit(likelihood, X, y, covariances.Linear(), mean=0.3)
     known = norm.logcdf([0.3, -0.3])
     later = rest.update(np.zeros((2, 2)), [1, -1])
     assert later.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-9)
@@ -519,7 +521,7 @@ def test_rows_whose_value_is_known():
 def test_tiny_and_huge_lengthscales(name, lengthscale, schedule):
     """Rows that know nothing of each other, or share one value: many problems of one site, or one of many."""
     likelihood, X, y = problem(name)
-    posterior = fit(likelihood, X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)), schedule=schedule)
+    posterior = fit(likelihood, X, y, covariances.RBF(1.5, lengthscale, fixed=("lengthscale",)), schedule=schedule)
     K = 1.5 * (np.eye(12) if lengthscale < 1 else np.ones((12, 12)))
     mean, S, evidence, log_z, *_ = reference.ep(K, factors(likelihood, y))
     assert posterior.converged
@@ -555,7 +557,7 @@ def test_one_class_only(name):
     assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
     if name != "OrderedProbit":
         assert np.all(posterior.mean > 0)
-        learnt = GaussianProcess(c.RBF(), likelihood).fit(X, y)  # the evidence has no maximum in the variance
+        learnt = GaussianProcess(covariances.RBF(), likelihood).fit(X, y)  # the evidence has no maximum in the variance
         assert learnt.log_evidence >= posterior.log_evidence
         assert np.all(np.isfinite(learnt.model.covariance.log_parameters))
 
@@ -564,20 +566,26 @@ def hard_problems():
     """(name, X, y, likelihood, covariance) that EP has trouble with."""
     rng = np.random.default_rng(0)
     x = np.linspace(-3, 3, 60)[:, None]
-    yield "separable", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Probit(), c.RBF(1e4, 3.0)
-    yield "separable, no noise", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Step(), c.RBF(25.0, 1.0)
-    yield "labels at random", x, rng.choice([-1, 1], 60), likelihoods.Logit(), c.RBF(100.0, 0.5)
-    yield "contradictions", np.repeat(x, 2, axis=0), np.tile([1, -1], 60), likelihoods.Probit(), c.RBF(100.0, 2.0)
+    yield "separable", x, np.where(x[:, 0] > 0, 1, -1), labels.Probit(), covariances.RBF(1e4, 3.0)
+    yield "separable, no noise", x, np.where(x[:, 0] > 0, 1, -1), labels.Step(), covariances.RBF(25.0, 1.0)
+    yield "labels at random", x, rng.choice([-1, 1], 60), labels.Logit(), covariances.RBF(100.0, 0.5)
+    yield "contradictions", np.repeat(x, 2, axis=0), np.tile([1, -1], 60), labels.Probit(), covariances.RBF(100.0, 2.0)
     outliers = np.sin(x[:, 0]) + 0.1 * rng.normal(size=60)
     outliers[::7] += rng.choice([-8, 8], 9)
     for nu in (1.0, 2.0, 4.0):
-        yield f"outliers {nu}", x, outliers, likelihoods.StudentT(nu, 0.1), c.RBF(1.0, 1.0)
-    yield "large counts", x, rng.poisson(np.exp(5 + 2 * np.sin(x[:, 0]))), likelihoods.Poisson(), c.RBF(4.0, 1.0)
-    yield "no counts", x, np.zeros(60), likelihoods.Poisson(), c.RBF(100.0, 1.0)
-    yield "clutter", x, outliers, likelihoods.Clutter(0.2, 30.0, 0.02), c.RBF(1.0, 1.0)
-    yield "ill-conditioned", 1e-3 * x, np.where(rng.random(60) < 0.7, 1, -1), likelihoods.Probit(), c.RBF(1e3, 1.0)
-    yield "little noise", x, outliers, likelihoods.Laplace(0.1), c.RBF(1.0, 1.0)
-    yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), likelihoods.Step(), c.RBF(10.0, 1.0)
+        yield f"outliers {nu}", x, outliers, noise.StudentT(nu, 0.1), covariances.RBF(1.0, 1.0)
+    yield (
+        "large counts",
+        x,
+        rng.poisson(np.exp(5 + 2 * np.sin(x[:, 0]))),
+        likelihoods.Poisson(),
+        covariances.RBF(4.0, 1.0),
+    )
+    yield "no counts", x, np.zeros(60), likelihoods.Poisson(), covariances.RBF(100.0, 1.0)
+    yield "clutter", x, outliers, noise.Clutter(0.2, 30.0, 0.02), covariances.RBF(1.0, 1.0)
+    yield "ill-conditioned", 1e-3 * x, np.where(rng.random(60) < 0.7, 1, -1), labels.Probit(), covariances.RBF(1e3, 1.0)
+    yield "little noise", x, outliers, noise.Laplace(0.1), covariances.RBF(1.0, 1.0)
+    yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), labels.Step(), covariances.RBF(10.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -601,10 +609,10 @@ def test_what_says_it_converged_is_a_fixed_point(name, X, y, likelihood, kernel)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("likelihood", [likelihoods.Laplace(0.1), likelihoods.StudentT(4.0, 0.1)], ids=repr)
+@pytest.mark.parametrize("likelihood", [noise.Laplace(0.1), noise.StudentT(4.0, 0.1)], ids=repr)
 def test_sites_lost_to_rounding_are_said_to_be(likelihood, schedule):
     """Beside a prior variance of 1e40 nothing is left of one: sites that imply themselves may have no belief."""
-    kernel, X = c.Matern12(1.0, lengthscale=1.0) + c.Linear(1.0), np.full((3, 1), 1e20)
+    kernel, X = covariances.Matern12(1.0, lengthscale=1.0) + covariances.Linear(1.0), np.full((3, 1), 1e20)
     with pytest.warns(cavity.ConvergenceWarning, match="lost their digits to rounding|no fixed point"):
         posterior = fit(likelihood, X, [1.8e4, 0.12, 0.10], kernel, schedule=schedule, tol=1e-8)
     assert not posterior.converged
@@ -649,7 +657,7 @@ def test_callback_and_max_iter():
 # ------------------------------------------------------------------------------------------ your own likelihood
 
 
-class PlainLogit(likelihoods.Likelihood):
+class PlainLogit(base.Likelihood):
     """log_p alone."""
 
     def log_p(self, y, f):
@@ -660,7 +668,7 @@ class FastLogit(PlainLogit):
     """With moments of its own."""
 
     def log_tilted(self, y, mean, variance):
-        return likelihoods.Logit().log_tilted(y, mean, variance)
+        return labels.Logit().log_tilted(y, mean, variance)
 
 
 @pytest.mark.parametrize("own", [PlainLogit(), FastLogit()], ids=["log_p", "log_tilted"])

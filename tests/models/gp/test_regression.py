@@ -10,8 +10,7 @@ from scipy.stats import multivariate_normal, norm
 from support.gaussian_processes import COVARIANCES, covariance, problem
 
 import cavity
-from cavity import GaussianProcess, likelihoods
-from cavity import covariances as c
+from cavity import GaussianProcess, covariances, likelihoods
 
 LOG_2PI = np.log(2 * np.pi)
 NEW = np.random.default_rng(99).uniform(-3, 3, (20, 2))
@@ -26,7 +25,7 @@ def fit(X, y, kernel="RBF", noise=0.3, mean=0.0, **options):
 
 def rbf(variance):
     """The covariance "RBF" with another variance, of any size."""
-    return c.RBF(variance, lengthscale=[0.7, 1.8], fixed=("variance",))
+    return covariances.RBF(variance, lengthscale=[0.7, 1.8], fixed=("variance",))
 
 
 def data(n=20, seed=0):
@@ -73,7 +72,7 @@ def test_equals_the_dense_formulas(kernel):
 
 def test_closed_form_of_one_row():
     for k, s, y, mean in ((2.0, 0.5, 1.3, 0.0), (1e8, 1e-10, -3.0, 1.0), (1e-8, 1e8, 1.0, 0.0)):
-        posterior = fit([[0.7]], [y], c.RBF(k, fixed=("variance",)), s, mean)
+        posterior = fit([[0.7]], [y], covariances.RBF(k, fixed=("variance",)), s, mean)
         assert posterior.mean[0] == pytest.approx(mean + k / (k + s) * (y - mean), rel=1e-14)
         assert posterior.variance[0] == pytest.approx(k * s / (k + s), rel=1e-12)
         assert posterior.log_evidence == pytest.approx(norm(mean, np.sqrt(k + s)).logpdf(y), rel=1e-13)
@@ -87,7 +86,7 @@ def test_closed_form_of_two_rows():
     plus, minus = k + r, k - r
     shrunk = np.array([plus / (plus + s), minus / (minus + s)])
     u, w = shrunk * np.array([y.sum(), y[0] - y[1]])
-    posterior = fit(X, y, c.RBF(k), s)
+    posterior = fit(X, y, covariances.RBF(k), s)
     np.testing.assert_allclose(posterior.mean, [(u + w) / 2, (u - w) / 2], rtol=1e-13)
     np.testing.assert_allclose(posterior.variance, s * shrunk.mean(), rtol=1e-13)
     both = norm(0, np.sqrt(plus + s)).logpdf(y.sum() / np.sqrt(2)) + norm(0, np.sqrt(minus + s)).logpdf(
@@ -107,7 +106,7 @@ def test_many_digits(n, variance, noise, tolerance):
         points = [reference.mp.mpf(float(v)) for v in x]
         K = [[variance * reference.mp.exp(-((a - b) ** 2) / 2) for b in points] for a in points]
     mean, S, evidence = reference.regression_many_digits(K, y.tolist(), [reference.mp.mpf(noise)] * n)
-    posterior = fit(x[:, None], y, c.RBF(variance), noise)
+    posterior = fit(x[:, None], y, covariances.RBF(variance), noise)
     sd = np.sqrt(np.diag(S))
     assert np.max(np.abs(posterior.mean - mean) / (1 + np.abs(mean))) < tolerance
     assert np.max(np.abs(posterior.covariance - S) / np.outer(sd, sd)) < tolerance
@@ -266,7 +265,7 @@ def test_samples_have_the_moments():
 def test_noise_near_zero_interpolates(noise):
     x = np.linspace(-2, 2, 9)[:, None]
     y = np.sin(2 * x[:, 0])
-    posterior = fit(x, y, c.Matern32(1.0, 1.0), noise)
+    posterior = fit(x, y, covariances.Matern32(1.0, 1.0), noise)
     np.testing.assert_allclose(posterior.mean, y, rtol=0, atol=1e-8)
     np.testing.assert_allclose(posterior.variance, noise, rtol=1e-3)
     K = reference.matern(3, 1.0, 1.0)(x, x)
@@ -277,7 +276,7 @@ def test_noise_near_zero_interpolates(noise):
 def test_fifty_copies_of_one_row_under_a_wide_prior():
     """The closed form: the mean of the copies is all that matters. B has the condition 5e11: four digits are left."""
     X, y, k, noise = np.full((50, 1), 0.3), np.random.default_rng(0).normal(2.0, 1.0, 50), 1e8, 1e-2
-    posterior = fit(X, y, c.RBF(k, fixed=("variance",)), noise)
+    posterior = fit(X, y, covariances.RBF(k, fixed=("variance",)), noise)
     v = 1 / (1 / k + 50 / noise)
     np.testing.assert_allclose(posterior.mean, v * y.sum() / noise, rtol=0, atol=1e-2 * np.sqrt(v))
     np.testing.assert_allclose(posterior.variance, v, rtol=1e-3)
@@ -296,13 +295,13 @@ def test_noise_that_is_lost_in_rounding_is_refused():
     with pytest.raises(
         cavity.NotPositiveDefiniteError, match="noise of variance 1e-10 .* prior variance of 1e.08; raise"
     ):
-        fit(X, y, c.RBF(1e8, fixed=("variance",)), 1e-10)
+        fit(X, y, covariances.RBF(1e8, fixed=("variance",)), 1e-10)
 
 
 @pytest.mark.parametrize("lengthscale", [1e-300, 1e-6])
 def test_tiny_lengthscales_are_independent_rows(lengthscale):
     X, y = data()
-    posterior = fit(X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)))
+    posterior = fit(X, y, covariances.RBF(1.5, lengthscale, fixed=("lengthscale",)))
     assert_is(posterior, y * 1.5 / 1.8, 0.45 / 1.8 * np.eye(20), norm(0, np.sqrt(1.8)).logpdf(y).sum(), atol=1e-12)
     np.testing.assert_array_equal(posterior.predict(NEW), [np.zeros(20), np.full(20, 1.5)])
 
@@ -310,7 +309,7 @@ def test_tiny_lengthscales_are_independent_rows(lengthscale):
 @pytest.mark.parametrize("lengthscale", [1e6, 1e300])
 def test_huge_lengthscales_are_one_value(lengthscale):
     X, y = data()
-    posterior = fit(X, y, c.RBF(1.5, lengthscale, fixed=("lengthscale",)))
+    posterior = fit(X, y, covariances.RBF(1.5, lengthscale, fixed=("lengthscale",)))
     v = 1 / (1 / 1.5 + 20 / 0.3)
     np.testing.assert_allclose(posterior.mean, v * y.sum() / 0.3, rtol=0, atol=1e-5)
     np.testing.assert_allclose(posterior.covariance, v, rtol=1e-5)
@@ -340,7 +339,9 @@ def test_huge_observations_end_in_numbers_or_a_sentence():
 @pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-10])
 def test_predictions_keep_their_digits_where_the_noise_is_small(noise):
     X, new = np.linspace(0, 6, 25)[:, None], np.linspace(0.1, 5.9, 9)[:, None]
-    posterior = GaussianProcess(c.RBF(25.0, 2.0), likelihoods.Gaussian(noise)).fit(X, np.sin(X[:, 0]), learn=False)
+    posterior = GaussianProcess(covariances.RBF(25.0, 2.0), likelihoods.Gaussian(noise)).fit(
+        X, np.sin(X[:, 0]), learn=False
+    )
     with mpmath.workdps(60):
 
         def k(a, b):

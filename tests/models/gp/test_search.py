@@ -11,8 +11,7 @@ from support.gaussian_processes import COVARIANCES, covariance, known, problem
 from threadpoolctl import threadpool_info
 
 import cavity
-from cavity import GaussianProcess, likelihoods
-from cavity import covariances as c
+from cavity import GaussianProcess, covariances, likelihoods
 from cavity.models.gp import search
 
 # ------------------------------------------------------------------------------------------ gradients
@@ -79,7 +78,7 @@ def test_gradient_of_the_reference_evidence():
         K = reference.rbf(np.exp(log_variance), np.exp(log_scale))(X, X)
         return reference.ep(K, factors(likelihood, y))[2]
 
-    kernel, h = c.RBF(1.5, 0.8), 1e-4
+    kernel, h = covariances.RBF(1.5, 0.8), 1e-4
     gradient = GaussianProcess(kernel, likelihood).fit(X, y, learn=False, tol=1e-11).log_evidence_gradient
     a, b = np.log(1.5), np.log(0.8)
     assert gradient[0] == pytest.approx((evidence(a + h, b) - evidence(a - h, b)) / (2 * h), abs=1e-7)
@@ -119,7 +118,7 @@ def hessian(f, x, h=1e-3):
 @pytest.mark.parametrize("seed", range(3))
 def test_regression_finds_the_maximum_and_the_truth_in_its_error_bars(seed):
     X, _, y = simulated(seed=seed)
-    learnt = GaussianProcess(c.RBF(1.0, 1.0), likelihoods.Gaussian(1.0)).fit(X, y)
+    learnt = GaussianProcess(covariances.RBF(1.0, 1.0), likelihoods.Gaussian(1.0)).fit(X, y)
     assert learnt.converged
     found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
     objective = dense_objective(X, y)
@@ -137,7 +136,7 @@ def test_regression_finds_the_maximum_and_the_truth_in_its_error_bars(seed):
 def test_classification_recovers_the_lengthscale():
     X, f, _ = simulated(n=250, seed=1)
     y = np.random.default_rng(5).random(250) < norm.cdf(f)
-    learnt = GaussianProcess(c.RBF(1.0, 2.0), likelihoods.Probit()).fit(X, y)
+    learnt = GaussianProcess(covariances.RBF(1.0, 2.0), likelihoods.Probit()).fit(X, y)
     assert learnt.converged
     found = learnt.model.covariance.log_parameters
 
@@ -196,7 +195,7 @@ def test_the_coefficients_of_the_mean_are_learnt(mean, name):
 def test_columns_that_depend_on_each_other_leave_the_mean_as_it_is(name):
     """A constant column, a copy, and fewer rows than coefficients: the same functions, the shortest coefficients."""
     likelihood, X, y = problem(name, n=30)
-    kernel = c.RBF(1.5, lengthscale=[0.7, 1.8], columns=(0, 1)).fix()
+    kernel = covariances.RBF(1.5, lengthscale=[0.7, 1.8], columns=(0, 1)).fix()
     model = GaussianProcess(kernel, likelihood, mean="linear")
     plain = model.fit(X, y, learn="covariance")
     wide = model.fit(np.column_stack([X, np.full(30, 7.0), X[:, 0], np.zeros(30)]), y, learn="covariance")
@@ -213,8 +212,8 @@ def test_columns_that_depend_on_each_other_leave_the_mean_as_it_is(name):
 @pytest.mark.parametrize("scale", [1e-200, 1e-30, 1e30, 1e200])
 def test_units_of_the_columns_do_not_matter(scale):
     likelihood, X, y = problem("Gaussian", n=40)
-    a = GaussianProcess(c.RBF(), likelihood, mean="linear").fit(X, y)
-    b = GaussianProcess(c.RBF(lengthscale=scale), likelihood, mean="linear").fit(scale * X, y)
+    a = GaussianProcess(covariances.RBF(), likelihood, mean="linear").fit(X, y)
+    b = GaussianProcess(covariances.RBF(lengthscale=scale), likelihood, mean="linear").fit(scale * X, y)
     assert b.log_evidence == pytest.approx(a.log_evidence, abs=1e-5)
     assert b.model.covariance.lengthscale == pytest.approx(scale * a.model.covariance.lengthscale, rel=1e-2)
 
@@ -239,16 +238,18 @@ def test_learning_never_lowers_the_evidence(name):
 
 def test_fixed_parameters_and_bounds_are_kept():
     X, _, y = simulated()
-    fixed = GaussianProcess(c.RBF(3.0, 1.0, fixed=("variance",)), likelihoods.Gaussian(0.1)).fit(X, y)
+    fixed = GaussianProcess(covariances.RBF(3.0, 1.0, fixed=("variance",)), likelihoods.Gaussian(0.1)).fit(X, y)
     assert fixed.model.covariance.variance == 3.0
     assert fixed.model.covariance.lengthscale != 1.0
     assert fixed.log_evidence_gradient.shape == (1,)
-    bounded = GaussianProcess(c.RBF(1.0, 2.0, bounds={"lengthscale": (1.5, 10.0)}), likelihoods.Gaussian(0.1)).fit(X, y)
+    bounded = GaussianProcess(
+        covariances.RBF(1.0, 2.0, bounds={"lengthscale": (1.5, 10.0)}), likelihoods.Gaussian(0.1)
+    ).fit(X, y)
     assert bounded.model.covariance.lengthscale == pytest.approx(1.5, rel=1e-12)  # 0.6 were best
     assert bounded.model.covariance.lengthscale >= 1.5
-    free = GaussianProcess(c.RBF(1.0, 2.0), likelihoods.Gaussian(0.1)).fit(X, y)
+    free = GaussianProcess(covariances.RBF(1.0, 2.0), likelihoods.Gaussian(0.1)).fit(X, y)
     assert free.log_evidence > bounded.log_evidence
-    nothing = GaussianProcess(c.RBF(fixed=("variance", "lengthscale")), likelihoods.Gaussian(0.1))
+    nothing = GaussianProcess(covariances.RBF(fixed=("variance", "lengthscale")), likelihoods.Gaussian(0.1))
     same = nothing.fit(X, y, learn="covariance")
     assert same.log_evidence == nothing.fit(X, y, learn=False).log_evidence
     assert same.log_evidence_gradient.shape == (0,)
@@ -257,12 +258,12 @@ def test_fixed_parameters_and_bounds_are_kept():
 @pytest.mark.parametrize("name", ["Gaussian", "Probit"])
 def test_starts_are_deterministic_and_more_are_not_worse(name):
     likelihood, X, y = problem(name, n=40)
-    model = GaussianProcess(c.RBF(0.01, 50.0), likelihood)
+    model = GaussianProcess(covariances.RBF(0.01, 50.0), likelihood)
     one, a, b = model.fit(X, y), model.fit(X, y, n_starts=4), model.fit(X, y, n_starts=4)
     assert a.log_evidence >= one.log_evidence - 1e-9
     assert a.log_evidence == b.log_evidence
     assert np.array_equal(a.model.covariance.log_parameters, b.model.covariance.log_parameters)
-    good = GaussianProcess(c.RBF(), likelihood).fit(X, y)
+    good = GaussianProcess(covariances.RBF(), likelihood).fit(X, y)
     assert a.log_evidence == pytest.approx(good.log_evidence, abs=1e-4)
 
 
@@ -270,7 +271,7 @@ def test_irrelevant_inputs_get_long_lengthscales():
     rng = np.random.default_rng(2)
     X = rng.uniform(-2, 2, (100, 3))
     y = np.sin(3 * X[:, 1]) + 0.1 * rng.normal(size=100)
-    learnt = GaussianProcess(c.RBF(1.0, lengthscale=np.ones(3)), likelihoods.Gaussian(0.1)).fit(X, y)
+    learnt = GaussianProcess(covariances.RBF(1.0, lengthscale=np.ones(3)), likelihoods.Gaussian(0.1)).fit(X, y)
     scales = learnt.model.covariance.lengthscale
     assert scales[1] < 1.5
     assert scales[0] > 5

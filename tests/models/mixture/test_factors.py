@@ -9,7 +9,7 @@ from scipy import special
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
-from cavity.models.mixture.sweep import Frame, State
+from cavity.models.mixture.state import Frame, State
 
 KINDS = ("full", "tied", "diag", "spherical", "gaps")
 every = pytest.mark.parametrize("kind", KINDS)

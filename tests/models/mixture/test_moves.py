@@ -7,7 +7,8 @@ from support.mixtures import draws, every_covariance, every_kind, model_of, with
 import cavity
 from cavity.blocks.executors import Threads
 from cavity.models.mixture import memoised, moves
-from cavity.models.mixture.sweep import Expectation, Statistics, Sweeps
+from cavity.models.mixture.state import Statistics
+from cavity.models.mixture.sweep import Expectation, Sweeps
 
 THREE = [[0.0, 0.0], [4.0, 1.0], [-2.0, 5.0]]
 

@@ -10,16 +10,17 @@ from reference import streaming_learn as reference
 from support.gaussian_processes import COVARIANCES, covariance
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
 
-from cavity import StreamingGP, likelihoods
-from cavity import covariances as c
+from cavity import StreamingGP, covariances, likelihoods
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
+from cavity.likelihoods import labels, noise
 from cavity.models.gp.evidence import Settings
 from cavity.models.streaming_gp import increment as streaming_increment
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.absorb import absorbed, assimilated
+from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.increment import Increment, RowSites
-from cavity.models.streaming_gp.rows import absorbed, assimilated
+from cavity.models.streaming_gp.information import Information
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 )
 def test_increment_and_gradient_agree_with_integrals_in_40_digits(which, alpha, variant):
     case, h = Case(which, alpha, **variant), mp.mpf("1e-12")
-    start, kernel = c.RBF(1.0, lengthscale=[1.0, 1.4]), c.RBF(1.3, lengthscale=[0.8, 1.1])
+    start, kernel = covariances.RBF(1.0, lengthscale=[1.0, 1.4]), covariances.RBF(1.3, lengthscale=[0.8, 1.1])
     with mp.workdps(reference.DIGITS):
 
         def value(log_parameters, log_noise):
@@ -70,7 +71,7 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     X, y, _ = rows_of(7)
     v, n, Z = 1.3, 0.2, np.zeros((0, 2))
     increment = Increment(None, Z, rows_in(X, y), model_of(alpha), THREADS)
-    found = increment.at(settings_of(c.RBF(v, lengthscale=0.8), n))
+    found = increment.at(settings_of(covariances.RBF(v, lengthscale=0.8), n))
     total = n + alpha * v
     value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
     by_total = -0.5 / total + 0.5 * y**2 / total**2
@@ -82,11 +83,11 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+@pytest.mark.parametrize("likelihood", [noise.Gaussian(), labels.Probit()])
 def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
     X, y, _ = rows_of(20)
-    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
-    state = StreamingGP(c.RBF(1e-4), likelihood, tolerance=10.0).fit(X[:10], y[:10])
+    y = y if isinstance(likelihood, noise.Gaussian) else y > 0
+    state = StreamingGP(covariances.RBF(1e-4), likelihood, tolerance=10.0).fit(X[:10], y[:10])
     assert state.n_inducing == 0
     state.update(X[10:], y[10:], learn=True)
     assert state.n_samples == 20
@@ -97,7 +98,10 @@ def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
 def test_gradient_with_every_covariance(name):
     """Where both batches share some inducing points; `sum` has White in it, which has no place here."""
     kernel, twin = covariance(name)
-    kernel, twin = kernel + c.RBF(0.5, lengthscale=1.2), gaussian_process.total(twin, gaussian_process.rbf(0.5, 1.2))
+    kernel, twin = (
+        kernel + covariances.RBF(0.5, lengthscale=1.2),
+        gaussian_process.total(twin, gaussian_process.rbf(0.5, 1.2)),
+    )
     case, h, place = Case("partly", 0.3), 1e-3, kernel.log_parameters
 
     def value(vector):
@@ -117,7 +121,7 @@ def test_gradient_with_every_covariance(name):
 def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     """Several blocks, kept or not, on one thread or two; and settings that are not the last ones asked for."""
     X, y, w = rows_of(2500)
-    settings = settings_of(c.RBF(1.0, lengthscale=1.3)), settings_of(c.RBF(2.0, lengthscale=0.9))
+    settings = settings_of(covariances.RBF(1.0, lengthscale=1.3)), settings_of(covariances.RBF(2.0, lengthscale=0.9))
 
     def found(threads):
         increment = Increment(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
@@ -138,10 +142,10 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
 def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     """Of the log evidence of a second batch, by differences, the scale of the likelihood included."""
     X, y, w = rows_of(40)
-    likelihood = likelihoods.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
+    likelihood = labels.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
     y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
     options = dict(schedule="sequential", damping=1.0, max_iter=500, tol=1e-12)
-    model = StreamingGP(c.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
+    model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
     first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
     basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)
     known = assimilated(basis, Information.empty(5), first, model, alpha, options, THREADS).information
@@ -149,7 +153,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
 
     def value(place):
         scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in likelihood.scales}
-        return increment.at(Settings(c.RBF().with_log_parameters(place[:2]), replace(likelihood, **scale)))
+        return increment.at(Settings(covariances.RBF().with_log_parameters(place[:2]), replace(likelihood, **scale)))
 
     h, place = 1e-3, np.array([0.3, -0.2, 0.0])
     by_covariance, _, by_scale = increment.gradient(value(place))
@@ -165,13 +169,13 @@ def test_settings_at_which_the_sites_leave_nothing_are_refused():
     increment = Increment(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
     sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
     with pytest.raises(NotPositiveDefiniteError, match="take away more"):
-        increment.at(settings_of(c.RBF(1.0, lengthscale=0.5)), sites=sites)
+        increment.at(settings_of(covariances.RBF(1.0, lengthscale=0.5)), sites=sites)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     """Lines through the origin: any point says all."""
-    kernel, (X, y, _) = c.Linear(1.0), rows_of(9, d=1)
+    kernel, (X, y, _) = covariances.Linear(1.0), rows_of(9, d=1)
     bases = [Basis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
     model = StreamingGP(kernel, alpha=alpha, jitter=0.0)
     known = absorbed(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)

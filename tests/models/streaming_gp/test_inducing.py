@@ -8,25 +8,25 @@ from reference import gaussian_process as kernels
 from reference import inducing as reference
 
 import cavity
-from cavity import covariances as c
-from cavity import likelihoods
+from cavity import covariances, likelihoods
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.streaming_gp import inducing
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.basis import Basis
+from cavity.models.streaming_gp.information import Information
 
 JITTER = 1e-8
 HARD = ("spread", "copies", "clusters", "columns", "zeros", "line")
 COVARIANCES = {
-    "rbf": c.RBF(1.3, lengthscale=1.0),
-    "flat": c.RBF(1.3, lengthscale=1e6),
-    "rough": c.RBF(1.3, lengthscale=1e-6),
-    "matern12": c.Matern12(0.7, lengthscale=0.5),
-    "linear": c.Linear(0.8),
-    "constant": c.Constant(2.0),
-    "periodic": c.Periodic(1.0, lengthscale=0.7, period=1.1),
-    "tiny": c.RBF(1e-150, lengthscale=1.0),
-    "huge": c.RBF(1e150, lengthscale=1.0),
-    "mixed": c.RBF(1e-3, lengthscale=1e-3) + c.Linear(1e3),
+    "rbf": covariances.RBF(1.3, lengthscale=1.0),
+    "flat": covariances.RBF(1.3, lengthscale=1e6),
+    "rough": covariances.RBF(1.3, lengthscale=1e-6),
+    "matern12": covariances.Matern12(0.7, lengthscale=0.5),
+    "linear": covariances.Linear(0.8),
+    "constant": covariances.Constant(2.0),
+    "periodic": covariances.Periodic(1.0, lengthscale=0.7, period=1.1),
+    "tiny": covariances.RBF(1e-150, lengthscale=1.0),
+    "huge": covariances.RBF(1e150, lengthscale=1.0),
+    "mixed": covariances.RBF(1e-3, lengthscale=1e-3) + covariances.Linear(1e3),
 }
 
 
@@ -83,7 +83,7 @@ def test_equals_the_naive_choice(m, seed):
     weight[rng.integers(0, 14, 3)] = 0.0
     K = kernels.rbf(1.3, 0.9)(X, X)
     weight[:m] = 0.0  # rows that are inducing points already
-    chosen, left = greedy(c.RBF(1.3, lengthscale=0.9), X, weight, X[:m], budget=7)
+    chosen, left = greedy(covariances.RBF(1.3, lengthscale=0.9), X, weight, X[:m], budget=7)
     naive = reference.greedy(K, list(range(m)), weight, 7, 1e-3, JITTER, inducing.TRIED)
     assert chosen.tolist() == naive
     np.testing.assert_allclose(left, reference.residuals(K, [*range(m), *naive], JITTER), rtol=1e-7, atol=1e-14)
@@ -92,10 +92,12 @@ def test_equals_the_naive_choice(m, seed):
 @pytest.mark.parametrize("jitter", [1e-10, 1e-8, 1e-4])
 def test_what_is_left_of_close_rows(jitter):
     X = np.linspace(0, 1, 25)[:, None]
-    chosen, left = greedy(c.RBF(1.3, lengthscale=1.5), X, budget=25, tolerance=0.0, jitter=jitter)
+    chosen, left = greedy(covariances.RBF(1.3, lengthscale=1.5), X, budget=25, tolerance=0.0, jitter=jitter)
     K = kernels.rbf(1.3, 1.5)(X, X)
     np.testing.assert_allclose(left, reference.residuals(K, chosen.tolist(), jitter), rtol=0, atol=2e-15 / jitter**0.5)
-    np.testing.assert_allclose(left, residuals(basis(c.RBF(1.3, lengthscale=1.5), X[chosen], jitter), X), atol=1e-14)
+    np.testing.assert_allclose(
+        left, residuals(basis(covariances.RBF(1.3, lengthscale=1.5), X[chosen], jitter), X), atol=1e-14
+    )
     assert np.all(left <= 10 * jitter * 1.3 * (1 + 1e-6))
 
 
@@ -103,7 +105,7 @@ def test_a_step_saves_at_least_what_the_usual_pivot_would():
     X = np.random.default_rng(3).standard_t(3, (12, 2))
     weight = np.linspace(1, 5, 12)
     K, points = kernels.rbf(1.0, 1.0)(X, X), []
-    for p in greedy(c.RBF(1.0, lengthscale=1.0), X, weight, budget=6)[0]:
+    for p in greedy(covariances.RBF(1.0, lengthscale=1.0), X, weight, budget=6)[0]:
         usual = int(np.argmax(weight * reference.residuals(K, points, JITTER)))
         gain = reference.gains(K, weight, points, JITTER, [p, usual])
         assert gain[0] >= gain[1] * (1 - 1e-12)
@@ -118,7 +120,7 @@ def test_fewer_points_than_outliers_take():
         p = int(np.argmax(left))
         columns.append((K[p] - sum(v[p] * v for v in columns)) / np.sqrt(left[p] + JITTER))
         left = left - columns[-1] ** 2
-    chosen, ours = greedy(c.RBF(1.0, lengthscale=1.0), X, np.ones(len(X)), budget=50)
+    chosen, ours = greedy(covariances.RBF(1.0, lengthscale=1.0), X, np.ones(len(X)), budget=50)
     assert len(chosen) == 50
     assert ours.sum() < 0.5 * left.sum()
 
@@ -131,7 +133,7 @@ def test_fewer_points_than_outliers_take():
 def test_ends_at_the_tolerance_or_the_budget(seed, d, tolerance, budget):
     rng = np.random.default_rng(seed)
     X, weight = rng.uniform(-1, 1, (60, d)), rng.gamma(1.0, size=60) * 10.0 ** rng.integers(-2, 4)
-    covariance = c.RBF(1.0, lengthscale=0.6)
+    covariance = covariances.RBF(1.0, lengthscale=0.6)
     chosen, left = greedy(covariance, X, weight, budget=budget, tolerance=tolerance)
     assert len(set(chosen.tolist())) == len(chosen) <= budget
     np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-13)
@@ -143,7 +145,7 @@ def test_ends_at_the_tolerance_or_the_budget(seed, d, tolerance, budget):
 
 def test_nothing_to_choose():
     X = np.random.default_rng(0).standard_normal((5, 2))
-    covariance = c.RBF(1.0, lengthscale=1.0)
+    covariance = covariances.RBF(1.0, lengthscale=1.0)
     for rows, weight, options in (
         (X[:0], np.zeros(0), {}),
         (X, np.zeros(5), {}),
@@ -161,7 +163,7 @@ def test_nothing_to_choose():
 
 def test_of_copies_one():
     X = np.repeat(np.array([[0.0], [1.0], [2.5]]), 4, axis=0)
-    chosen, left = greedy(c.RBF(1.0, lengthscale=1.0), X, tolerance=0.0)
+    chosen, left = greedy(covariances.RBF(1.0, lengthscale=1.0), X, tolerance=0.0)
     assert sorted((chosen // 4).tolist()) == [0, 1, 2]
     assert np.all(left <= JITTER)
 
@@ -169,7 +171,7 @@ def test_of_copies_one():
 def test_rows_of_no_weight_are_not_chosen():
     X = np.random.default_rng(0).standard_normal((40, 2))
     weight = np.where(np.arange(40) % 4, 0.0, 50.0)
-    chosen, left = greedy(c.RBF(1.0, lengthscale=0.5), X, weight, budget=40, tolerance=1e-12)
+    chosen, left = greedy(covariances.RBF(1.0, lengthscale=0.5), X, weight, budget=40, tolerance=1e-12)
     assert sorted(chosen.tolist()) == list(range(0, 40, 4))
     assert left[weight == 0].max() > 0.1
 
@@ -181,7 +183,7 @@ def test_rows_of_no_weight_are_not_chosen():
 def test_rows_that_do_not_fit_at_once(monkeypatch, d):
     rng = np.random.default_rng(5)
     X = rng.uniform(0, 10, (3000, d))
-    weight, covariance = np.full(3000, 5.0), c.RBF(1.0, lengthscale=2.0)
+    weight, covariance = np.full(3000, 5.0), covariances.RBF(1.0, lengthscale=2.0)
     X[1501], weight[1501] = 40.0, 1e4  # far away, and not among the 200 rows that come first
     monkeypatch.setattr(inducing, "NUMBERS", 200 * 200)
     monkeypatch.setattr(inducing, "BLOCK_NUMBERS", 10_000)
@@ -194,7 +196,7 @@ def test_rows_that_do_not_fit_at_once(monkeypatch, d):
 
 def test_the_same_bits_on_several_threads():
     X = np.random.default_rng(2).standard_normal((2000, 3))
-    one, two = (greedy(c.Matern32(1.0, lengthscale=1.0), X, budget=40, n_threads=n) for n in (1, 2))
+    one, two = (greedy(covariances.Matern32(1.0, lengthscale=1.0), X, budget=40, n_threads=n) for n in (1, 2))
     np.testing.assert_array_equal(one[0], two[0])
     np.testing.assert_array_equal(one[1], two[1])
 
@@ -241,7 +243,7 @@ def known_points(seed, n=8, d=2):
     """Points with their basis, a factor that knows some of them better, and the precision of that in u."""
     rng = np.random.default_rng(seed)
     Z = rng.uniform(-2, 2, (n, d))
-    of = basis(c.RBF(1.3, lengthscale=0.9), Z)
+    of = basis(covariances.RBF(1.3, lengthscale=0.9), Z)
     X = rng.uniform(-2, 1, (30, d))
     information = taken_in(of, Information.empty(n), X, rng.gamma(1.0, size=30) * 5)
     inverse = np.linalg.inv(of.factor)
@@ -300,7 +302,7 @@ def test_points_are_added_while_there_is_room():
 
 def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
     Z = np.array([[0.0], [0.05], [3.0], [6.0]])  # the first two say the same
-    of = basis(c.RBF(1.0, lengthscale=1.0), Z)
+    of = basis(covariances.RBF(1.0, lengthscale=1.0), Z)
     X = np.repeat(Z[[0, 2, 3]], 20, axis=0)
     information = taken_in(of, Information.empty(4), X, np.full(60, 50.0))
     done = choose(of, information, np.array([[20.0]]), np.array([50.0]), 4)
@@ -347,7 +349,7 @@ def test_rows_that_wait_are_thinned_out():
 
 def test_rows_one_by_one_take_a_place_in_the_end():
     near, far = np.linspace(0, 5, 6)[:, None], np.linspace(20, 21, 40)[:, None]
-    of = basis(c.RBF(1.0, lengthscale=1.0), near)
+    of = basis(covariances.RBF(1.0, lengthscale=1.0), near)
     information = taken_in(of, Information.empty(6), np.repeat(near, 40, axis=0), np.full(240, 50.0))
     assert choose(of, information, far[:1], np.full(1, 50.0), 6).basis is of  # one such row is worth none of the points
     waiting = None
@@ -361,7 +363,7 @@ def test_rows_one_by_one_take_a_place_in_the_end():
 
 def test_single_rows_do_not_try_again_and_again():
     X = np.random.default_rng(2).standard_normal((240, 8))
-    covariance, waiting, tries = c.RBF(1.0, lengthscale=2.0), None, []
+    covariance, waiting, tries = covariances.RBF(1.0, lengthscale=2.0), None, []
     of = basis(covariance, X[:40])
     information = taken_in(of, Information.empty(40), X[:40], np.full(40, 5.0))
     for t, x in enumerate(X[40:]):
@@ -398,7 +400,7 @@ def drifting(kind, n_batches=30, size=40):
 @pytest.mark.parametrize("kind", ["drift", "return", "wide"])
 def test_exchanges_follow_a_stream(kind):
     batches, budget = drifting(kind)
-    covariance = c.RBF(1.0, lengthscale=2.0 if kind == "wide" else 1.0)
+    covariance = covariances.RBF(1.0, lengthscale=2.0 if kind == "wide" else 1.0)
     fixed, _ = stream(covariance, batches, 5.0, budget, exchange=False)
     moving, _ = stream(covariance, batches, 5.0, budget)
     assert moving < 0.5 * fixed
@@ -407,7 +409,7 @@ def test_exchanges_follow_a_stream(kind):
 def test_most_batches_exchange_nothing(monkeypatch):
     tries, exchanged = [], inducing._exchanged
     monkeypatch.setattr(inducing, "_exchanged", lambda *a: tries.append(1) or exchanged(*a))
-    batches, covariance = np.random.default_rng(6).uniform(0, 8, (100, 40, 2)), c.RBF(1.0, lengthscale=1.0)
+    batches, covariance = np.random.default_rng(6).uniform(0, 8, (100, 40, 2)), covariances.RBF(1.0, lengthscale=1.0)
     lost, when = stream(covariance, batches, 5.0, 30)  # too few for these rows, which stay the same
     assert len([t for t in when if t >= 20]) <= 20
     assert len(tries) <= 50
@@ -451,7 +453,7 @@ def drift(n, seed=0):
 
 def model(n_inducing, **options):
     return cavity.StreamingGP(
-        c.RBF(1.0, lengthscale=1.0), cavity.likelihoods.Gaussian(0.01), n_inducing=n_inducing, **options
+        covariances.RBF(1.0, lengthscale=1.0), cavity.likelihoods.Gaussian(0.01), n_inducing=n_inducing, **options
     )
 
 
@@ -503,7 +505,7 @@ def test_given_points_stay():
 
 def test_labels_move_points_too():
     X, y = drift(400)
-    classes = cavity.StreamingGP(c.RBF(4.0, lengthscale=1.0), cavity.likelihoods.Probit(), n_inducing=12)
+    classes = cavity.StreamingGP(covariances.RBF(4.0, lengthscale=1.0), cavity.likelihoods.Probit(), n_inducing=12)
     state = classes.fit(X[:50], y[:50] > 0, learn=False)
     for low in range(50, 400, 50):
         state.update(X[low : low + 50], y[low : low + 50] > 0)
@@ -559,7 +561,7 @@ def test_more_points_leave_less_of_every_row(seed, name, d):
 def test_shards_of_different_regions_share_a_budget():
     rng = np.random.default_rng(0)
     regions = [rng.uniform(low, low + 15, (1000, 1)) for low in (0, 15)]
-    settings = cavity.StreamingGP(c.RBF(lengthscale=0.5), likelihoods.Gaussian(0.01), n_inducing=75)
+    settings = cavity.StreamingGP(covariances.RBF(lengthscale=0.5), likelihoods.Gaussian(0.01), n_inducing=75)
     shards = [settings.fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=1000), learn=False) for X in regions]
     assert sum(each.n_inducing for each in shards) > 75
     both = shards[0].copy().merge(shards[1])

@@ -11,6 +11,7 @@ from support.streaming_gps import assert_same_bits, assert_state, pieces, proble
 
 import cavity
 from cavity import likelihoods
+from cavity.base import triangles
 from cavity.blocks.executors import Threads
 from cavity.covariances import RBF
 from cavity.models.streaming_gp import basis as sparse
@@ -189,7 +190,7 @@ def moved(state, covariance, Z, jitter, alpha):
 def moments(basis, information):
     """q(u)."""
     L = np.tril(basis.factor)
-    half = sparse.solved(information.factor, L.copy(order="C"))
+    half = triangles.solved(information.factor, L.copy(order="C"))
     return L @ information.mean(), half @ half.T
 
 

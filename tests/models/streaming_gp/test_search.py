@@ -11,14 +11,16 @@ from reference import streaming_learn as reference
 from scipy.optimize import minimize, minimize_scalar
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of
 
-from cavity import StreamingGP, likelihoods
+from cavity import StreamingGP, covariances, likelihoods
 from cavity import covariances as c
 from cavity.base.errors import ConvergenceWarning, SettingsWarning
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.absorb import absorbed
+from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.inducing import greedy
-from cavity.models.streaming_gp.rows import absorbed
-from cavity.models.streaming_gp.search import Rescaled, largest_tension, learn_batch, multiplied, relearn, rescaled
+from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.rescale import Rescaled, multiplied, relearn, rescaled
+from cavity.models.streaming_gp.search import largest_tension, learn_batch
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -55,7 +57,7 @@ def dense(X, y, Z):
 
 def stream(batches):
     """Learn from batches one after the other; what was learnt from each, and the state in the end."""
-    model, old, found = StreamingGP(c.RBF(), jitter=JITTER), None, []
+    model, old, found = StreamingGP(covariances.RBF(), jitter=JITTER), None, []
     for X, y in batches:
         rows = rows_in(X, y)
         Z = choice(rows)(model) if old is None else old[0].Z
@@ -75,7 +77,7 @@ def stream(batches):
 def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     X, y = drawn(60, 3)
     Z = np.linspace(-6, 6, 12)[:, None]
-    model = StreamingGP(c.RBF(), jitter=JITTER)
+    model = StreamingGP(covariances.RBF(), jitter=JITTER)
     learnt = learn_batch(None, Z, rows_in(X, y), model, True, ("noise_variance",), THREADS)
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
     assert learnt.at_rest
@@ -100,8 +102,11 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
     """With all else fixed, batches lead to the maximum for all rows at once; unpooled, to that for the last batch."""
     X, y = drawn(90, 1)
     y[:30] *= 1.3
-    Z, model = np.linspace(-6, 6, 14)[:, None], StreamingGP(c.RBF(2.0), jitter=JITTER, inducing=np.zeros((1, 1)))
-    covariance = c.RBF(2.0)
+    Z, model = (
+        np.linspace(-6, 6, 14)[:, None],
+        StreamingGP(covariances.RBF(2.0), jitter=JITTER, inducing=np.zeros((1, 1))),
+    )
+    covariance = covariances.RBF(2.0)
 
     def last_noise(parts, pooled):
         old, noise = None, 1.0
@@ -166,7 +171,7 @@ def test_what_one_batch_may_move_is_bounded_and_said():
 
 def test_warnings_name_the_line_that_called_the_library():
     first, (X, y), _ = thirds(0, 60)
-    state = StreamingGP(c.RBF()).fit(*first)
+    state = StreamingGP(covariances.RBF()).fit(*first)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         state.update(X[:40] + 100.0, np.linspace(-1e3, 1e3, 40), learn=True)
@@ -194,14 +199,14 @@ def chain(kernel, noise, which="partly"):
 @pytest.mark.parametrize(("s", "t"), [(1.0, 1.0), (3.0, 1.0), (1.0, 0.2), (0.4, 5.0)])
 def test_noise_and_amplitude_are_known_for_all_rows_so_far(which, s, t):
     """What a chain of batches is worth at other ones, by integrals in 40 digits."""
-    case, information = Case(which, 0.0), chain(c.RBF(1.3, lengthscale=[0.8, 1.1]), 0.2, which)
+    case, information = Case(which, 0.0), chain(covariances.RBF(1.3, lengthscale=[0.8, 1.1]), 0.2, which)
     with mp.workdps(reference.DIGITS):
         k = reference.rbf(mp.mpf(1.3) * s, [mp.mpf(0.8), mp.mpf(1.1)])
         state = case.old(k, mp.mpf(0.2) * t)
         expected = float(case.twin(state, k, mp.log(mp.mpf(0.2) * t)) + state[4])
     found = rescaled(information, np.log(s), np.log(t))
     assert found.log_bound == pytest.approx(expected, rel=1e-9)
-    objective = Rescaled(information, c.RBF(1.3, lengthscale=[0.8, 1.1]))
+    objective = Rescaled(information, covariances.RBF(1.3, lengthscale=[0.8, 1.1]))
     assert objective.log_bound(np.log(s), np.log(t))[0] == pytest.approx(expected, rel=1e-9)
     again = rescaled(found, -np.log(s), -np.log(t))
     assert again.log_bound == pytest.approx(information.log_bound, rel=1e-10)
@@ -210,7 +215,7 @@ def test_noise_and_amplitude_are_known_for_all_rows_so_far(which, s, t):
 def test_slopes_of_noise_and_amplitude():
     """Priors included, against differences of the values tested above."""
     prior = c.LogNormal(1.0, 0.5)
-    kernel = c.RBF(1.3, lengthscale=[0.8, 1.1], priors={"variance": prior})
+    kernel = covariances.RBF(1.3, lengthscale=[0.8, 1.1], priors={"variance": prior})
     objective, place, h = Rescaled(chain(kernel, 0.2), kernel), np.array([0.3, -0.4]), 1e-4
     slope = objective(place)[1]
     for j in range(2):
@@ -225,11 +230,11 @@ def test_slopes_of_noise_and_amplitude():
 def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
     X, y = drawn(60, 5)
     Z = np.linspace(-6, 6, 13)[:, None]
-    basis = Basis.of(c.RBF(0.7), Z, JITTER, THREADS)
-    model, information = StreamingGP(c.RBF(0.7), likelihoods.Gaussian(0.5)), Information.empty(13)
+    basis = Basis.of(covariances.RBF(0.7), Z, JITTER, THREADS)
+    model, information = StreamingGP(covariances.RBF(0.7), likelihoods.Gaussian(0.5)), Information.empty(13)
     for part in (slice(0, 20), slice(20, 60)):
         information = absorbed(basis, information, rows_in(X[part], y[part]), model, 0.0, THREADS)
-    log_s, log_t, value = relearn(information, c.RBF(0.7), noise, amplitude)
+    log_s, log_t, value = relearn(information, covariances.RBF(0.7), noise, amplitude)
     objective, free = dense(X, y, Z), np.array([amplitude, noise])
 
     def restricted(x):
@@ -246,10 +251,12 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
 @pytest.mark.parametrize(
     "kernel",
     [
-        c.RBF(1.2),
-        2.0 * c.RBF(1.2) * c.Matern32(0.7),
-        (lambda k: k + k * k)(c.RBF(1.2)),
-        c.RBF(1.2) + c.Linear([0.3, 0.8]) * (c.RBF(0.4) + c.Constant(0.2)) + c.Periodic(0.5),
+        covariances.RBF(1.2),
+        2.0 * covariances.RBF(1.2) * covariances.Matern32(0.7),
+        (lambda k: k + k * k)(covariances.RBF(1.2)),
+        covariances.RBF(1.2)
+        + covariances.Linear([0.3, 0.8]) * (covariances.RBF(0.4) + covariances.Constant(0.2))
+        + covariances.Periodic(0.5),
     ],
 )
 def test_one_variance_of_every_term_scales_a_covariance(kernel):
@@ -259,17 +266,17 @@ def test_one_variance_of_every_term_scales_a_covariance(kernel):
 
 
 def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
-    information = chain(c.RBF(1.0), 0.2)
+    information = chain(covariances.RBF(1.0), 0.2)
     for kernel in (
-        c.RBF(1.0, fixed="variance"),
-        c.RBF(1.0) + c.Linear(1.0, fixed="variance"),
-        2.0 * c.RBF(fixed="variance"),
+        covariances.RBF(1.0, fixed="variance"),
+        covariances.RBF(1.0) + covariances.Linear(1.0, fixed="variance"),
+        2.0 * covariances.RBF(fixed="variance"),
     ):
         with pytest.raises(ValueError, match="no variance of .* is free"):
             relearn(information, kernel)
         assert relearn(information, kernel, amplitude=False)[0] == 0.0
-    free = relearn(information, c.RBF(1.0))[0]
-    kernel = c.RBF(1.0, bounds={"variance": (0.9, 1.1)})
+    free = relearn(information, covariances.RBF(1.0))[0]
+    kernel = covariances.RBF(1.0, bounds={"variance": (0.9, 1.1)})
     assert relearn(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
 
 
@@ -281,7 +288,7 @@ def test_files_and_threads_change_no_bit_of_what_is_learnt(likelihood, tmp_path)
     files = [tmp_path / "a.npy", tmp_path / "b.npy"]
     for file, part in zip(files, (X[:1300], X[1300:]), strict=True):
         np.save(file, part)
-    model = StreamingGP(c.RBF(), likelihood, mean=[0.1, 0.3, -0.2], n_inducing=6)
+    model = StreamingGP(covariances.RBF(), likelihood, mean=[0.1, 0.3, -0.2], n_inducing=6)
     options = dict(learn=True, tol=1e-4)
     states = [model.fit(X, y, **options), *(model.fit(files, y, n_threads=n, **options) for n in (1, 2))]
     assert len({(state.log_bound, state.model.covariance.lengthscale) for state in states}) == 1

@@ -7,10 +7,10 @@ import pytest
 from support.gaussian_processes import COVARIANCES, covariance
 
 import cavity
-from cavity import StreamingGP, likelihoods
-from cavity import covariances as c
+from cavity import StreamingGP, covariances, likelihoods
 from cavity.blocks.executors import Threads
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.basis import Basis
+from cavity.models.streaming_gp.information import Information
 
 ARRAYS = ("A", "r", "factor", "c")
 NUMBERS = ("constant", "n", "squares", "gap")
@@ -39,7 +39,7 @@ def test_rows_against_points_are_rows_of_the_matrix(name):
 
 
 def test_differences_keep_their_digits_far_from_the_origin():
-    k, shift = c.RBF(lengthscale=[0.5, 2.0]), 2.0**40
+    k, shift = covariances.RBF(lengthscale=[0.5, 2.0]), 2.0**40
     X, Z = np.round(points(1) * 1024) / 1024, np.round(points(20, 1) * 1024) / 1024
     near, far = np.empty((1, 20)), np.empty((1, 20))
     k._program(2).against(Z).fill(X, near)
@@ -52,19 +52,19 @@ def test_rows_out_of_reach_are_refused_before_anything_is_written(bad):
     X, Z = points(4), points(9, 1)
     X[2, 1] = bad
     out = np.full((4, 9), 7.0)
-    assert c.RBF(lengthscale=1e-5)._program(2).against(Z).fill(X, out) == 2
+    assert covariances.RBF(lengthscale=1e-5)._program(2).against(Z).fill(X, out) == 2
     assert np.all(out == 7.0)
 
 
 def test_columns_without_influence_must_be_finite_too():
-    k, X, out = c.RBF(columns=[0]), points(1), np.empty((1, 9))
+    k, X, out = covariances.RBF(columns=[0]), points(1), np.empty((1, 9))
     assert k._program(2).against(points(9, 1)).fill(X, out) == 1
     X[0, 1] = np.nan
     assert k._program(2).against(points(9, 1)).fill(X, out) == 0
 
 
 def test_products_that_may_overflow_take_the_checked_path():
-    k, Z = c.Linear() + c.RBF(), 100 * points(6, 1)
+    k, Z = covariances.Linear() + covariances.RBF(), 100 * points(6, 1)
     X = np.array([[1e150, -1e150]])
     assert k._program(2).against(Z).fill(X, np.empty((1, 6))) == 0
     with Threads(1) as threads:
@@ -95,7 +95,7 @@ def stream(n=60, d=2, seed=3):
 
 def model(alpha=0.0, mean=0.0, k=None, **options):
     """A model with ten points."""
-    k = c.RBF(1.3, lengthscale=1.1) if k is None else k
+    k = covariances.RBF(1.3, lengthscale=1.1) if k is None else k
     return StreamingGP(k, likelihoods.Gaussian(0.05), mean=mean, alpha=alpha, **({"inducing": points(10)} | options))
 
 
@@ -141,7 +141,9 @@ def test_single_rows_equal_the_dense_formula(alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
-@pytest.mark.parametrize("k", [None, c.Matern52(lengthscale=2.0) + c.Linear(0.2)], ids=["constant", "with Linear"])
+@pytest.mark.parametrize(
+    "k", [None, covariances.Matern52(lengthscale=2.0) + covariances.Linear(0.2)], ids=["constant", "with Linear"]
+)
 @pytest.mark.parametrize("mean", [0.0, np.array([0.3, -0.1, 0.2])], ids=["number", "slopes"])
 def test_single_rows_equal_one_batch(mean, k, alpha):
     X, y = stream()
@@ -228,7 +230,7 @@ def test_a_saved_state_goes_on_with_the_same_bits(tmp_path):
 def test_features_of_a_row_have_the_same_bits_in_any_company():
     X = points(2500)
     with Threads(1) as one, Threads(3) as three:
-        basis = Basis.of(c.RBF(lengthscale=2.0), points(30, 1), 1e-6, one)
+        basis = Basis.of(covariances.RBF(lengthscale=2.0), points(30, 1), 1e-6, one)
         W, residual = basis.features(X, one)
         for part, threads in ((slice(None), three), (slice(1020, 1060), one), (slice(2499, 2500), one)):
             for a, b in zip(basis.features(X[part], threads), (W[part], residual[part]), strict=True):
@@ -243,7 +245,7 @@ def test_features_of_a_row_have_the_same_bits_in_any_company():
 def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through, likelihood):
     X, y = stream()
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
-    state = StreamingGP(c.RBF(), likelihood, inducing=points(10)).fit(X[:30], y[:30], learn=False)
+    state = StreamingGP(covariances.RBF(), likelihood, inducing=points(10)).fit(X[:30], y[:30], learn=False)
     expected, add = state.copy(), Information.add
     if through:
         expected.update(X[30:31], y[30:31])
@@ -284,7 +286,7 @@ def test_an_interrupted_batch_is_taken_in_whole():
 
 def test_precisions_that_vanish_add_nothing():
     X, y = stream()
-    state = StreamingGP(c.RBF(), likelihoods.Gaussian(1e300), inducing=points(10)).fit(X, y, learn=False)
+    state = StreamingGP(covariances.RBF(), likelihoods.Gaussian(1e300), inducing=points(10)).fit(X, y, learn=False)
     before = state.predict(X)
     for n in (1, 2):
         state.update(X[:n], y[:n], sample_weight=np.full(n, 1e-30))

@@ -3,7 +3,8 @@
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
-from cavity.blocks.sources import rows, starts
+from cavity.blocks.merge import starts
+from cavity.blocks.sources import rows
 
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 WIDE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least

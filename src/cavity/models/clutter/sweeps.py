@@ -3,98 +3,25 @@
 Everything numerical happens in working units, theta' = scale (theta - origin), see cython_core/ep/clutter.pyx.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cavity import _core
 from cavity.base.loop import CONVERGED, STUCK, iterate
-from cavity.blocks.executors import Threads, spans
-from cavity.blocks.sources import merge, rows, starts
+from cavity.blocks.executors import Threads
+from cavity.blocks.merge import merge, starts
+from cavity.blocks.sources import rows
 from cavity.models.clutter import cavities
 from cavity.models.clutter.double_loop import minimise_free_energy, moment_change
+from cavity.models.clutter.units import State, stack
 
 _kernel = _core.best("clutter")
-_lane_kernel = _core.best("clutter_lanes")
 _double_loop = _core.load("double_loop", _core.BASELINE)
 
 CHUNK = _kernel.chunk_rows
-LANES = _lane_kernel.lanes
 PATIENCE = 3  # sweeps without halving the change after which the double loop takes over; slower would outlast max_iter
 DOUBLE_LOOP_ITER = 100  # Newton steps it may take; five to fifteen are typical
-SAMPLE = 64  # points whose median is the working origin: near most of the data will do
-LARGEST = 1e100  # of ratios between scales: squares of squares stay in range
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """A clutter model and its data in working units; origin, centre and prior_tau are (B, d) for a batch."""
-
-    origin: np.ndarray  # (d,)
-    scale: float
-    model: np.ndarray  # (5,): s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
-    centre: np.ndarray  # (d,): c0
-    prior_tau: np.ndarray  # (d,)
-    prior_rho: float  # or (B,) in a batch after update
-
-    @property
-    def log_jacobian(self):
-        """Log of the density of a data point in its own units over that in working units."""
-        return self.origin.shape[-1] * np.log(self.scale)
-
-    @property
-    def noise(self):
-        """The noise variance s."""
-        return self.model[0]
-
-    def problem(self, b):
-        """Return the units of problem b of a batch, whose origin, centre and prior_tau are (B, d)."""
-        rho = self.prior_rho if np.ndim(self.prior_rho) == 0 else float(self.prior_rho[b])
-        return Units(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], rho)
-
-
-@dataclass(slots=True)
-class State:
-    """Sites and posterior of one problem in working units."""
-
-    site_tau: np.ndarray  # (N, d)
-    site_rho: np.ndarray  # (N,)
-    tau: np.ndarray  # (d,)
-    rho: float
-    site_value: np.ndarray | None = None  # (N,): log of each scaled site at the posterior mean
-    log_evidence: float = np.nan  # of the data, in working units
-    loo: np.ndarray | None = None  # (N,): after power EP, log densities under the posterior of the others
-
-    def problem(self, b):
-        """Return the state of problem b of a batch."""
-        return State(**{name: value[b] for name, value in present(self).items()})
-
-
-def working_units(data, weight, clutter_variance, noise_variance, centre, prior_mean, prior_variance):
-    """Choose origin and scale for data (N, d), or an origin per problem for (B, N, d), and return the model in them."""
-    n = data.shape[-2]
-    sample = np.asarray(data[..., :: max(1, n // SAMPLE), :], dtype=np.float64)
-    middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
-    ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
-    origin = np.ascontiguousarray(ordered[..., middle])
-    if not 1e-290 < noise_variance < 1e290:
-        raise ValueError(f"noise_variance must be between 1e-290 and 1e290, got {noise_variance!r}; rescale the data")
-    scale = 2.0 ** -np.round(0.5 * np.log2(noise_variance))
-    s, c, v0 = (variance * scale * scale for variance in (noise_variance, clutter_variance, prior_variance))
-    centre, prior = (centre - origin) * scale, (prior_mean - origin) * scale
-    for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
-        if not 1 / LARGEST < ratio < LARGEST:
-            raise ValueError(f"{name} must be within a factor {LARGEST:g} of noise_variance")
-    for name, distance in (("x", reach(data, origin, scale)), ("clutter_mean", centre), ("prior_mean", prior)):
-        if not np.max(np.abs(distance)) < LARGEST:
-            raise ValueError(f"{name} must be within {LARGEST:g} noise standard deviations of the median of x")
-    model = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
-    return Units(origin, float(scale), model, centre, prior / v0, 1.0 / v0)
-
-
-def reach(data, origin, scale):
-    """Return the extremes of each coordinate of data (N, d) or (B, N, d) in working units."""
-    return (np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64) - origin) * scale
 
 
 def visiting_order(order, rng, n):
@@ -134,22 +61,6 @@ def assimilate(data, units, order=None):
             by_row[order] = by_visit
             setattr(state, name, by_row)
     return state
-
-
-def present(state):
-    """Return what a state holds, by name."""
-    return {name: getattr(state, name) for name in State.__slots__ if getattr(state, name) is not None}
-
-
-def check_reach(data, units):
-    """Raise ValueError for points so far away that squares of their distance overflow."""
-    if not np.max(np.abs(reach(data, units.origin, units.scale))) < LARGEST:
-        raise ValueError(f"x must be within {LARGEST:g} noise standard deviations of the fitted data")
-
-
-def stack(states):
-    """Put the states of B problems into one with a batch axis."""
-    return State(**{name: np.stack([getattr(state, name) for state in states]) for name in present(states[0])})
 
 
 def assimilate_all(data, units, order, n_threads):
@@ -492,140 +403,3 @@ def fit_each(data, units, *, schedule, n_threads, callback, rng, **options):
         for b, single in enumerate(traces):
             trace[name][: n_iter[b], b] = single[name]
     return stack(states), np.array(statuses, dtype=object), n_iter, trace
-
-
-class LaneSweeper:
-    """Sequential EP on B one-dimensional problems at once, LANES to a group; padding lanes repeat the last problem."""
-
-    def __init__(self, data, units, order, rng, damping, threads):
-        size, n = data.shape[:2]
-        groups = -(-size // LANES)
-        self.data, self.size, self.units, self.order, self.rng = data, size, units, order, rng
-        self.damping, self.threads = damping, threads
-        self.index = np.minimum(np.arange(groups * LANES), size - 1)
-        self.x = np.empty((groups, n, LANES))
-        for g in range(groups):
-            problems = self.index[g * LANES : (g + 1) * LANES]
-            self.x[g] = (rows(data, problems)[:, :, 0] - units.origin[problems]).T * units.scale
-        self.centre = np.ascontiguousarray(units.centre[self.index, 0].reshape(groups, LANES))
-        self.prior_tau = np.ascontiguousarray(units.prior_tau[self.index, 0].reshape(groups, LANES))
-        self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
-        self.tau, self.rho = np.empty((groups, LANES)), np.empty((groups, LANES))
-        _lane_kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho)
-        self.improper = []
-
-    def step(self, active):
-        """Do one sweep of the active problems; return each problem's change, and whether it skipped no site."""
-        n, old_tau, old_rho = self.x.shape[1], self.tau.copy(), self.rho.copy()
-        padded = np.zeros(self.index.size, dtype=bool)
-        padded[: self.size] = active
-        padded = padded.reshape(self.tau.shape)
-        damping, skipped = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
-        groups = np.flatnonzero(padded.any(axis=1))
-        order = visiting_order(self.order, self.rng, n)
-
-        def task(start, stop):
-            _lane_kernel.sweep_lanes(
-                self.units.model,
-                self.x,
-                self.centre,
-                self.prior_tau,
-                self.units.prior_rho,
-                groups[start:stop],
-                order,
-                self.site_tau,
-                self.site_rho,
-                self.tau,
-                self.rho,
-                damping,
-                skipped,
-            )
-
-        self.threads.run(task, spans(groups.size, self.threads.count))
-        skipped = np.where(padded, skipped, 0.0).ravel()[: self.size].astype(int)
-        for b in np.flatnonzero((skipped > 0) & cavities.suspects(self._each("rho"), self.units.noise)):
-            single = self.problem(b)
-            skipped[b] = single.visit_lost(skipped[b])
-            self.replace(b, single.state)
-        self.improper.append(skipped)
-        change = moment_change(
-            (old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho
-        )
-        return change.ravel()[: self.size] / self.damping, skipped == 0
-
-    def problem(self, b):
-        """Return a single-problem sweeper that stands where problem b stands."""
-        units = self.units.problem(b)
-        single = Sweeper(self.data[b], units, "sequential", None, None, self.damping, self.threads)
-        g, lane = divmod(b, LANES)
-        single.state.site_tau[:, 0], single.state.site_rho[:] = self.site_tau[g, :, lane], self.site_rho[g, :, lane]
-        single.refresh()
-        return single
-
-    def replace(self, b, state):
-        """Put the state of a single problem back into its lane."""
-        g, lane = divmod(b, LANES)
-        self.site_tau[g, :, lane], self.site_rho[g, :, lane] = state.site_tau[:, 0], state.site_rho
-        self.tau[g, lane], self.rho[g, lane] = state.tau[0], state.rho
-
-    def state(self):
-        """Return the final state of all problems, with a batch axis; the lanes are given up."""
-        sums = np.empty(self.tau.shape)
-        _lane_kernel.evaluate_lanes(
-            self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
-        )
-        tau, rho = self._each("tau")[:, None].copy(), self._each("rho").copy()
-        result = State(self._rows("site_tau")[..., None], self._rows("site_rho"), tau, rho, self._rows("x"))
-        result.log_evidence = combine_evidence(self.units, tau, rho, sums.ravel()[: self.size])
-        for b in np.flatnonzero(cavities.suspects(rho, self.units.noise)):
-            one = result.problem(b)
-            if len(cavities.lost(one, self.units.noise)):
-                finish(self.data[b], self.units.problem(b), one, self.threads)
-                result.site_value[b], result.log_evidence[b] = one.site_value, one.log_evidence
-        return result
-
-    def _each(self, name):
-        """One number for each problem."""
-        return getattr(self, name).ravel()[: self.size]
-
-    def _rows(self, name):
-        lanes = self.__dict__.pop(name)
-        return np.ascontiguousarray(lanes.transpose(0, 2, 1).reshape(-1, lanes.shape[1])[: self.size])
-
-
-def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, callback):
-    """Sequential EP on a batch (B, N, 1). Returns (state, status (B,), n_iter (B,), trace)."""
-    with Threads(n_threads) as threads:
-        sweeper = LaneSweeper(data, units, order, rng, damping, threads)
-        outcome = iterate(
-            sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback
-        )
-        status, newton = outcome.status, {}
-        for b in np.flatnonzero(status == STUCK):
-            single = sweeper.problem(b)
-            status[b], newton[b] = double_loop(single, tol)
-            sweeper.replace(b, single.state)
-        largest = np.maximum(sweeper.site_rho.max(axis=1), 0.0)
-        tight = sweeper.rho - largest <= cavities.LOST * np.abs(sweeper.rho)
-        for b in np.flatnonzero(tight.ravel()[: sweeper.size]):
-            single = sweeper.problem(b)
-            if single.settle() and status[b] == CONVERGED:
-                status[b] = STUCK
-            sweeper.replace(b, single.state)
-        state = sweeper.state()
-    improper = np.array(sweeper.improper).reshape(-1, sweeper.size)
-    return state, status, *_trace_of_batch(outcome.n_iter, outcome.changes, improper, newton)
-
-
-def _trace_of_batch(n_sweeps, changes, improper, newton):
-    """Return n_iter (B,) and the trace, whose columns hold each problem's sweeps and then its Newton steps."""
-    steps = np.array([len(newton.get(b, ())) for b in range(n_sweeps.size)])
-    n_iter = n_sweeps + steps
-    trace = {
-        name: np.zeros((n_iter.max(), n_iter.size), dtype=old.dtype)
-        for name, old in (("change", changes), ("improper", improper))
-    }
-    trace["change"][: len(changes)], trace["improper"][: len(improper)] = changes, improper
-    for b, column in newton.items():
-        trace["change"][n_sweeps[b] : n_iter[b], b] = column
-    return n_iter, trace | {"double_loop": steps}

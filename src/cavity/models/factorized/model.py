@@ -388,11 +388,6 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     mean: np.ndarray
 
     kind = "factorized"
-    record = Record(
-        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
-        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-        OUTCOME | {"blocks?": BLOCKS},
-    )
 
     def __repr__(self):
         return table(
@@ -497,8 +492,18 @@ class FactorizedGaussianPosterior(VariationalPosterior):
             settings["blocks"] = [list(block) for block in self.model.blocks]
         return arrays, settings
 
-    @classmethod
-    def _from_arrays(cls, arrays, settings):
-        with refusing("arrays 'p_mean' and 'p_precision': "):
-            model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
-        return cls(model=model, mean=arrays["mean"], **cls.outcome_from_arrays(arrays, settings))
+
+RECORD = Record(
+    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
+    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+    OUTCOME | {"blocks?": BLOCKS},
+)
+
+
+def rebuilt(arrays, settings):
+    """Return the posterior of checked arrays and settings."""
+    with refusing("arrays 'p_mean' and 'p_precision': "):
+        model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
+    return FactorizedGaussianPosterior(
+        model=model, mean=arrays["mean"], **VariationalPosterior.outcome_from_arrays(arrays, settings)
+    )

@@ -17,7 +17,8 @@ from cavity.ep.engine import Engine
 from cavity.ep.latent import Belief, Latent
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.likelihoods import LOG_2PI, ONE, Gaussian
+from cavity.likelihoods import Gaussian
+from cavity.likelihoods.base import LOG_2PI, ONE
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "

@@ -22,8 +22,7 @@ from cavity.ep.sites import Sites
 from cavity.likelihoods import Gaussian
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import Rows, posterior_of
-from cavity.models.gp.process import LatentProcess
-from cavity.models.gp.process_posterior import rows_of
+from cavity.models.gp.process import LatentProcess, rows_of
 from cavity.models.gp.search import learn as maximise
 from cavity.models.latent import SMALLEST_VARIANCE
 

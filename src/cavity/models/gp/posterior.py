@@ -6,19 +6,18 @@ from functools import cached_property
 import numpy as np
 
 from cavity import likelihoods
-from cavity.base import arrays, records
+from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
-from cavity.base.results import freeze, table, to_list, to_tuple
+from cavity.base.results import freeze, table, to_list
 from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian as Sites
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.models.gp.evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
-from cavity.models.gp.process_posterior import COVARIANCE, OPTIONS, ProcessPosterior, fits_columns, short
+from cavity.models.gp.process import ProcessPosterior, short
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import FITTED, TRACE, log_density
+from cavity.models.latent import log_density
 
 PREDICT_ROWS = 512
 
@@ -121,59 +120,6 @@ def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, ba
 
 
 PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
-NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
-ARRAYS = {  # of U rows that are in use, and J sites of negative precision
-    "X": Array("N D"),
-    "mean": Array("N"),
-    "variance": Array("N", "nonnegative"),
-    "_loo": Array("N", "any"),
-    "_tau": Array("N"),
-    "_rho": Array("N"),
-    "_alpha": Array("U"),
-    "rows_X": Array("N D"),
-    "rows_y": Array("N | N 2", "known"),
-    "rows_base": Array("N"),
-    "rows_weights?": Array("N", "nonnegative"),
-    "rows_noise?": Array("N", "positive"),
-    "rows_spare": Array("N", kind="b"),
-    "rows_idle": Array("N", kind="b"),
-    "solver_root": Array("U", "nonnegative"),
-    "solver_triangle": Array("U U", "triangle"),
-    "solver_diagonal?": Array("U", "nonnegative"),
-    "solver_negative?": Array("J", "nonnegative", "i"),
-    "solver_weight?": Array("J", "positive"),
-    "solver_reach?": Array("J U"),
-    "solver_corner?": Array("J J", "triangle"),
-    "prior_mean": Array("() | P"),
-    **TRACE,
-    "trace_learning?": Array("l", "any"),
-}
-SETTINGS = FITTED | {
-    "n_samples": integer(1, "N"),
-    "columns?": Nullable(names("D")),
-    "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
-    "solver": {"inverted": FLAG, "log_determinant": NUMBER},
-    "covariance": COVARIANCE,
-}
-
-
-def _fits(arrays, settings, sizes):
-    """Whether rows, solver and model fit together, as a rule of the record."""
-    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
-    likelihood, y = settings["likelihood"], arrays["rows_y"]
-    with records.refusing("array 'rows_y': "):
-        same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
-    if not same:
-        return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
-    if not np.array_equal(arrays["X"], arrays["rows_X"]):
-        return "array 'rows_X' must be 'X'"
-    used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
-    if used != sizes["U"]:
-        return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
-    negative = arrays.get("solver_negative", np.zeros(0, dtype=np.intp))
-    if np.any(negative >= used) or len(np.unique(negative)) < len(negative):
-        return f"array 'solver_negative' must hold different numbers of rows below {used}"
-    return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -244,7 +190,6 @@ class GaussianProcessPosterior(ProcessPosterior):
     _options: dict
 
     kind = "gaussian_process"
-    record = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -504,18 +449,3 @@ class GaussianProcessPosterior(ProcessPosterior):
         settings["covariance"] = self.model.covariance.to_settings()
         settings["likelihood"] = likelihood
         return arrays, settings
-
-    @classmethod
-    def _from_arrays(cls, arrays, settings):
-        from cavity.models.gp.model import GaussianProcess
-
-        missing = {f.name: None for f in fields(Rows)}
-        return cls(
-            model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
-            **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
-            **{name: settings[name] for name in PLAIN},
-            trace=records.part(arrays, "trace_"),
-            **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
-            _rows=Rows(**missing | records.part(arrays, "rows_")),
-            _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
-        )

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.blocks import sources
+from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
-from cavity.models.mixture.sweep import NO_WEIGHT, Expectation, Frame, Statistics, check_reached
+from cavity.models.mixture.state import NO_WEIGHT, Frame, Statistics
+from cavity.models.mixture.sweep import Expectation, check_reached
 
 LARGEST = 1e150  # squares of data beyond it overflow
 GRAIN = 4  # most blocks of some 0.2 ms that a thread takes at once
@@ -40,7 +41,7 @@ class Data:
 
         numbers = range(self.source.block_count) if indices is None else indices
         grain = max(1, min(GRAIN, len(numbers) // (2 * threads.count), HELD // expectation.size))
-        out, totals = sources.merge(threads.imap(task, zip(numbers), grain=grain))
+        out, totals = merge.merge(threads.imap(task, zip(numbers), grain=grain))
         return out, float(totals[0])
 
     def sample(self):

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from cavity.blocks import sources
+from cavity.blocks import merge
 from cavity.mean_field import engine
-from cavity.models.mixture.sweep import State, Statistics
+from cavity.models.mixture.state import State, Statistics
 
 MOST_GROUPS = 64
 KEPT_NUMBERS = 1 << 22  # most numbers kept of all groups, 32 MB
@@ -90,7 +90,7 @@ class MemoisedSweeps:
     def _elbo(self, memo):
         """Return the ELBO of a state with the kept responsibilities."""
         total = _total(memo.kept).moved(memo.origin - memo.state.factors.mean)
-        expected = self._sweeps.expectation(memo.state).energy(total) + sources.merge(memo.entropies)
+        expected = self._sweeps.expectation(memo.state).energy(total) + merge.merge(memo.entropies)
         return expected + self._sweeps.data.log_scale - memo.state.divergence(self._sweeps.prior)
 
     @staticmethod
@@ -100,4 +100,4 @@ class MemoisedSweeps:
 
 
 def _total(kept):
-    return Statistics(*sources.merge([statistics.parts() for statistics in kept]))
+    return Statistics(*merge.merge([statistics.parts() for statistics in kept]))

@@ -25,7 +25,8 @@ from cavity.mean_field import engine
 from cavity.models.mixture import data as mixture_data
 from cavity.models.mixture import memoised as mixture_memoised
 from cavity.models.mixture import moves as mixture_moves
-from cavity.models.mixture import prior, trials
+from cavity.models.mixture import prior
+from cavity.models.mixture import start as mixture_start
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.posterior import GaussianMixturePosterior
 from cavity.models.mixture.sweep import Sweeps, block_rows
@@ -271,7 +272,7 @@ class GaussianMixture:
             sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
             best = None
             shared = self.covariance == "spherical"
-            starts = trials.starts(data, prior, given, init, n_init, generator, shared, options["max_iter"])
+            starts = mixture_start.starts(data, prior, given, init, n_init, generator, shared, options["max_iter"])
             for start, trial in starts:
                 left, report = options, callback
                 if trial is not None:
@@ -379,7 +380,7 @@ class GaussianMixture:
             columns = names_of(X) if stream is None else stream.columns
             given = self._given_means(in_order(initial_means, columns, "initial_means"), data)
             model, prior = self._prior(data, threads)
-            starts = trials.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
+            starts = mixture_start.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
             state, _ = next(starts)
             n = data.source.n_rows if stream is None else stream.n_samples
             sweeps = Sweeps(prior, data.frame, n, data, threads)

@@ -17,7 +17,7 @@ import numpy as np
 
 from cavity.base.loop import MAX_ITER, STOPPED
 from cavity.mean_field import engine
-from cavity.models.mixture.sweep import Statistics
+from cavity.models.mixture.state import Statistics
 
 TRIAL = 15  # passes that a move has to overtake the current optimum
 CANDIDATES = 5  # of each kind and round

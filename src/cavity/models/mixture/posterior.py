@@ -3,71 +3,22 @@
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import gammaln, logsumexp, softmax
 
-from cavity.base import arrays, records
+from cavity.base import arrays
+from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order
-from cavity.base.records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, freeze, table, to_list, to_tuple
+from cavity.base.results import VariationalPosterior, freeze, table, to_list
 from cavity.blocks.executors import Threads
-from cavity.models.mixture import predictive
+from cavity.models.mixture import posterior
 from cavity.models.mixture.data import check_rows, open_rows
-from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
-from cavity.models.mixture.sweep import Expectation, Frame, State, block_rows, check_reached
+from cavity.models.mixture.state import Frame, State
+from cavity.models.mixture.sweep import Expectation, block_rows, check_reached
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
 
-
-MODEL = {
-    "n_components": integer(1, "K"),
-    "covariance": TEXT,
-    "weights": TEXT,
-    "weight_concentration_prior": Nullable(NUMBERS),
-    "mean_prior": Nullable(NUMBERS),
-    "mean_precision_prior": NUMBERS,
-    "degrees_of_freedom_prior": Nullable(NUMBERS),
-    "covariance_prior": Nullable(NUMBERS),
-}
-PRECISIONS = {  # axes of degrees of freedom and scatter
-    "full": ("K", "K D D"),
-    "tied": ("1", "1 D D"),
-    "diag": ("K D", "K D"),
-    "spherical": ("K 1", "K 1"),
-}
-
-
-def _model(given):
-    from cavity.models.mixture.model import GaussianMixture
-
-    return GaussianMixture(**given)
-
-
-def _arrays_of(settings):
-    model = settings["model"]
-    full = is_full(model.covariance)
-    nu, scatter = PRECISIONS[model.covariance]
-    state = {
-        "mean": Array("K D"),
-        "concentration": Array("K" if model.weights == "dirichlet" else "K-1 2", "positive"),
-        "beta": Array("K 1" if full else "K 1 | K D", "positive"),
-        "nu": Array(nu, "positive"),
-        "scatter": Array(scatter, "symmetric" if full else "positive"),
-        "counts": Array("K"),
-    }
-    if full:
-        state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
-    table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
-    table |= {"origin": Array("D"), "scale": Array("D", "positive")}
-    return table | TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
-
-
-def _proper(arrays, settings, sizes):
-    """Whether there are degrees of freedom enough for matrices, as a rule of the record."""
-    for label in ("q", "prior"):
-        if is_full(settings["model"].covariance) and not np.all(arrays[f"{label}_nu"] > sizes["D"] - 1):
-            return f"array '{label}_nu' must be above D - 1 = {sizes['D'] - 1}"
-    return None
+LOG_PI = float(np.log(np.pi))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -111,11 +62,6 @@ class GaussianMixturePosterior(VariationalPosterior):
     _frame: Frame
 
     kind = "gaussian_mixture"
-    record = Record(
-        _arrays_of,
-        OUTCOME | {"n_samples": NONNEGATIVE, "model": Made(_model, MODEL), "columns?": Nullable(names("D"))},
-        (_proper,),
-    )
 
     def __post_init__(self):
         self._freeze()
@@ -289,7 +235,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             If a draw leaves the range of float64, as those of next to no degrees of freedom do.
         """
         n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
-        return predictive.sample(self._state, self._frame, n, generator)[0]
+        return posterior.sample(self._state, self._frame, n, generator)[0]
 
     def update(self, X, **options):
         """Fit more data with this posterior as the prior.
@@ -371,7 +317,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         return Expectation.of(self._state, self._frame, missing=missing).log_weights(rows)
 
     def _log_densities(self, rows):
-        return predictive.log_density(self._state, self._frame, rows)[:, None]
+        return posterior.log_density(self._state, self._frame, rows)[:, None]
 
     def _by_blocks(self, X, logs_of, finish, shape, dtype=float):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
@@ -414,23 +360,6 @@ class GaussianMixturePosterior(VariationalPosterior):
         settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
         return arrays, settings | {"model": asdict(self.model)}
 
-    @classmethod
-    def _from_arrays(cls, arrays, settings):
-        model = settings["model"]
-        family = WishartFactors if is_full(model.covariance) else GammaFactors
-
-        def state(label):
-            parts = records.part(arrays, f"{label}_")
-            weights, factors = (
-                kind(**{f.name: parts[f.name] for f in fields(kind)}) for kind in (WeightFactors, family)
-            )
-            return State(weights, factors, parts["counts"])
-
-        frame = Frame(arrays["origin"], arrays["scale"])
-        outcome = cls.outcome_from_arrays(arrays, settings)
-        columns = to_tuple(settings.get("columns"))
-        return cls._of(model, state("q"), state("prior"), frame, settings["n_samples"], outcome, columns)
-
 
 def _merged(first, second):
     """Return the posterior of the data of both."""
@@ -458,3 +387,66 @@ def _merged(first, second):
 
 def _alike(a, b):
     return a.shape == b.shape and np.allclose(a, b, rtol=SAME_PRIOR, atol=SAME_PRIOR * np.max(np.abs(a)))
+
+
+def log_density(state, frame, rows):
+    """Return the log predictive density (n,) of rows in the units of the data; nan in a row is integrated over."""
+    terms = _wishart_terms(state, frame, rows) if state.full else _gamma_terms(state, frame, rows)
+    with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
+        terms += np.log(state.weights.mean())
+    units = np.where(np.isnan(rows), 0.0, np.log(frame.scale))
+    return logsumexp(terms, axis=1) + np.sum(units, axis=1)
+
+
+def _wishart_terms(state, frame, rows):
+    """The log t densities (n, K) of nu + 1 - D degrees of freedom."""
+    factors, dim = state.factors, state.factors.mean.shape[1]
+    beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
+    logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
+    constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * (nu + 1 - dim))
+    constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
+    terms = Expectation.of(state, frame).distances(rows)
+    terms *= beta / (beta + 1.0) / nu
+    np.log1p(terms, out=terms)
+    terms *= -0.5 * (nu + 1)
+    terms += constant
+    return terms
+
+
+def _gamma_terms(state, frame, rows):
+    """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
+    factors = state.factors
+    z, seen = frame.rows(rows), ~np.isnan(rows)
+    terms = np.empty((len(rows), len(factors.mean)))
+    beta = np.broadcast_to(factors.beta, factors.mean.shape)
+    for k in range(len(factors.mean)):
+        widening, nu, scatter = 1.0 + 1.0 / beta[k], factors.nu[k], factors.scatter[k]
+        with np.errstate(over="ignore"):  # the callers refuse rows that are out of reach of all components
+            square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
+        logs = np.where(seen, LOG_PI + np.log(widening * scatter), 0.0)
+        count = seen.astype(float)
+        if len(nu) < z.shape[1]:
+            square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
+        power = 0.5 * (nu + count)
+        logs = np.sum(logs, axis=1)
+        terms[:, k] = np.sum(gammaln(power) - gammaln(0.5 * nu) - power * np.log1p(square), axis=1) - 0.5 * logs
+    return terms
+
+
+def sample(state, frame, n, rng):
+    """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
+    factors, weights = state.factors, state.weights.mean()
+    component = rng.choice(len(weights), size=n, p=weights / np.sum(weights))
+    normal = rng.standard_normal((n, factors.mean.shape[1]))
+    widening = np.sqrt(1.0 + 1.0 / factors.beta)[component]
+    if state.full:
+        which = component if len(factors.nu) > 1 else np.zeros_like(component)
+        degrees = (factors.nu + 1 - normal.shape[1])[which]
+        normal = np.matmul(factors.factor[which], normal[:, :, None])[:, :, 0]
+        spread = np.sqrt(rng.chisquare(degrees))[:, None]
+    else:
+        normal = normal * np.sqrt(factors.scatter[component])
+        spread = np.sqrt(rng.chisquare(factors.nu[component]))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        draws = frame.user_rows(factors.mean[component] + widening * normal / spread)
+    return within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -8,7 +8,7 @@ from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.models.mixture import data as mixture_data
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
-from cavity.models.mixture.sweep import State
+from cavity.models.mixture.state import State
 
 DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
 DEPENDENT = (

@@ -15,7 +15,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
-from cavity.base.results import freeze
+from cavity.base.results import drawn, freeze
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -169,9 +169,7 @@ class Selection(Frozen):
         matplotlib.figure.Figure
             The figure; ``figure.savefig(path)`` writes it.
         """
-        from cavity.plot import selection_figure
-
-        return selection_figure(self)
+        return drawn("selection_figure", self)
 
     def rows(self):
         """Return the lines of a table: a header, then one for each number of components, the best marked.

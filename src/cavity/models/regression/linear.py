@@ -18,10 +18,13 @@ from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.results import VariationalPosterior
 from cavity.base.rows import design_matrix, row_vector
 from cavity.blocks.executors import single_blas
-from cavity.blocks.sources import rows, starts
-from cavity.distributions import Gamma, coordinates, towards
+from cavity.blocks.merge import starts
+from cavity.blocks.sources import rows
+from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
+from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS = 4096  # taken into the triangle at a time, or four times the columns
@@ -278,9 +281,6 @@ class LinearRegressionPosterior(WeightsPosterior):
     noise_precision: Gamma | None
 
     kind = "linear_regression"
-    record = record_of(
-        MODEL, {"noise_precision?": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE])}, (_one_noise,)
-    )
 
     def predict(self, X):
         """Predict new observations.
@@ -306,7 +306,11 @@ class LinearRegressionPosterior(WeightsPosterior):
             settings["noise_precision"] = [self.noise_precision.shape, self.noise_precision.rate]
         return arrays, settings
 
-    @classmethod
-    def _from_arrays(cls, arrays, settings):
-        noise = settings.get("noise_precision")
-        return super(LinearRegressionPosterior, cls)._from_arrays(arrays, settings, noise_precision=noise)
+
+RECORD = record_of(MODEL, {"noise_precision?": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE])}, (_one_noise,))
+
+
+def rebuilt(arrays, settings):
+    """Return the posterior of checked arrays and settings."""
+    noise = settings.get("noise_precision")
+    return posterior.rebuilt(LinearRegressionPosterior, arrays, settings, noise_precision=noise)

@@ -18,11 +18,14 @@ from cavity.base.records import Made
 from cavity.base.results import VariationalPosterior
 from cavity.base.rows import design_matrix, observations
 from cavity.blocks.executors import single_blas
-from cavity.blocks.sources import merge, rows, starts
-from cavity.distributions import Gamma, MultivariateGaussian, coordinates, towards
+from cavity.blocks.merge import merge, starts
+from cavity.blocks.sources import rows
+from cavity.distributions import Gamma, MultivariateGaussian
+from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.models.latent import probabilities
+from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS = 4096  # of a block
@@ -260,7 +263,6 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model: LogisticRegression
 
     kind = "logistic_regression"
-    record = record_of(Made(lambda given: LogisticRegression(**given), PRIOR), {})
 
     def predict_proba(self, X):
         """Class probabilities, integrated over q(w).
@@ -276,3 +278,11 @@ class LogisticRegressionPosterior(WeightsPosterior):
             Of class 0 (or -1), then of class 1.
         """
         return probabilities(_likelihood, lambda: self._linear(X))
+
+
+RECORD = record_of(Made(lambda given: LogisticRegression(**given), PRIOR), {})
+
+
+def rebuilt(arrays, settings):
+    """Return the posterior of checked arrays and settings."""
+    return posterior.rebuilt(LogisticRegressionPosterior, arrays, settings)

@@ -9,7 +9,8 @@ from cavity.base.frames import in_order
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
 from cavity.base.rows import check_moments, design_matrix
-from cavity.blocks.sources import rows, starts
+from cavity.blocks.merge import starts
+from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 
@@ -185,16 +186,17 @@ class WeightsPosterior(VariationalPosterior):
         settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
         return arrays, settings | {"model": asdict(self.model)}
 
-    @classmethod
-    def _from_arrays(cls, arrays, settings, **others):
-        alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
-        return cls(
-            model=settings["model"],
-            mean=arrays["mean"],
-            alpha=alpha,
-            n_samples=settings["n_samples"],
-            columns=to_tuple(settings.get("columns")),
-            _root=arrays["root"],
-            **others,
-            **cls.outcome_from_arrays(arrays, settings),
-        )
+
+def rebuilt(posterior, arrays, settings, **others):
+    """Return the posterior, of that class, of checked arrays and settings and what else it has."""
+    alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
+    return posterior(
+        model=settings["model"],
+        mean=arrays["mean"],
+        alpha=alpha,
+        n_samples=settings["n_samples"],
+        columns=to_tuple(settings.get("columns")),
+        _root=arrays["root"],
+        **others,
+        **VariationalPosterior.outcome_from_arrays(arrays, settings),
+    )

@@ -20,7 +20,9 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.models.streaming_gp.basis import Information, full, same_rows, solved
+from cavity.base.triangles import full, solved
+from cavity.models.streaming_gp.basis import same_rows
+from cavity.models.streaming_gp.information import Information
 
 
 class Carrier:

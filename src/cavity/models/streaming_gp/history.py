@@ -27,7 +27,7 @@ import numpy as np
 from cavity.base.errors import SettingsWarning, warn
 from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
-from cavity.likelihoods import LOG_2PI, ONE
+from cavity.likelihoods.base import LOG_2PI, ONE
 from cavity.models.gp.evidence import gaussian_log_density
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.rows import is_exact

@@ -25,13 +25,16 @@ from scipy.linalg import blas, lapack
 
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
-from cavity.blocks.sources import merge
+from cavity.base.triangles import full, solved
+from cavity.blocks.merge import merge
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
-from cavity.models.streaming_gp.basis import BLOCK, Basis, Information, full, solved
+from cavity.models.streaming_gp.absorb import RowSites, add_squares, assimilated
+from cavity.models.streaming_gp.basis import BLOCK, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
-from cavity.models.streaming_gp.rows import HELD, RowSites, add_squares, assimilated, fractions, is_exact
+from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.rows import HELD, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)

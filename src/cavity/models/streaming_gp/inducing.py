@@ -48,10 +48,11 @@ import numpy as np
 from scipy.linalg import blas
 
 from cavity import _core
-from cavity.base.triangles import inverse_lower
-from cavity.blocks import sources
-from cavity.models.streaming_gp.basis import Basis, Information, full
+from cavity.base.triangles import full, inverse_lower
+from cavity.blocks import merge
+from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
+from cavity.models.streaming_gp.information import Information
 
 _covariances = _core.best("covariance")
 
@@ -308,7 +309,7 @@ def pruned(T, Q, count):
 def residuals(basis, X, threads):
     """Variances (N,) of rows given the inducing variables, in blocks of rows."""
     size = max(256, BLOCK_NUMBERS // max(basis.n, 1))
-    parts = [basis.features(X[low:high], threads)[1] for low, high in sources.starts(len(X), size)]
+    parts = [basis.features(X[low:high], threads)[1] for low, high in merge.starts(len(X), size)]
     return np.concatenate([np.zeros(0), *parts])
 
 

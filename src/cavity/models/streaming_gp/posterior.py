@@ -3,10 +3,10 @@
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.triangles import solved
 from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.sources import starts
-from cavity.models.gp.process_posterior import ProcessPosterior
-from cavity.models.streaming_gp.basis import solved
+from cavity.blocks.merge import starts
+from cavity.models.gp.process import ProcessPosterior
 from cavity.models.streaming_gp.rows import INLINE, is_exact
 
 PREDICT_ROWS = 512

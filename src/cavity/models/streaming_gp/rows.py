@@ -11,27 +11,23 @@ References
    using power expectation propagation", JMLR 18, 2017.
 """
 
-from dataclasses import dataclass, replace
+import os
+from dataclasses import dataclass
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import CONVERGED
-from cavity.blocks import sources
+from cavity.base.rows import observations, row_vector, row_weights
+from cavity.blocks import merge
 from cavity.blocks.executors import Threads
-from cavity.ep.dense import Dense
-from cavity.ep.engine import Engine
-from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
-from cavity.likelihoods import LOG_2PI, ONE, Gaussian
-from cavity.models.latent import SMALLEST_VARIANCE
-from cavity.models.streaming_gp.basis import BLOCK, Information, solved
+from cavity.blocks.sources import Source, open_source
+from cavity.likelihoods import Gaussian
+from cavity.likelihoods.base import ONE
+from cavity.models.gp.process import rows_of
+from cavity.models.streaming_gp.basis import BLOCK
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
 HELD = 1 << 22  # numbers of W that are kept rather than computed again
-HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
-UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +47,7 @@ class Rows:
 
     def spans(self):
         """The (start, stop) of the blocks."""
-        return sources.starts(self.n, BLOCK)
+        return merge.starts(self.n, BLOCK)
 
     def block(self, start, stop):
         """Rows of X, finite, float64 in C order."""
@@ -100,62 +96,6 @@ def fractions(weights, alpha):
     return alpha / np.maximum(1.0, weights)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RowSites:
-    """Sites on the f of rows; those of a Gaussian likelihood know what was seen."""
-
-    tau: np.ndarray  # (N,)
-    rho: np.ndarray  # (N,)
-    fraction: np.ndarray  # (N,) or (1,)
-    y: np.ndarray | None = None  # (N,): tau/rho
-    constant: float = 0.0  # what they add to the log bound whatever the covariance
-
-    @classmethod
-    def gaussian(cls, weight, noise, target, alpha):
-        """Those of Gaussian noise of variances `noise`: a row of weight w is w rows."""
-        rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
-        constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
-        return cls(rho * target, rho, fractions(weight, alpha), target, constant)
-
-    def part(self, block):
-        """Those of a slice of rows."""
-        fraction = self.fraction[block] if len(self.fraction) > 1 else self.fraction
-        return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
-
-    def on_features(self, residual):
-        """tau and rho of the sites on g, where f is g and noise of variance `residual`, and what they add otherwise.
-
-        Sites T with integral N(f; g, residual) T^fraction, to the power 1/fraction, [BYT]_ (section 3.4).
-        """
-        extra = self.fraction * self.rho * residual
-        if not np.all(extra > -1.0):
-            raise NotPositiveDefiniteError("sites of negative precision take away more than the prior knows of the row")
-        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)
-        none = self.fraction == 0.0
-        spread = np.where(none, self.rho * residual, np.log1p(extra) / np.where(none, 1.0, self.fraction))
-        known = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
-        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
-
-
-def add_squares(W, weights, out, scratch):
-    """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W.
-
-    By NumPy's product of a matrix with its own transpose, which other threads need not wait for, unlike SciPy's dsyrk.
-    """
-    if not W.size:
-        return out
-    low, high = weights.min(), weights.max()
-    if low == high:
-        return out + low * np.triu(W.T @ W).T
-    if low < 0.0 < high:
-        for chosen in (weights > 0.0, weights < 0.0):
-            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])
-        return out
-    scaled = np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch)
-    squares = np.triu(scaled.T @ scaled).T
-    return out + squares if high > 0.0 else out - squares
-
-
 def features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
     if rows.n * max(basis.n, 1) > HELD:
@@ -163,137 +103,43 @@ def features(basis, rows, threads):
     return threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE), rows.spans())
 
 
-# ---------------------------------------------------------------------------------------------- Gaussian noise
-
-
-def absorbed(basis, information, rows, model, alpha, threads, known=None):
-    """The factor with rows of Gaussian noise added, factorised; O(N M^2), in memory that does not grow with N."""
-
-    def task(start, stop):
-        part = slice(start, stop)
-        X = rows.block(start, stop)
-        W, residual = basis.features(X, INLINE) if known is None else known[start // BLOCK]
-        return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
-
-    A, r, numbers = sources.merge(threads.imap(task, rows.spans()))
-    constant, n, squares, gap = (float(x) for x in numbers)
-    return information.plus(Information(A, r, constant, n, squares, gap)).factorised()
-
-
-def _statistics(W, residual, rows, part, base, likelihood, alpha):
-    """A, r and (constant, n, squares, gap) of a block of rows."""
-    weight = np.broadcast_to(rows.weight(part), residual.shape)
-    target = rows.y[part] - base
-    sites = RowSites.gaussian(weight, rows.noise_variance(likelihood, part), target, alpha)
-    tau, rho, constant = sites.on_features(residual)
-    A = add_squares(W, rho, np.zeros((W.shape[1], W.shape[1]), order="F"), np.empty_like(W))
-    squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
-    return A, W.T @ tau, np.array([constant + sites.constant, np.sum(weight), squares, gap])
-
-
-# ---------------------------------------------------------------------------------------------- EP
-
-
-@dataclass(slots=True, eq=False)
-class Assimilated:
-    """A batch taken in by EP."""
-
-    information: Information
-    tau: np.ndarray  # (N,): sites on f, less the prior mean of f
-    rho: np.ndarray
-    status: str
-    n_iter: int
-    changes: np.ndarray  # of every sweep
-
-
-def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None, callback=None):
-    """Take in rows of any likelihood by (power) EP on top of what is known.
-
-    In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
-    `start` are sites on f, tau less the prior mean, to start from.
-    """
-    if known is None:
-        known = [basis.features(rows.block(*span), threads) for span in rows.spans()]
-    W = np.concatenate([part[0] for part in known])
-    residual = np.concatenate([part[1] for part in known])
-    mean = rows.bases(model)
-    tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
-    explained = np.einsum("ij,ij->i", W, W)
-    seen = (explained > UNSEEN * residual) & (explained > SMALLEST_VARIANCE)
-    if not seen.all():
-        tau[~seen], rho[~seen], total = _unseen(
-            _some(rows, ~seen), model.likelihood, mean[~seen], residual[~seen], alpha
-        )
-    if seen.any():
-        used, W, residual_used = _some(rows, seen), W[seen], residual[seen]
-        T = solved(information.factor, W.copy())
-        sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
-        base = mean[seen] + T @ information.c
-        geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
-        if start is not None:
-            start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
-        fit = Engine(geometry, sites, callback=callback, start=start, **options).run()
-        total += fit.log_evidence
-        alone = Sites(model.likelihood, used.y, used.weights, alpha)
-        tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
-        A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)  # T is no longer needed
-        more = Information(A, W.T @ (fit.tau - fit.rho * mean[seen]), 0.0)
-    else:
-        more = Information.empty(basis.n)
-    out = information.plus(more).factorised()
-    weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
-    out = replace(out, constant=information.log_bound + total - out.log_z, n=information.n + weight)
-    if fit is None:
-        return Assimilated(out, tau, rho, CONVERGED, 0, np.zeros(0))
-    return Assimilated(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
-
-
-def _some(rows, mask):
-    """Some of the rows, without X."""
-    if mask.all():
-        return rows
-    parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
-    return Rows(None, **{name: part if part is None else part[mask] for name, part in parts.items()})
-
-
-def _on_g(tau, rho, mean, residual, fraction):
-    """Sites on g of sites on f whose tau is less the prior mean."""
-    shrink = 1.0 + fraction * rho * residual
-    return tau / shrink + rho / shrink * mean, rho / shrink
-
-
-def _on_f(fit, geometry, alone, mean, residual):
-    """The inverse of `_on_g` for what a fit found; where that has no digits left, sites by moments of f itself."""
-    shrink = 1.0 - alone.fraction * fit.rho * residual
-    clear = shrink > HIDDEN
-    shrink = np.where(clear, shrink, 1.0)
-    tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
-    if not clear.all():
-        _, m, v = geometry.values(fit.belief, slice(None))
-        m, v, _ = cavities(m, v, fit.tau, fit.rho, alone.fraction)
-        _, match_tau, match_rho = alone.match(slice(None), m, v + residual)
-        rho = np.where(clear, rho, match_rho / alone.fraction)
-        tau = np.where(clear, tau, match_tau / alone.fraction - rho * mean)
-    return tau, rho
-
-
-def _unseen(rows, likelihood, mean, residual, alpha):
-    """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
-    known = residual < SMALLEST_VARIANCE
-    tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
-    if known.any():
-        part = _some(rows, known)
-        total += float(np.sum(part.weight() * likelihood.log_p(part.y, mean[known])))
-    if not known.all():
-        part = _some(rows, ~known)
-        sites = Sites(likelihood, part.y, part.weights, alpha)
-        log_z, match_tau, match_rho = sites.match(slice(None), mean[~known], residual[~known])
-        total += float(np.sum(log_z / sites.fraction))
-        rho[~known] = match_rho / sites.fraction
-        tau[~known] = match_tau / sites.fraction - rho[~known] * mean[~known]
-    return tau, rho, total
-
-
 def is_exact(likelihood):
     """Whether rows of a likelihood are Gaussian factors as they are."""
     return isinstance(likelihood, Gaussian)
+
+
+def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):
+    """Rows checked, those of weight zero left out; None if there are none."""
+    source = paths_in(X)
+    if source is None:
+        if np.shape(X) in ((0,), (0, n_features)) and np.shape(y)[:1] == (0,):
+            return None
+        if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
+            raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
+        X = rows_of(X, model.covariance, n_features)
+    elif source.n_features != n_features:
+        raise ValueError(f"X must have {n_features} columns like the data of the fit, got {source.n_features}")
+    n = len(X) if source is None else source.n_rows
+    y = paths_in(y, "y", 1).rows() if paths_in(y, "y", 1) is not None else y
+    y = observations(model.likelihood, y, n)
+    offset = None if offset is None else row_vector(offset, "offset", n)
+    noise = model._row_noise(noise_variance, n)
+    weights = None if sample_weight is None else row_weights(sample_weight, n, some=False)
+    if weights is not None and np.any(weights == 0):
+        keep = weights > 0
+        if not np.any(keep):
+            return None
+        X, source = (X if source is None else source.rows())[keep], None
+        y, weights = y[keep], weights[keep]
+        offset, noise = (None if a is None else a[keep] for a in (offset, noise))
+    if weights is not None and np.all(weights == 1):
+        weights = None
+    return Rows(X if source is None else source, y, offset, weights, noise)
+
+
+def paths_in(data, name="X", ndim=2):
+    """Return data in files, or mapped from one, as a Source; None for other data."""
+    first = data[0] if isinstance(data, list | tuple) and len(data) else data
+    if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap | Source):
+        return open_source(data, name, ndim=(ndim,), block_rows=BLOCK)
+    return None

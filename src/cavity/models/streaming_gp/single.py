@@ -6,8 +6,9 @@ import numpy as np
 
 from cavity import _core
 from cavity.ep.sites import Sites
-from cavity.likelihoods import LOG_2PI
-from cavity.models.streaming_gp.rows import UNSEEN, is_exact
+from cavity.likelihoods.base import LOG_2PI
+from cavity.models.streaming_gp.absorb import UNSEEN
+from cavity.models.streaming_gp.rows import is_exact
 
 _kernel = _core.best("sparse_gp")
 

@@ -11,11 +11,13 @@ from cavity.ep.sites import Sites
 from cavity.likelihoods import Laplace, StudentT
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import SMALLEST_VARIANCE
-from cavity.models.streaming_gp.basis import Basis, Information
+from cavity.models.streaming_gp.absorb import absorbed, assimilated
+from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.history import History, Watch, surprise_of
 from cavity.models.streaming_gp.inducing import Waiting, choose, greedy
-from cavity.models.streaming_gp.rows import absorbed, assimilated, features, is_exact
+from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.rows import features, is_exact
 from cavity.models.streaming_gp.search import learn_batch
 
 EMPTY = {

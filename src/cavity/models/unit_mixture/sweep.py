@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity import _core
-from cavity.blocks import sources
+from cavity.blocks import merge
 
 _kernel = _core.best("unit_mixture")
 
@@ -84,7 +84,7 @@ class Sweeps:
         def block(y):
             return statistics(y, state.mean, c, h, "noise_variance" in self._learn)
 
-        found = sources.reduce_blocks(self._source, block, self._threads)
+        found = merge.reduce_blocks(self._source, block, self._threads)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
 
     def renewed(self, state, found):

@@ -10,7 +10,7 @@ from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
-from cavity.sklearn.classes import log_probabilities
+from cavity.sklearn.checks import log_probabilities
 from cavity.sklearn.gp import kernels
 from cavity.sklearn.gp.learner import Learner, single_threaded
 from cavity.sklearn.mixture.em import UnfinishedWarning

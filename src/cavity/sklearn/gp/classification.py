@@ -15,8 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
-from cavity.sklearn.checks import NamesArguments
-from cavity.sklearn.classes import log_probabilities, loo_log_density
+from cavity.sklearn.checks import NamesArguments, log_probabilities, loo_log_density
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
 from cavity.sklearn.gp.learner import check_settings, single_threaded

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
-from cavity.blocks import sources
+from cavity.blocks import merge
 from cavity.distributions.family import LOG_2PI
 from cavity.sklearn.gp import exact, kernels
 from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, draws, single_threaded
@@ -281,12 +281,12 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
         return mean
 
     def _means(self, covariance, X):
-        parts = [slice(*span) for span in sources.starts(len(X), BLOCK_ROWS)]
+        parts = [slice(*span) for span in merge.starts(len(X), BLOCK_ROWS)]
         return np.concatenate([covariance.cross(X[part], self.X_train_) @ self.alpha_ for part in parts])
 
     def _variances(self, covariance, X):
         variances = covariance.diagonal(X)
-        for span in sources.starts(len(X), BLOCK_ROWS):
+        for span in merge.starts(len(X), BLOCK_ROWS):
             part = slice(*span)
             known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X[part]))
             variances[part] -= np.einsum("ij,ij->j", known, known)

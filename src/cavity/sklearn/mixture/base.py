@@ -9,10 +9,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
-from cavity.blocks import sources
+from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.sweep import Frame
+from cavity.models.mixture.state import Frame
 from cavity.sklearn.checks import NamesArguments, sample_weights
 from cavity.sklearn.mixture.em import TYPES, ascend, moments, open_unscaled, precisions, warn_unfinished
 from cavity.sklearn.mixture.starts import METHODS, responsibilities, statistics, unclaimed
@@ -283,7 +283,7 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         expectation = self._gaussians(frame.origin).expectation(frame)  # of the fitted attributes
         parts = [
             JUDGEMENTS[what](expectation.log_weights(sources.rows(X, slice(*span))))
-            for span in sources.starts(len(X), BLOCK_ROWS)
+            for span in merge.starts(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)
 

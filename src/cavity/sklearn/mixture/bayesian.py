@@ -20,10 +20,11 @@ from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field import engine
-from cavity.models.mixture import predictive
+from cavity.models.mixture import posterior as mixture_posterior
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
-from cavity.models.mixture.sweep import Frame, State, Sweeps
+from cavity.models.mixture.state import Frame, State
+from cavity.models.mixture.sweep import Sweeps
 from cavity.sklearn.mixture import priors
 from cavity.sklearn.mixture.base import FLOATS, Mixture, Progress
 from cavity.sklearn.mixture.em import precisions, roots, warn_unfinished
@@ -405,7 +406,7 @@ class BayesianGaussianMixture(Mixture):
         if n_samples < 1:
             raise ValueError(f"Invalid value for 'n_samples': {n_samples}; at least one row can be drawn")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, component = predictive.sample(self.posterior_._state, self.posterior_._frame, n_samples, rng)
+        rows, component = mixture_posterior.sample(self.posterior_._state, self.posterior_._frame, n_samples, rng)
         order = np.argsort(component, kind="stable")
         return rows[order], component[order]
 

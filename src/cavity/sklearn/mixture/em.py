@@ -17,7 +17,8 @@ from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.triangles import inverse_lower
 from cavity.models.mixture.data import open_data
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.sweep import Expectation, Frame, Statistics, block_rows
+from cavity.models.mixture.state import Frame, Statistics
+from cavity.models.mixture.sweep import Expectation, block_rows
 
 TYPES = ("full", "tied", "diag", "spherical")
 NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean

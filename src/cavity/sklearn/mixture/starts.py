@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import KMeans, kmeans_plusplus
 
-from cavity.blocks import sources
+from cavity.blocks import merge
 from cavity.blocks.executors import single_blas
-from cavity.models.mixture.sweep import Statistics
+from cavity.models.mixture.state import Statistics
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 NOBODY = -1  # the label of a row that no component has at first
@@ -40,7 +40,7 @@ def responsibilities(method, X, n_components, weight, random_state):
     n = len(X)
     if method == "random":
         before = copy.deepcopy(random_state)
-        for start, stop in sources.starts(n, max(1, DRAWN // n_components)):
+        for start, stop in merge.starts(n, max(1, DRAWN // n_components)):
             random_state.uniform(size=(stop - start, n_components))
         return Responsibilities(n_components, None, before)
     if method == "kmeans":
@@ -79,7 +79,7 @@ def unclaimed(data, given):
         return x.T @ x
 
     with single_blas():
-        return sources.merge(squares(z, held) for z, held in _held(data, given))
+        return merge.merge(squares(z, held) for z, held in _held(data, given))
 
 
 def _held(data, given):
@@ -92,7 +92,7 @@ def _held(data, given):
 
 def _weighed(data, given, mean, full):
     """Return counts, first and second sums around given means."""
-    return sources.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
+    return merge.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
 
 
 def _weigh(z, held, mean, full):

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
-from cavity.sklearn.classes import classes_in, known_classes, log_probabilities, one_vs_rest
+from cavity.sklearn.checks import classes_in, known_classes, log_probabilities, one_vs_rest
 from cavity.sklearn.gp.binary import LIKELIHOODS
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 

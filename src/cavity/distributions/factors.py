@@ -1,0 +1,122 @@
+"""Distributions as the factors of a mean-field posterior: joint coordinates, steps that stay in the domain, arrays."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.base.records import Array, refusing
+from cavity.distributions.gamma import Gamma
+from cavity.distributions.gaussian import Gaussian, SphericalGaussian
+from cavity.distributions.multivariate import MultivariateGaussian
+from cavity.distributions.simplex import Categorical, Dirichlet
+from cavity.distributions.wishart import NormalWishart, Wishart
+
+ARGUMENTS = {  # what each is built from: attributes of the same names
+    Dirichlet: ("concentration",),
+    Gamma: ("shape", "rate"),
+    Gaussian: ("tau", "rho", "log_scale"),
+    NormalWishart: ("mean", "mean_precision", "degrees_of_freedom", "inverse_scale"),
+    SphericalGaussian: ("tau", "rho", "log_scale"),
+    Wishart: ("degrees_of_freedom", "inverse_scale"),
+}
+
+
+FIELDS = {  # of those that do not come back in every bit from what they are built from
+    Categorical: ("probabilities", "_logits"),
+    MultivariateGaussian: ("mean", "tau", "covariance", "precision", "_factor", "_given"),
+}
+NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
+SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
+
+TABLES = {  # in files, where {0} is a number for each factor
+    Categorical: {"probabilities": Array("S{0}* K{0}", "shares"), "_logits": Array("S{0}* K{0}", "log shares")},
+    Dirichlet: {"concentration": Array("S{0}* K{0}", "positive")},
+    Gamma: {"shape": Array("S{0}*", "positive"), "rate": Array("S{0}*", "positive")},
+    Gaussian: {"tau": Array("S{0}*"), "rho": Array("S{0}*", "known"), "log_scale": Array("S{0}*", "known")},
+    MultivariateGaussian: {
+        "mean": Array("D{0}"),
+        "tau": Array("D{0}"),
+        "covariance": Array("D{0} D{0}", "symmetric"),
+        "precision": Array("D{0} D{0}", "symmetric"),
+        "_factor": Array("D{0} D{0}", "triangle"),
+        "_given": Array("()", kind="U"),
+    },
+    NormalWishart: {
+        "mean": Array("D{0}"),
+        "mean_precision": Array("()", "positive"),
+        "degrees_of_freedom": Array("()", "positive"),
+        "inverse_scale": Array("D{0} D{0}", "symmetric"),
+    },
+    SphericalGaussian: {
+        "tau": Array("S{0}* D{0}"),
+        "rho": Array("S{0}*", "known"),
+        "log_scale": Array("S{0}*", "known"),
+    },
+    Wishart: {"degrees_of_freedom": Array("()", "positive"), "inverse_scale": Array("D{0} D{0}", "symmetric")},
+}
+
+
+def to_arrays(name, distribution):
+    """Return what a distribution is built from as arrays called name.attribute."""
+    kind = type(distribution)
+    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in (ARGUMENTS | FIELDS)[kind]}
+
+
+def from_arrays(name, family, arrays):
+    """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
+    kind = FAMILIES[family]
+    values = {each: arrays[f"{name}.{each}"][()] for each in (ARGUMENTS | FIELDS)[kind]}
+    with refusing(f"arrays '{name}': "):
+        return kind(**values) if kind in ARGUMENTS else kind._of(**values)
+
+
+def coordinates(factors):
+    """Return the natural parameters and expected statistics of factors, one after the other; None has neither."""
+    known = [factor for factor in factors if factor is not None]
+    nothing = np.zeros(0)
+    return (
+        np.concatenate([nothing, *(factor.natural for factor in known)]),
+        np.concatenate([nothing, *(factor.statistics for factor in known)]),
+    )
+
+
+def towards(factors, natural):
+    """Return factors with other natural parameters or, if some leave their domain, a shorter way towards them; or None.
+
+    If even short ways leave the domain, some element of a Gamma is about to: then each of them is held back alone.
+    """
+    start, _ = coordinates(factors)
+    held = start + np.concatenate([_held_back(f, part) for f, part in _parts(factors, natural - start)])
+    ways = [natural, *(start + share * (natural - start) for share in SHARES), held]
+    return next((found for found in (_rebuilt(factors, way) for way in ways) if found is not None), None)
+
+
+def _parts(factors, vector):
+    """Pair factors with their parts of a vector; None has none."""
+    ends = np.cumsum([0 if factor is None else factor.natural.size for factor in factors])
+    return zip(factors, np.split(vector, ends[:-1]), strict=True)
+
+
+def _rebuilt(factors, natural):
+    try:
+        return tuple(f if f is None else f.with_natural(part) for f, part in _parts(factors, natural))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _held_back(factor, change):
+    """Return a change of natural parameters that leaves every shape and rate of a Gamma at least the share NEARER."""
+    if not isinstance(factor, Gamma):
+        return change
+    room = (1.0 - NEARER) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
+    half = room.size // 2
+    return np.concatenate([np.maximum(change[:half], -room[:half]), np.minimum(change[half:], room[half:])])
+
+
+FAMILIES = {kind.__name__: kind for kind in ARGUMENTS | FIELDS}
+
+
+def table(name, family, place):
+    """Return the `Array`s, by name, that `to_arrays` gives for the place-th of several distributions, of a family."""
+    given = TABLES[FAMILIES[family]].items()
+    return {f"{name}.{each}": replace(array, axes=array.axes.format(place)) for each, array in given}

@@ -1,0 +1,171 @@
+"""What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
+
+import numpy as np
+
+from cavity import _core
+from cavity.base import arrays
+
+_sites = _core.best("sites")
+
+GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T = range(9)  # site_types.pxd
+ONE = np.ones(1)
+ZERO = np.zeros(1)
+LOG_2PI = float(np.log(2 * np.pi))
+SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
+
+
+class Likelihood:
+    """Base of all likelihoods; derive from it to use your own in every model.
+
+    A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, `check`
+    to accept its own kind of data, and `expected` to predict.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> class Cauchy(cavity.likelihoods.Likelihood):
+    ...     def log_p(self, y, f):
+    ...         return -np.log(np.pi * (1 + (y - f) ** 2))
+    >>> log_z, d1, d2 = Cauchy().log_tilted(3.0, 0.0, 4.0)
+    >>> same = cavity.likelihoods.StudentT(degrees_of_freedom=1).log_tilted(3.0, 0.0, 4.0)
+    >>> bool(np.allclose([log_z, d1, d2], same, rtol=1e-10))
+    True
+    """
+
+    __slots__ = ()
+
+    n_classes = None  # of classifiers: predict_proba has that many columns
+    scales = ()  # names of the positive parameters that Gaussian processes learn, fields of a dataclass
+
+    def log_p(self, y, f):
+        """Log likelihood log p(y|f), elementwise.
+
+        Parameters
+        ----------
+        y : ndarray
+            Observations, of a shape that broadcasts against `f`.
+        f : ndarray
+            Latent values.
+
+        Returns
+        -------
+        ndarray
+            Of the shape of `f`; -inf is allowed where y is impossible.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define log_p(y, f)")
+
+    def check(self, y):
+        """Check observations before any work; the default wants finite real numbers.
+
+        Parameters
+        ----------
+        y : array_like, shape (N,)
+            Observations.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            What `log_p` gets.
+        """
+        return arrays.finite_array(y, "y", ndim=(0, 1))
+
+    def expected(self, mean, variance):
+        """Mean of a new observation whose latent value is N(mean, variance); not every likelihood has one.
+
+        Parameters
+        ----------
+        mean, variance : ndarray
+            Moments of the latent value.
+
+        Returns
+        -------
+        ndarray
+            E[y].
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define the mean of an observation")
+
+    def log_tilted(self, y, mean, variance):
+        """Log normaliser of p(y|f) N(f; mean, variance) and its derivatives in the mean.
+
+        Parameters
+        ----------
+        y : array_like
+            Observations, as `fit` takes them.
+        mean, variance : array_like
+            Moments of the cavity (or of any Gaussian belief about f), broadcast against y; variance > 0, and at least
+            2.3e-308, below which numbers of float64 lose digits.
+
+        Returns
+        -------
+        log_z, d1, d2 : ndarray
+            log of the integral of p(y|f) N(f; mean, variance), its first and its second derivative in `mean`. The
+            tilted mean is ``mean + variance * d1``, the tilted variance ``variance * (1 + variance * d2)``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For observations that the likelihood does not know, or moments that are not finite or not positive.
+        ArithmeticError
+            If the scales of cavity and likelihood are so far apart that no quadrature rule resolves both.
+        """
+        y = self.check(y)
+        mean = arrays.finite_array(mean, "mean")
+        variance = arrays.finite_array(variance, "variance")
+        if not np.all(variance > 0):
+            raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
+        if not np.all(variance >= SMALLEST_VARIANCE):
+            raise ValueError(f"variance must be at least {SMALLEST_VARIANCE!r}, got {float(np.min(variance))!r}")
+        trailing = y.shape[y.ndim - self._y_ndim + 1 :]
+        shape = np.broadcast_shapes(y.shape[: y.ndim - len(trailing)], mean.shape, variance.shape)
+        flat = np.ascontiguousarray(np.broadcast_to(y, shape + trailing)).reshape((-1, *trailing))
+        m, v = (np.ascontiguousarray(np.broadcast_to(a, shape)).reshape(-1) for a in (mean, variance))
+        if m.size == 0:
+            return tuple(np.empty(shape) for _ in range(3))
+        moments = self._tilted(flat, m, v)
+        lost = np.isnan(moments[0]) | np.isnan(moments[1]) | np.isnan(moments[2])
+        if lost.any():
+            i = int(np.argmax(lost))
+            raise ArithmeticError(
+                f"the moments of a cavity of mean {m[i]:.3g} and variance {v[i]:.3g} cannot be integrated: "
+                f"they are too far from the scale of the likelihood {type(self).__name__}"
+            )
+        return tuple(a.reshape(shape)[()] for a in moments)
+
+    _y_ndim = 1  # dimensions of `check(y)` for N observations
+
+    def _tilted(self, y, mean, variance):
+        """`log_tilted` of checked vectors."""
+        from cavity.likelihoods.quadrature import log_tilted
+
+        return log_tilted(lambda f, index: self.log_p(y[index, None], f), mean, variance)[:3]
+
+
+class _Compiled(Likelihood):
+    """A likelihood with a kernel: `_kind`, `_parameters()` and `_encode(y) -> (numbers, extra)`."""
+
+    __slots__ = ()
+    _kind = None
+    any_power = True  # whether the kernel knows p(y|f)^e for e other than 1
+
+    def _parameters(self):
+        return ()
+
+    def _encode(self, y):
+        """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
+        return y, ZERO
+
+    def packed(self):
+        """Return the six parameters of the kernel."""
+        parameters = np.zeros(6)
+        parameters[: len(self._parameters())] = self._parameters()
+        return parameters
+
+    def _tilted(self, y, mean, variance):
+        out = tuple(np.empty(mean.size) for _ in range(3))
+        _sites.evaluate(self._kind, self.packed(), ONE, *self._encode(y), mean, variance, False, *out)
+        return out
+
+
+def _positive(likelihood, *names):
+    for name in names:
+        object.__setattr__(likelihood, name, arrays.number(getattr(likelihood, name), name, low=0))

@@ -1,0 +1,137 @@
+"""Likelihoods of counts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled, _positive
+
+
+def _counts(y, name="y"):
+    array = arrays.finite_array(y, name, ndim=(0, 1))
+    bad = (array < 0) | (array != np.floor(array))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{name} must hold whole numbers, not negative; got {float(array.reshape(-1)[row])!r} in row {row}"
+        )
+    return array
+
+
+class _Count(_Compiled):
+    __slots__ = ()
+
+    def check(self, y):
+        """Accept counts: whole numbers, not negative.
+
+        Parameters
+        ----------
+        y : array_like, shape (N,)
+            Counts.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            The counts, as float64.
+        """
+        return _counts(y)
+
+    def expected(self, mean, variance):
+        """Mean of a new count, E exp(f); see `Likelihood.expected`."""
+        return np.exp(mean + 0.5 * variance)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson(_Count):
+    """Counts with mean exp(f): p(y|f) = exp(y f - exp(f))/y!."""
+
+    _kind = POISSON
+
+    def _encode(self, y):
+        return y, -_log_stirling(y)
+
+    def log_p(self, y, f):
+        """Log probability; see `Likelihood.log_p`."""
+        from cavity.base.special import gap
+
+        y = np.asarray(y, dtype=np.float64)
+        some = np.where(y > 0, y, 1.0)
+        with np.errstate(over="ignore"):
+            mean = np.exp(f)
+            above = _above_log(some, f, mean)  # log of mean/y
+            below = some * gap((mean - some) / some, above)
+        return np.where(y > 0, -below - _log_stirling(y), -mean)
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeBinomial(_Count):
+    """Counts with mean mu = exp(f) and variance mu + mu^2/dispersion.
+
+    Parameters
+    ----------
+    dispersion : float, default 1.0
+        r > 0; the counts become Poisson as it grows.
+    """
+
+    dispersion: float = 1.0
+
+    _kind = NEGATIVE_BINOMIAL
+
+    def __post_init__(self):
+        _positive(self, "dispersion")
+
+    def _parameters(self):
+        return self.dispersion, np.log(self.dispersion)
+
+    def _constant(self, y):
+        """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
+        from cavity.base.special import binet
+
+        r, some = self.dispersion, np.where(y > 0, y, 1.0)
+        n = r + some
+        remainder = binet(n) - binet(r) - binet(some)
+        return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
+
+    def _encode(self, y):
+        return y, self._constant(y)
+
+    def log_p(self, y, f):
+        """Log probability; see `Likelihood.log_p`."""
+        y, r = np.asarray(y, dtype=np.float64), self.dispersion
+        some = np.where(y > 0, y, 1.0)
+        n = r + some
+        with np.errstate(over="ignore"):
+            above = _above_log(some, f, np.exp(f))
+        below = n * _log_mean_rest(some / n, r / n, above)
+        return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
+
+
+def _above_log(y, f, mean):
+    """f - log y for y > 0; where they are close by mean = exp(f), whose rounding error is that of 1, not of log y."""
+    q = (mean - y) / y
+    near = np.abs(q) < 0.4
+    return np.where(near, np.log1p(np.where(near, q, 0.0)), f - np.log(y))
+
+
+def _log_mean_rest(p, not_p, x):
+    """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
+    from cavity.base.special import gap
+
+    w, t = np.where(p <= 0.5, p, not_p), np.where(p <= 0.5, x, -x)
+    bounded = np.minimum(t, 700.0)
+    rise = np.expm1(bounded)
+    log1p = np.log1p(w * rise)
+    far = log1p + (t - bounded) - w * t
+    return np.where(np.abs(t) < 0.35, w * gap(rise, bounded) - gap(w * rise, log1p), far)
+
+
+def _log_stirling(y):
+    """log(y!) - (y log y - y), for y > 0 without cancellation [L]_; 0 for y = 0."""
+    from scipy.special import gammaln
+
+    x = np.maximum(y, 1.0)
+    small = gammaln(x + 1.0) - x * np.log(x) + x
+    inv = 1.0 / x
+    series = inv * (1 / 12 - inv**2 * (1 / 360 - inv**2 * (1 / 1260 - inv**2 / 1680)))
+    return np.where(y == 0, 0.0, np.where(x < 16, small, 0.5 * np.log(2 * np.pi * x) + series))

@@ -1,0 +1,141 @@
+"""Noise and amplitude over the whole past: what was learnt of rows rescales exactly."""
+
+import numpy as np
+
+from cavity.base.triangles import full
+from cavity.covariances.composed import Product, Sum
+from cavity.models.gp.search import FAR, climb
+from cavity.models.streaming_gp.carrier import scaling_cost
+from cavity.models.streaming_gp.information import Information
+
+
+class Rescaled:
+    """The log bound of all rows so far, and log priors, at s times the covariance and t times the noise.
+
+    As a function of (log s, log t), or of one of them; minus its value and the gradient, as an optimiser wants them.
+    """
+
+    def __init__(self, information, covariance, noise=True, amplitude=True):
+        values, vectors = np.linalg.eigh(full(information.A))
+        # A is a sum of squares: what is not positive is rounding
+        self.values = np.maximum(values, 0.0)
+        self.squared = (vectors.T @ information.r) ** 2
+        self.information, self.covariance = information, covariance
+        self.free = np.array([amplitude, noise])
+        self.scaled = scaling_parameters(covariance) if amplitude else np.zeros(0, dtype=bool)
+
+    def bounds(self):
+        """(low, high) of the free ones of log s and log t."""
+        low, high = -np.log(FAR), np.log(FAR)
+        pairs = [(low, high), (low, high)]
+        if self.free[0]:
+            room = (self.covariance.log_bounds - self.covariance.log_parameters[:, None])[self.scaled]
+            pairs[0] = max(low, room[:, 0].max()), min(high, room[:, 1].min())
+        return np.array(pairs)[self.free]
+
+    def log_bound(self, log_s, log_t):
+        """The log bound without priors, and its derivatives in log s and log t."""
+        known, s, t = self.information, np.exp(log_s), np.exp(log_t)
+        share = s / t * self.values / (1.0 + s / t * self.values)
+        fit = 0.5 * s / t**2 * self.squared / (1.0 + s / t * self.values)
+        lin = float(np.sum(fit - 0.5 * np.log1p(s / t * self.values)))
+        value = known.constant - scaling_cost(known, log_s, log_t) + lin
+        kept = float(np.sum(fit * (1.0 - share)))
+        lost = 0.5 * float(np.sum(share))
+        by_s = kept - lost - 0.5 * known.gap * s / t
+        by_t = lost - kept - float(np.sum(fit)) - 0.5 * known.n + 0.5 * (known.squares + known.gap * s) / t
+        return value, np.array([by_s, by_t])
+
+    def __call__(self, x):
+        place = np.zeros(2)
+        place[self.free] = x
+        value, slope = self.log_bound(*place)
+        if self.free[0]:
+            prior, by_prior = multiplied(self.covariance, place[0]).log_prior()
+            value, slope[0] = value + prior, slope[0] + float(np.sum(by_prior[self.scaled]))
+        return -value, -slope[self.free]
+
+
+def scaling_parameters(covariance):
+    """Which free log parameters grow by log s where the covariance is multiplied by s, (n_free,) of bool.
+
+    One variance of every term of a sum, the first free one of a product.
+    """
+    pairs = zip(_scaled_leaves(covariance), covariance._labelled(), strict=True)
+    chosen = {f"{label}.variance" for scaled, (label, _) in pairs if scaled}
+    return np.array([name.partition("[")[0] in chosen for name in covariance.parameter_names])
+
+
+def multiplied(covariance, log_s):
+    """The covariance times s."""
+    if log_s == 0.0:
+        return covariance
+    low, high = covariance.log_bounds.T
+    vector = covariance.log_parameters + log_s * scaling_parameters(covariance)
+    return covariance.with_log_parameters(np.clip(vector, low, high))
+
+
+def _scaled_leaves(covariance):
+    """Which leaves have the variances that do that, in their order."""
+    if isinstance(covariance, Sum):
+        return [scaled for part in covariance.parts for scaled in _scaled_leaves(part)]
+    if isinstance(covariance, Product):
+        able = [_can_scale(part) for part in covariance.parts]
+        if any(able):
+            first = able.index(True)
+            parts = [[False] * len(part._leaves()) for part in covariance.parts]
+            parts[first] = _scaled_leaves(covariance.parts[first])
+            return [scaled for part in parts for scaled in part]
+    elif "variance" not in covariance.fixed:
+        return [True]
+    raise ValueError(
+        f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
+    )
+
+
+def _can_scale(covariance):
+    """Whether variances that are free can multiply a covariance."""
+    if isinstance(covariance, Sum):
+        return all(_can_scale(part) for part in covariance.parts)
+    if isinstance(covariance, Product):
+        return any(_can_scale(part) for part in covariance.parts)
+    return "variance" not in covariance.fixed
+
+
+def relearn(information, covariance, noise=True, amplitude=True):
+    """Find the noise variance and a factor of the covariance that suit all rows so far best.
+
+    Parameters
+    ----------
+    information : Information
+        Of rows with Gaussian noise of one variance, taken in with alpha = 0.
+    covariance : Covariance
+        As it is now; its priors and bounds hold.
+    noise, amplitude : bool
+        What to learn.
+
+    Returns
+    -------
+    log_s, log_t, log_bound
+        Logs of the factors of covariance and noise, and the log bound there.
+    """
+    objective = Rescaled(information, covariance, noise, amplitude)
+    place = np.zeros(2)
+    if objective.free.any():
+        bounds = objective.bounds()
+        place[objective.free] = climb(objective, np.zeros(len(bounds)), bounds)[1]
+    return float(place[0]), float(place[1]), objective.log_bound(*place)[0]
+
+
+def rescaled(information, log_s, log_t):
+    """The factor of all rows so far at exp(log_s) times the covariance and exp(log_t) times the noise, factorised."""
+    s, t = float(np.exp(log_s)), float(np.exp(log_t))
+    out = Information(
+        np.asfortranarray(s / t * information.A),
+        np.sqrt(s) / t * information.r,
+        information.constant - scaling_cost(information, log_s, log_t),
+        information.n,
+        information.squares / t,
+        information.gap * s / t,
+    )
+    return out.factorised()

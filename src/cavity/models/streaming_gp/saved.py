@@ -1,0 +1,105 @@
+"""What a file of a streaming Gaussian process holds, and the posterior made of it again."""
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
+from cavity.base.results import to_tuple
+from cavity.models.gp.process import COVARIANCE, OPTIONS, fits_columns
+from cavity.models.latent import LIKELIHOOD
+from cavity.models.streaming_gp.basis import Basis
+from cavity.models.streaming_gp.history import History, Watch
+from cavity.models.streaming_gp.inducing import Waiting
+from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.model import StreamingGP
+from cavity.models.streaming_gp.state import INFORMATION, StreamingGPState
+from cavity.models.streaming_gp.update import EMPTY
+
+ARRAYS = {  # m and w may be 0
+    "Z": Array("m D"),
+    "nugget": Array("m", "nonnegative"),
+    "triangle": Array("m m", "triangle"),
+    "inducing_ids": Array("m", "nonnegative", "i"),
+    "A": Array("m m"),
+    "r": Array("m"),
+    "factor": Array("m m", "triangle"),
+    "c": Array("m"),
+    "waiting_X": Array("w D"),
+    "waiting_weight": Array("w", "nonnegative"),
+    "prior_mean": Array("() | P"),
+    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY},
+}
+SETTINGS = {
+    "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
+    "n_features": integer(1, "D"),
+    "options": OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+    "parts": {
+        "_next_id": integer(),
+        "n_samples": integer(),
+        "_log_bound": NUMBER,
+        "last_increment": NUMBER,
+        "information_lost": NUMBER,
+        "last_information_lost": NUMBER,
+        "status": TEXT,
+        "n_iter": integer(),
+        "_uniform": FLAG,
+        "has_offset": FLAG,
+        "n_updates?": integer(),
+    },
+    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
+    "history?": {
+        "changed": FLAG,
+        "own_weight": NONNEGATIVE,
+        "own_log_noise": Nullable(NUMBER),
+        "worst": Nullable(
+            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE)}
+        ),
+    },
+    "columns?": Nullable(names("D")),
+    "classes?": Nullable(names()),
+    "covariance": COVARIANCE,
+    "likelihood": LIKELIHOOD,
+    "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
+    "given": FLAG,
+}
+
+
+def _fits(stored, settings, sizes):
+    """Whether model, inducing points and what is known of them fit together, as a rule of the record."""
+    fits_columns(settings["covariance"], stored["prior_mean"], sizes["D"])
+    for name, rows in (("Z", stored["Z"]), ("inducing_ids", stored["inducing_ids"][:, None])):
+        if len(np.unique(rows, axis=0)) < len(rows):
+            return f"array {name!r} must not say anything twice"
+    if np.any(stored["inducing_ids"] >= settings["parts"]["_next_id"]):
+        return "setting 'parts._next_id' must be above all of 'inducing_ids'"
+    return None
+
+
+RECORD = Record(ARRAYS, SETTINGS, (_fits,))
+
+
+def rebuilt(stored, settings):
+    """Return the posterior of checked arrays and settings."""
+    covariance, Z = settings["covariance"], stored["Z"]
+    model = StreamingGP(
+        covariance,
+        settings["likelihood"],
+        stored["prior_mean"][()],
+        inducing=Z if settings["given"] else None,
+        **settings["model"],
+    )
+    out = StreamingGPState()
+    out._become({"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"])
+    out.model, out.n_features = model, settings["n_features"]
+    out.trace = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
+    out.inducing_ids = arrays.read_only(stored["inducing_ids"])
+    out.columns, out.classes = (to_tuple(settings.get(name)) for name in ("columns", "classes"))
+    out._options, out._single = settings["options"], None
+    program, jitter = covariance._program(Z.shape[1]), model.jitter
+    out._basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
+    own = {name: np.asfortranarray(stored[name]) for name in INFORMATION}
+    out._information = Information(**own, **settings["information"])
+    out._waiting = Waiting(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    out._watch = Watch.of(out._information)
+    out._history = out._unknown_history() if "history" not in settings else History.from_settings(settings["history"])
+    return out

@@ -1,0 +1,221 @@
+"""The posterior of a unit mixture."""
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.base.results import VariationalPosterior, table, to_list
+from cavity.blocks import merge
+from cavity.models.unit_mixture import sweep
+from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, State
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class UnitMixturePosterior(VariationalPosterior):
+    """The approximate posterior of a `UnitMixture` fit.
+
+    Attributes
+    ----------
+    model : UnitMixture
+        The settings.
+    mean, variance : ndarray (K,)
+        Moments of q(theta_k), the means of the components.
+    weights : ndarray (K,)
+        Probabilities of the components, given or learnt.
+    counts : ndarray (K,)
+        Expected number of points of each component, sum_n q(z_n = k).
+    noise_variance : float
+        Variance around the component means, given or learnt.
+    prior_variance : float or ndarray (K,)
+        Variance of the component means, given or learnt.
+    n_samples : int
+        N.
+    elbo : float or None
+        The evidence lower bound, in nats, with all constants.
+    converged : bool
+        Whether the stopping rule was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Passes over the data.
+    trace : dict of ndarray
+        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
+        fit: "step", the step sizes.
+    contraction : float or None
+        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
+    predicted_gap : float
+        How far the ELBO is below its local optimum by that rate, in nats.
+    columns : tuple of str or None
+        The name of the column, one, where the data are those of a table and the command line fitted them.
+    """
+
+    model: object
+    mean: np.ndarray
+    variance: np.ndarray
+    weights: np.ndarray
+    counts: np.ndarray
+    noise_variance: float
+    prior_variance: float | np.ndarray
+    n_samples: int
+    columns: tuple | None = None
+
+    kind = "unit_mixture"
+
+    def responsibilities(self, y):
+        """Return the probability of each component for each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray (N, K)
+            q(z_n = k); rows sum to 1.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> posterior = cavity.UnitMixture(2).fit([-3.2, -2.7, 2.4, 2.2])
+        >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
+        [[1.0, 0.0], [0.156, 0.844]]
+        """
+        return sweep.responsibilities(self._points(y), self._state())
+
+    def predict(self, y):
+        """Return the most probable component of each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray of int (N,)
+            Numbers of components, from 0.
+        """
+        return np.argmax(self.responsibilities(y), axis=1)
+
+    def log_density(self, y):
+        """Return the log of the posterior predictive density of each point.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            Points.
+
+        Returns
+        -------
+        ndarray (N,)
+            log sum_k w_k N(y_n; mean_k, noise_variance + variance_k).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If y is not a vector of finite numbers.
+        OverflowError
+            If a point is so far from every component that its squared distance overflows.
+        """
+        points = self._points(y)
+        spread = self.noise_variance + self.variance
+        result = np.empty(len(points))
+        for start, stop in merge.starts(len(points)):
+            with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
+                terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
+            result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
+        return within_range(result, "log_density: values")
+
+    def sample(self, n, rng):
+        """Draw new observations from the posterior predictive distribution.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n,)
+            The draws, independent of each other given the posterior.
+        """
+        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        component = generator.choice(len(self.mean), size=n, p=self.weights)
+        spread = np.sqrt(self.noise_variance + self.variance)
+        return generator.normal(self.mean[component], spread[component])
+
+    def update(self, y, **options):
+        """Fit more data with this posterior as the prior of the component means; weights and noise variance stay.
+
+        Parameters
+        ----------
+        y : array_like (N,), path, or list of paths
+            More data.
+        **options
+            As for `UnitMixture.fit`; the component means start where they are.
+
+        Returns
+        -------
+        UnitMixturePosterior
+            Of all data; its ELBO is that of the new data given the old.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> first = cavity.UnitMixture(2).fit([-3.2, -2.7, 2.4, 2.2])
+        >>> both = first.update([-2.9, 1.8, 2.6])
+        >>> both.mean.round(2).tolist(), both.variance.round(3).tolist()
+        ([-2.92, 2.24], [0.332, 0.249])
+        """
+        model = type(self.model)(
+            len(self.mean),
+            prior_variance=self.variance,
+            prior_mean=self.mean,
+            noise_variance=self.noise_variance,
+            weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
+        )
+        return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
+
+    def _points(self, y):
+        return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
+
+    def _state(self):
+        k = len(self.mean)
+        return State(
+            mean=self.mean,
+            precision=1.0 / self.variance,
+            prior_mean=np.zeros(k),
+            prior_variance=np.ones(k),
+            weights=self.weights,
+            noise_variance=self.noise_variance,
+            counts=self.counts,
+        )
+
+    def __repr__(self):
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
+            rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
+        title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
+        return table(title, [*rows, *self.outcome_rows()])
+
+    def to_arrays(self):
+        """Return (arrays, settings) for `save`."""
+        arrays, settings = self.outcome_to_arrays()
+        arrays |= {name: getattr(self, name) for name in ("mean", "variance", "weights", "counts")}
+        arrays["prior_variance"] = np.asarray(self.prior_variance)
+        settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
+        settings["columns"] = to_list(self.columns)
+        return arrays, settings | {"model": asdict(self.model)}

@@ -1036,3 +1036,41 @@ def test_every_lane_and_every_chunk_is_summed(variant, n):
         single.evaluate(model, *arguments, *out, chunks)
         np.testing.assert_array_equal(values[g, :, lane], out[2])
         assert sums[g, lane] == np.cumsum(chunks)[-1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_cavities_of_the_double_loop(n, d):
+    """Each tilted distribution has the moments asked for; the sums are those of the cavities and their derivative."""
+    kernel, x = _core.load("double_loop", _core.BASELINE), draw((n, d), seed=10 * n + d)
+    x[-1] = 2.0 + 0.1 * np.arange(d)
+    unit = _clutter_fit.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+    fixed = np.linspace(0.5, 1.0, d)
+
+    def cavities(mean, v):
+        tau, rho = np.tile(mean / v, (n, 1)), np.full(n, 1 / v)
+        gradient, hessian = np.zeros(d + 1), np.zeros((d + 1, d + 1))
+        where = x, unit.origin, unit.scale, unit.centre
+        total, failed = kernel.moments(unit.model, *where, mean, v, tau, rho, gradient, hessian)
+        assert (np.isfinite(total), failed) == (True, 0)
+        return tau, rho, gradient, hessian
+
+    tau, rho, gradient, hessian = cavities(fixed, 0.7)
+    for row, t, r in zip(x, tau, rho, strict=True):
+        _, _, m, v = reference.tilted(row, t / r + unit.origin, 1 / r, 0.5, 10.0, 1.0)
+        np.testing.assert_allclose(m - unit.origin, fixed, rtol=1e-8)
+        assert v == pytest.approx(0.7, rel=1e-8)
+    np.testing.assert_allclose(gradient, [*(tau - rho[:, None] * fixed).sum(axis=0), rho.sum()], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-12)
+    step, columns = 1e-4, []
+    for j in range(d + 1):  # natural parameters of y and -|y|^2/2 by their means, y = theta - fixed
+        ends = []
+        for sign in (1, -1):
+            mean, v = fixed.copy(), 0.7 - 2 * sign * step / d * (j == d)
+            if j < d:
+                mean[j] += sign * step
+                v -= step**2 / d
+            t, r, *_ = cavities(mean, v)
+            ends.append(np.append((t - r[:, None] * fixed).sum(axis=0), r.sum()))
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    np.testing.assert_allclose(hessian, np.transpose(columns), rtol=1e-5, atol=1e-5 * np.max(np.abs(hessian)))

@@ -475,7 +475,7 @@ def test_every_row_has_bounds_of_its_own(method, d):
     bounds = np.random.default_rng(d).normal(size=12)
     intervals = np.where(y[:, None] > 0, np.transpose([bounds, np.full(12, np.inf)]), 0.0)
     intervals += np.where(y[:, None] > 0, 0.0, np.transpose([np.full(12, -np.inf), bounds]))
-    result = run(x, intervals, m, v, lik.Interval(1.0), method=method, offset=offset, **TIGHT[method])
+    result = run(x, intervals, m, v, lik.Interval(1.0), method=method, offset=offset, tol=1e-11)
     if method == "adf":
         mean, variance, loo = reference.adf(x, y, m, v, offset - bounds)
     else:
@@ -484,9 +484,6 @@ def test_every_row_has_bounds_of_its_own(method, d):
     np.testing.assert_allclose(result.mean, mean, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(result.variance, variance, rtol=1e-8)
     np.testing.assert_allclose(result.loo, loo, rtol=1e-8)
-
-
-TIGHT = {"adf": {}, "ep": dict(tol=1e-11)}
 
 
 @pytest.mark.parametrize("d", range(1, 10))

@@ -496,6 +496,6 @@ def largest_change(const double[:, ::1] before,      # in (D, 4): tau and rho, a
         for j in range(before.shape[0]):
             shift = fabs(after[j, 0] / after[j, 1] - before[j, 0] / before[j, 1]) * sqrt(after[j, 1])
             ratio = fabs(before[j, 1] - after[j, 1]) / after[j, 1]
-            shift = shift if shift > ratio else ratio
+            shift = ratio if ratio > shift else shift                # a nan shift stays: no comparison holds
             largest = shift if shift > largest or isnan(shift) else largest
     return largest

@@ -1,5 +1,6 @@
 """The Gaussian algebra: every branch against mpmath, the group laws, arrays of every kind, errors."""
 
+import functools
 import pickle
 
 import mpmath as mp
@@ -194,9 +195,31 @@ def test_variants_return_the_same_bits(variant, name):
             np.testing.assert_array_equal(a.view(np.int64), b.view(np.int64))
 
 
+@pytest.mark.parametrize("variant", _core.variants("gaussian"))
+@pytest.mark.parametrize("name", ["multiply", "divide"])
+def test_the_last_rows_of_a_chunk_count(name, variant):
+    """Rows in chunks, in one that is filled up, and one by one; special ones only at the end, or nowhere."""
+    function = getattr(_core.load("gaussian", variant), name)
+    every = operands(258, special=False)
+    singles = [function(*(float(a[i]) for a in every))[2] for i in range(258)]
+    for n in (*range(1, 20), *range(31, 35), *range(125, 132), *range(142, 147), 255, 256, 257, 258):
+        arrays = [a[:n].copy() for a in every]
+        status, row, found = function(*arrays)
+        assert status == row == 0
+        np.testing.assert_array_equal(np.transpose(found), singles[:n])
+        arrays[1][-1], arrays[4][-1] = 0.5, -0.5 if name == "multiply" else 0.5  # precisions cancel
+        last = function(*(float(a[-1]) for a in arrays))[2]
+        np.testing.assert_array_equal(np.transpose(function(*arrays)[2]), [*singles[: n - 1], last])
+        arrays[1][-1], arrays[4][-1] = 1.7e308, 1.7e308 if name == "multiply" else -1.7e308
+        status, row, _ = function(*arrays)
+        assert (status != 0, row) == (True, n - 1)
+
+
+@pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("operation", [cavity.multiply, cavity.divide])
-def test_threads_and_streaming_return_the_same_bits(operation):
-    arrays = operands((1 << 20) + 77)
+def test_threads_and_streaming_return_the_same_bits(operation, special):
+    """Chunks with a special row are not streamed."""
+    arrays = operands((1 << 20) + 77, special)
     base = [
         np.concatenate(parts)
         for parts in zip(
@@ -484,6 +507,85 @@ def test_spherical_is_a_product_of_one_dimensional_factors(f, g):
         assert whole.rho == parts.rho[0]
         size = np.abs(parts.log_scale).sum() + 1
         assert abs(whole.log_scale - parts.log_scale.sum()) <= 1e-13 * size
+
+
+@functools.cache
+def exactly(sign, f, g):
+    """(tau, rho, gamma) of a product or quotient in many digits, and its conditioning."""
+    return reference.combine(sign, *f, *g), reference.conditioning(sign, *f, *g)
+
+
+@pytest.mark.parametrize("variant", _core.variants("gaussian"))
+@pytest.mark.parametrize("d", range(2, 10))
+def test_the_last_dimension_counts(d, variant):
+    """Every branch, all coordinates of the means but the last 0: the last one's log scale, and those of means of 0."""
+    combine = _core.load("gaussian", variant).combine_spherical
+
+    def call(sign, f, g):
+        tau = [np.append(np.zeros(d - 1), each[0])[None] for each in (f, g)]
+        one, other = (np.array([each[1]]) for each in (f, g)), (np.array([each[2]]) for each in (f, g))
+        (r1, r2), (g1, g2) = one, other
+        status, _, (tau, rho, gamma) = combine(sign, tau[0], r1, g1, tau[1], r2, g2)
+        return status, tau[0], rho[0], gamma[0]
+
+    for sign, (f, g) in ((sign, pair) for sign in (1, -1) for pair in BRANCHES):
+        status, tau, rho, gamma = call(sign, f, g)
+        (expected, size), (centred, more) = exactly(sign, f, g), exactly(sign, (0.0, f[1], 0.0), (0.0, g[1], 0.0))
+        exact, size = expected[2] + (d - 1) * centred[2], size + (d - 1) * more
+        assert status == 0
+        np.testing.assert_array_equal(tau, [*np.zeros(d - 1), float(expected[0])])
+        assert rho == float(expected[1])
+        if abs(exact) < 1e308:
+            assert abs(mp.mpf(gamma) - exact) <= 30 * EPS * (size + abs(exact))
+    point = (3.0, INF, 0.5)
+    for g in [(0.7, 0.0, 0.25), (0.7, 2.0, 0.25)]:
+        normal = (d - 1) * reference.log_value(0.0, 0.0, g[1], 0.0)
+        value = float(reference.log_value(3.0, *g) + normal)
+        for found, log_scale in ((call(1, point, g), 0.5 + value), (call(-1, point, g), 0.5 - value)):
+            np.testing.assert_array_equal(found[1], [*np.zeros(d - 1), 3.0])
+            assert found[2:] == (INF, pytest.approx(log_scale, rel=1e-13))
+        assert call(1, g, point)[2:] == call(1, point, g)[2:]
+    assert call(1, point, (4.0, INF, 0.0))[3] == -INF
+    assert np.isnan(call(1, point, point)[3])
+    status, tau, _, gamma = call(1, (INF, 1.0, 0.0), (1.0, 2.0, 0.0))
+    assert (status, tau[-1]) == (0, INF)
+    assert np.isnan(gamma)
+    assert call(1, (1.7e308, 1.0, 0.0), (1.7e308, 1.0, 0.0))[0] != 0
+
+
+@pytest.mark.parametrize("variant", _core.variants("gaussian"))
+@pytest.mark.parametrize("n", range(1, 18))
+def test_the_last_factor_of_a_product_counts(n, variant):
+    """Ordinary factors but for the last, whose terms leave the range if formed naively; then the last coordinate."""
+    kernel, rng = _core.load("gaussian", variant), np.random.default_rng(n)
+    for d in (1, 2, 3):
+        tau, rho, gamma = rng.normal(size=(2, n, d)), rng.uniform(0.5, 2.0, (2, n)), rng.normal(size=(2, n))
+        tau[:, -1], rho[1, -1] = 0.0, 1e-320
+        tau[1, -1, -1] = 1e-10
+        out = np.full((2, d), np.nan), np.full(2, np.nan), np.full(2, np.nan)
+        assert kernel.prod(tau, rho, gamma, *out, np.empty((2, d)))[0] == 0
+        np.testing.assert_allclose(out[0], tau.sum(axis=1), rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(out[1], rho.sum(axis=1), rtol=1e-14)
+        for b in range(2):
+            exact = mp.mpf(0)
+            with mp.workdps(700):
+                r = sum(map(mp.mpf, rho[b].tolist()))
+                for j in range(d):
+                    t = sum(map(mp.mpf, tau[b, :, j].tolist()))
+                    exact += sum(reference.kappa(*f, 0.0) for f in zip(tau[b, :, j], rho[b], strict=True))
+                    exact += t**2 / (2 * r) - mp.log(r / (2 * mp.pi)) / 2
+            assert out[2][b] == pytest.approx(float(exact + sum(gamma[b])), rel=1e-12, abs=1e-12)
+        large = np.concatenate([tau[:1, :1], tau[:1, :1], tau[:1, :1], tau[:1]], axis=1)
+        large[0, :3, -1] = [1.7e308, 1.7e308, -1.7e308]
+        large[0, 3:, -1] = 0.0
+        ones, zeros = np.ones((1, n + 3)), np.zeros((1, n + 3))
+        assert kernel.prod(large, ones, zeros, *(a[:1] for a in out), np.empty((2, d)))[0] == 0
+        assert (out[0][0, -1], out[2][0]) == (1.7e308, -INF)
+    apart, rho = np.zeros((1, n + 1, 1)), np.zeros((1, n + 1))
+    apart[0, [0, -1], 0], rho[0, [0, -1]] = (3.0, 4.0), INF
+    out = np.empty((1, 1)), np.empty(1), np.empty(1)
+    assert kernel.prod(apart, rho, np.zeros((1, n + 1)), *out, np.empty((2, 1)))[0] == 0
+    assert [float(a.item()) for a in out] == [3.0, INF, -INF]  # the place of the first of two points
 
 
 def test_spherical_methods():

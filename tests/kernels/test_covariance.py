@@ -266,6 +266,38 @@ def test_sums_over_ranges_of_rows(program, symmetric):
         assert_within(found, *reference.slot_sums(code, parameters, left, right, symmetric, kept))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", [127, 128, 129, 255, 256, 257, 264])
+@pytest.mark.parametrize("op", [LINEAR, RBF, PERIODIC], ids=title)
+def test_rows_of_a_block_see_nothing_of_the_block_before(op, n, variant):
+    """Derivatives by the coordinates of the last rows of every block, whose sums begin at 0."""
+    code, parameters, left, right = draw((op,), n, 9, 2)
+    w = weights_for(n, 9, False)
+    found = contract_inputs(code, parameters, left, right, w, module=_core.load("covariance", variant))
+    assert_within(found, *reference.input_sums(code, parameters, left, right, w))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("m", [1, 7, 8, 9, 64, 65])
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 129])
+def test_targets(n, m, variant):
+    """Rows compared with points scaled once: the twin, and the first row that is not finite or out of reach."""
+    kernel, rng = _core.load("covariance", variant), np.random.default_rng(n)
+    code, parameters, _, right = draw((RBF, LINEAR, ADD), 1, m, 3)
+    columns = np.array([0, 2, 5, 1, 3, 4], dtype=np.int32)  # 6 is not asked for, but has to be finite
+    origin, divisors = rng.normal(size=6), rng.uniform(0.5, 2.0, 6)
+    target = kernel.Target(code, parameters, right, columns, origin, divisors, 100.0)
+    X, out = rng.normal(size=(n, 7)), np.full((n, m), np.nan)
+    assert target.fill(X, out) == n
+    assert_within(out, *reference.gram(code, parameters, ((X[:, columns] - origin) / divisors).T, right, False))
+    for i in {0, n // 2, n - 1}:
+        for column, value in ((0, np.nan), (6, np.nan), (6, -np.inf), (0, 1e4), (4, 1e4)):
+            spoilt, untouched = X.copy(), np.full((n, m), np.nan)
+            spoilt[i:, column] = value
+            assert target.fill(spoilt, untouched) == i
+            assert np.all(np.isnan(untouched))
+
+
 def test_weights_right_of_the_diagonal_are_not_read():
     code, parameters, left, _ = draw(COMPOSED[2], 100, 1, 3)
     w = weights_for(100, 100, True)

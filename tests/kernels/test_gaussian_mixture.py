@@ -430,6 +430,21 @@ def test_the_first_row_without_weight_is_named(kind, variant, bad, index):
         assert function(rows, *rest, np.empty((100, 3))) == expected
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_row_may_be_the_only_bad_one(kind, variant):
+    """In every lane, and in the last row of groups of every size."""
+    module = _core.load("gaussian_mixture", variant)
+    rows, *rest, height = draw("full" if kind == "full" else "diagonal", 130, 2, 2)
+    for n, index in [(130, i) for i in range(130)] + [(n, n - 1) for n in range(1, 130)]:
+        spoilt = rows[:n].copy()
+        spoilt[index, index % 2] = np.inf
+        assert call(kind, spoilt, *rest, height, module=module)[0] == index
+        if kind != "diagonal":
+            function = module.distances if kind == "full" else module.distances_diagonal
+            assert function(spoilt, *rest, np.empty((n, 2))) == index
+
+
 def test_a_bad_row_in_a_later_chunk():
     rows, *rest = draw("full", 20_000, 2, 2)
     rows[[17_001, 17_002, 19_000]] = np.nan

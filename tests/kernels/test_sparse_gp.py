@@ -190,6 +190,26 @@ def test_rows_that_cannot_be_added_leave_no_trace(n, variant):
     assert_consistent(known, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n", range(1, 18))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_sums_beyond_reach_in_the_last_coordinate_are_seen(n, variant):
+    """Those of A, of r and of c, where all rows but the last are harmless and name the last coordinate alone."""
+    kernel, w = _core.load("sparse_gp", variant), np.zeros((2, n))
+    w[:, -1] = 1.0
+    trouble = {
+        "A, together": ([0.0, 0.0], [6e299, 6e299]),
+        "r, together": ([6e149, 6e149], [1.0, 1.0]),
+        "c, as B falls to 1e-7": ([9e149, 0.0], [1.0, -2.0 + 1e-7]),
+        "c, as B is 1e-7 and rho nothing": ([0.0, 1e149], [-1.0 + 1e-7, 0.0]),
+    }
+    for name, (tau, rho) in trouble.items():
+        known, expected = prior(n), prior(n)
+        assert kernel.add_rows(w, np.array(tau), np.array(rho), *known) == 1, name
+        assert kernel.add_rows(w[:1], np.array(tau[:1]), np.array(rho[:1]), *expected) == 1, name
+        for a, b in zip(known, expected, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=name)
+
+
 def test_rows_before_a_bad_one_stay():
     W, tau, rho = rows(5, 6, negative=False)
     rho[3] = -1e9

@@ -83,31 +83,69 @@ def from_table(entry):
 # ---------------------------------------------------------------------------------------------- truth
 
 
-@pytest.mark.parametrize("name", sorted({entry["likelihood"] for entry in TABLE}))
-def test_golden_moments(name):
-    """From tests/golden/make_likelihoods.py.
+def assert_golden(entry, at):
+    """Compare (log_z, d1, d2, tau, rho) with the many digits of an entry of the table.
 
     tau = d1/shrink + m rho is a sum of terms of either sign; its error is relative to them. A site whose d1 is below
     1e-20 of what moves the cavity by a standard deviation says nothing, and its d1, d2, tau and rho count as zero.
     """
-    checked = 0
-    for entry in (each for each in TABLE if each["likelihood"] == name):
-        m, v = entry["mean"], entry["variance"]
-        log_z, d1, d2, tau, rho, shrink = map(float, entry["values"])
-        closed = name in CLOSED and (name != "Probit" or entry["power"] == 1)
-        exact = closed and name in ("Probit", "Step")
-        tol = 1e-13 if exact else 1e-12 if closed else 1e-10
-        nothing = 1e-300 if exact else 1e-20 / np.sqrt(v)
-        at = [float(a[0]) for a in from_table(entry)]
-        assert abs(at[0] - log_z) <= tol * (abs(log_z) if exact else max(1, abs(log_z))), entry
-        assert abs(at[1] - d1) <= tol * (abs(d1) + nothing), entry
-        assert abs(at[2] - d2) <= tol * (abs(d2) + nothing / np.sqrt(v)), entry
-        size = abs(tau) if exact else abs(d1 / shrink) + abs(m * rho)
-        assert abs(at[3] - tau) <= tol * (size + nothing * (1 + abs(m) / np.sqrt(v))), entry
-        assert abs(at[4] - rho) <= tol * (abs(rho) + nothing / np.sqrt(v)), entry
-        assert abs(1 / (1 + v * at[4]) - shrink) <= tol * shrink * max(1, v * abs(rho) if rho < 0 else 1), entry
-        checked += 1
-    assert checked >= 15
+    name, m, v = entry["likelihood"], entry["mean"], entry["variance"]
+    log_z, d1, d2, tau, rho, shrink = map(float, entry["values"])
+    closed = name in CLOSED and (name != "Probit" or entry["power"] == 1)
+    exact = closed and name in ("Probit", "Step")
+    tol = 1e-13 if exact else 1e-12 if closed else 1e-10
+    nothing = 1e-300 if exact else 1e-20 / np.sqrt(v)
+    assert abs(at[0] - log_z) <= tol * (abs(log_z) if exact else max(1, abs(log_z))), entry
+    assert abs(at[1] - d1) <= tol * (abs(d1) + nothing), entry
+    assert abs(at[2] - d2) <= tol * (abs(d2) + nothing / np.sqrt(v)), entry
+    size = abs(tau) if exact else abs(d1 / shrink) + abs(m * rho)
+    assert abs(at[3] - tau) <= tol * (size + nothing * (1 + abs(m) / np.sqrt(v))), entry
+    assert abs(at[4] - rho) <= tol * (abs(rho) + nothing / np.sqrt(v)), entry
+    assert abs(1 / (1 + v * at[4]) - shrink) <= tol * shrink * max(1, v * abs(rho) if rho < 0 else 1), entry
+
+
+@pytest.mark.parametrize("name", sorted({entry["likelihood"] for entry in TABLE}))
+def test_golden_moments(name):
+    """From tests/golden/make_likelihoods.py."""
+    entries = [each for each in TABLE if each["likelihood"] == name]
+    for entry in entries:
+        assert_golden(entry, [float(a[0]) for a in from_table(entry)])
+    assert len(entries) >= 15
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [(name, n) for name in ("Probit", "Logit", "Poisson") for n in range(1, 34)]
+    + [("Logit", n) for n in (47, 48, 49)]
+    + [("Probit", n) for n in (126, 127, 128, 129, 255, 256, 257)],
+)
+def test_the_last_sites_of_a_tile_count(name, n, variant):
+    """The last row takes each entry of the table in turn, the others one with the fewest nodes."""
+    likelihood = getattr(likelihoods, name)()
+    entries = [each for each in TABLE if each["likelihood"] == name and each["power"] == 1]
+    other = min(entries, key=lambda entry: entry["variance"])
+    for entry in entries[:: 1 if n % 16 < 2 else 4]:
+        rows = [other] * (n - 1) + [entry]
+        y, mean, variance = (np.array([row[key] for row in rows], dtype=float) for key in ("y", "mean", "variance"))
+        found = np.transpose(kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), 1, mean, variance, variant))
+        assert_golden(entry, found[-1])
+        assert_golden(rows[0], found[0])
+        np.testing.assert_array_equal(found[:-1], np.broadcast_to(found[0], (n - 1, 5)))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", ["Probit", "Logit", "Gaussian", "Laplace"])
+def test_every_row_has_its_own_power(name, variant):
+    entries = [each for each in TABLE if each["likelihood"] == name]
+    entries = [each for each in entries if each["parameters"] == entries[0]["parameters"]]
+    likelihood = getattr(likelihoods, name)(**entries[0]["parameters"])
+    columns = (np.array([each[key] for each in entries], dtype=float) for key in ("y", "power", "mean", "variance"))
+    y, power, mean, variance = columns
+    assert len(set(power)) > 1
+    found = kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), power, mean, variance, variant)
+    for entry, at in zip(entries, np.transpose(found), strict=True):
+        assert_golden(entry, at)
 
 
 def test_published_probit_site():

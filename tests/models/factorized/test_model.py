@@ -83,6 +83,21 @@ def test_energy_is_never_below_what_the_sweep_gains():
         assert energy >= 0.5 * np.sum((flat - before) ** 2) >= 0
 
 
+@pytest.mark.parametrize("variant", _core.variants("factorized"))
+@pytest.mark.parametrize("size", range(2, 18))
+def test_energy_covers_the_gain_of_every_coordinate(size, variant):
+    """Nearly equal coordinates, of which the first and the last move: forms round to 0 where steps do not."""
+    kernel, rng = _core.load("factorized", variant), np.random.default_rng(size)
+    for _ in range(150):
+        precision = np.full((size, size), 1 - 10.0 ** rng.uniform(-17, -12))
+        np.fill_diagonal(precision, 1.0)
+        before = np.zeros(size)
+        before[[0, -1]] = [1.0, -1.0]
+        before *= 1 + 10.0 ** rng.uniform(-16, -8) * rng.normal(size=size)
+        after = before.copy()
+        assert kernel.sweep(precision, after) >= (1 - 1e-12) * 0.5 * np.sum((after - before) ** 2)
+
+
 # ---------------------------------------------------------------------------------------------- truth
 
 

@@ -480,6 +480,88 @@ def test_a_damped_pass_goes_that_part_of_the_way(n):
     assert result.mean[0] / result.variance[0] == pytest.approx(6.0 * reached, rel=1e-14)
 
 
+# ---------------------------------------------------------------------------------------------- kernel
+
+
+@pytest.mark.parametrize("method", ["adf", "ep"])
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_every_row_has_bounds_of_its_own(method, d):
+    """An interval without a lower or an upper bound is probit with the other bound as an offset."""
+    x, y, m, v, offset = draw(12, d, seed=d)
+    bounds = np.random.default_rng(d).normal(size=12)
+    intervals = np.where(y[:, None] > 0, np.transpose([bounds, np.full(12, np.inf)]), 0.0)
+    intervals += np.where(y[:, None] > 0, 0.0, np.transpose([np.full(12, -np.inf), bounds]))
+    result = run(x, intervals, m, v, lik.Interval(1.0), method=method, offset=offset, tol=1e-11)
+    if method == "adf":
+        mean, variance, loo = reference.adf(x, y, m, v, offset - bounds)
+    else:
+        mean, variance, log_evidence, loo = reference.ep(x, y, m, v, 40, offset - bounds)
+        assert result.log_evidence == pytest.approx(log_evidence, rel=1e-9)
+    np.testing.assert_allclose(result.mean, mean, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(result.variance, variance, rtol=1e-8)
+    np.testing.assert_allclose(result.loo, loo, rtol=1e-8)
+
+
+@pytest.mark.parametrize("d", range(1, 10))
+def test_the_change_of_the_last_weight_counts(d):
+    """Of its mean in posterior standard deviations, and of its variance; nan is kept."""
+    before = np.zeros((d, 4))
+    before[:, 1] = 4.0
+    for last, change in (((3.0, 4.0), 1.5), ((0.0, 16.0), 0.75), ((0.0, 2.0), 1.0), ((np.nan, 4.0), np.nan)):
+        after = before.copy()
+        after[-1, :2] = last
+        np.testing.assert_array_equal(_diagonal._kernel.largest_change(before, after), change)
+
+
+@pytest.mark.parametrize("d", range(1, 10))
+def test_a_row_that_would_spoil_its_last_weight_is_left_out(d):
+    """A row of weight two whose cavity meets an outlier half way: the site has twice too negative a precision."""
+    x = np.append(np.full(d - 1, 1e-3), 1.0)[None]
+    likelihood, skipped, state = lik.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
+    state[:, 1] = 1.0
+    for y in np.linspace(1.0, 6.0, 26):
+        data = _diagonal._Data(likelihood, sparse.csr_matrix(x), np.array([y]), None)
+        *_, rho = data.tilted(0, 1.0, 0.0, float(np.sum(x**2)))
+        last = 1.0 + 2.0 * rho / (1.0 + np.sum(x[0, :-1] ** 2) * rho)  # its precision; those of others hardly change
+        fresh, moved = np.zeros((d, 2)), state.copy()
+        assert data.rows.sweep(0, 1, np.array([0.5]), np.ones(1), 1.0, moved, fresh) == (int(last <= 0), -1)
+        assert (last <= 0) == (not fresh.any()) == np.array_equal(moved, state)
+        assert np.all(moved[:, 1] > 0)
+        skipped += last <= 0
+    assert 0 < skipped < 26
+
+
+@pytest.mark.parametrize("d", range(1, 10))
+def test_sites_are_added_without_rounding(d):
+    """Many small ones to a large prior, in any column."""
+    n = 40
+    x = sparse.csr_matrix(np.ones((n, d)))
+    data, state = _diagonal._Data(PROBIT, x, np.ones(n), None), np.zeros((d, 4))
+    state[:, :2] = 1e16, 2e16
+    sites = np.random.default_rng(d).uniform(0.5, 1.5, (n * d, 2))
+    for start in range(0, n, 8):
+        data.rows.add(start, start + 8, sites, state)
+    for j in range(d):
+        for k in range(2):
+            exact = mp.mpf(1e16 * (k + 1)) + sum(map(mp.mpf, sites[j::d, k].tolist()))
+            assert abs(mp.mpf(state[j, k]) + mp.mpf(state[j, 2 + k]) - exact) < 1e-12
+
+
+@pytest.mark.parametrize("n", range(2, 18))
+@pytest.mark.parametrize("place", [0, -1])
+def test_the_rest_of_a_row_keeps_its_digits(n, place):
+    """One feature has nearly all of the variance; exact noise of nearly nothing: its variance is that of the others."""
+    x = np.full(n, 1e-6)
+    x[place] = 1e6
+    data = _diagonal._Data(lik.Gaussian(1e-18), sparse.csr_matrix(x[None]), np.array([0.0]), None)
+    state, log_z = np.tile([0.0, 1.0], (n, 1)), np.zeros(1)
+    assert data.rows.filter(0, 1, None, state, log_z) == -1
+    with mp.workdps(60):
+        shares = [mp.mpf(a) ** 2 for a in x.tolist()]
+        exact = [float(1 - share / (sum(shares) + mp.mpf(1e-18))) for share in shares]
+    np.testing.assert_allclose(state[:, 1], exact, rtol=1e-12)
+
+
 def test_damping_is_halved_when_the_change_does_not_fall():
     """The rule alone: 8 passes in which the change has not fallen by a tenth, or in which rows were skipped."""
     ep = diagonal._Expectation.__new__(diagonal._Expectation)

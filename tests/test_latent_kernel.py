@@ -1,0 +1,77 @@
+"""The kernel of triangles of B = I + S^(1/2) K S^(1/2): the formulas with whole matrices, for every last row."""
+
+import numpy as np
+import pytest
+
+from cavity import _core
+
+VARIANTS = _core.variants("latent")
+SIZES = (*range(1, 18), 33)
+
+
+def draw(n):
+    """(kernel matrix, root, alpha), the last row and column the largest."""
+    rng = np.random.default_rng(n)
+    factor = rng.normal(size=(n, n))
+    factor[-1] *= 3.0
+    return factor @ factor.T / n, rng.uniform(0.5, 2.0, n), rng.normal(size=n)
+
+
+def lower(matrix):
+    """The matrix, with nan above the diagonal, where nothing is to be read."""
+    return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
+
+
+def assert_lower(found, expected):
+    """The lower triangle is right, and nothing was written above it."""
+    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-12, atol=1e-13 * np.max(np.abs(expected)))
+    assert np.all(np.isnan(found[np.triu_indices(len(found), 1)]))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scaled(n, variant):
+    K, root, _ = draw(n)
+    out = np.full((n, n), np.nan)
+    _core.load("latent", variant).scaled(lower(K), root, out)
+    assert_lower(out, np.eye(n) + np.diag(root) @ K @ np.diag(root))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_squares_of_columns(n, variant):
+    triangle, out = np.tril(draw(n)[0]), np.full(n, np.nan)
+    _core.load("latent", variant).column_squares(lower(triangle), out)
+    np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=1e-13)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_and_covariance(n, variant):
+    """Of the evidence in K, and of the function values: K - K root B^-1 root K, or 0 where scale is."""
+    kernel, (K, root, alpha) = _core.load("latent", variant), draw(n)
+    K += np.eye(n)
+    S = np.diag(root)
+    inverse = np.linalg.inv(np.eye(n) + S @ K @ S)
+    weights, covariance = lower(inverse), lower(inverse)
+    kernel.evidence_weights(weights, root, alpha)
+    assert_lower(weights, 0.5 * (np.outer(alpha, alpha) - S @ inverse @ S))
+    kernel.covariance(covariance, 1.0 / root)
+    expected = K - K @ S @ inverse @ S @ K
+    np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=1e-10)
+    assert_lower(covariance, np.tril(covariance))
+    for left_out in {0, n - 1}:
+        some = lower(inverse)
+        kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root))
+        kept = np.where(np.arange(n) == left_out, 0.0, 1.0)
+        assert_lower(some, np.tril(covariance) * np.outer(kept, kept))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_of_a_symmetric_matrix(n, variant):
+    K = draw(n)[0]
+    for start, stop in {(0, n), (0, 1), (n - 1, n), (n // 3, n - n // 3)}:
+        out = np.full((stop - start, n), np.nan)
+        _core.load("latent", variant).rows(lower(K), start, stop, out)
+        np.testing.assert_array_equal(out, (np.tril(K) + np.tril(K, -1).T)[start:stop])

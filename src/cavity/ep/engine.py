@@ -3,30 +3,16 @@
 A geometry (`dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
 turns sites into a belief. `sites.Sites` says what they are. This module knows neither.
 
-Every schedule has the same fixed points. Where sweeps do not settle, the double loop minimises EP's free energy
-
-    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i
-
-over the moments of q, where c_i is the cavity whose tilted distribution has the moments of q_i, by natural-gradient
-steps with a line search. At EP's fixed points with proper cavities, which are the stationary points of F, it is minus
-the log evidence [HZ]_ [OW]_; every step lowers it.
-
-References
-----------
-.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian networks",
-   2002.
-.. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
-.. [S] Yingzhen Li, Jose Miguel Hernandez-Lobato and Richard Turner, "Stochastic expectation propagation", 2015.
-.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006, section 3.6.
+Every schedule has the same fixed points. Where sweeps do not settle, `double_loop` minimises EP's free energy, whose
+stationary points they are.
 """
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
-from cavity.ep.double_loop import DOUBLE_LOOP_ITER, STARTS, Extrapolation
-from cavity.ep.free_energy import Cavities
+from cavity.base.loop import CONVERGED, STUCK, iterate
+from cavity.ep.double_loop import DOUBLE_LOOP_ITER, LOST, DoubleLoop
 from cavity.ep.visits import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
@@ -37,8 +23,6 @@ MOST_SHRINKINGS = 200
 SMALLEST_STEP = 0.05  # damping is never adapted below it
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
 LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
-NO_FIXED_POINT = "no fixed point with proper cavities found"
-LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
 
 
 @dataclass(slots=True)
@@ -133,7 +117,9 @@ class Engine:
         )
         status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
         if status == STUCK:
-            status, steps = self._double_loop()
+            loop = DoubleLoop(self.geometry, self.sites, self.belief, self.tau, self.rho, self.double_loop, self.tol)
+            status, steps = loop.run(self.callback, len(self.improper)), loop.changes
+            self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
         if status == CONVERGED:
             self.belief = self.geometry.settled(self.belief)
         if status != CONVERGED or self.belief is None:
@@ -229,88 +215,6 @@ class Engine:
         if self.belief is None:
             self._make_proper()
         return skipped
-
-    # ------------------------------------------------------------------------------------------ double loop
-
-    def _double_loop(self):
-        """Minimise EP's free energy by natural-gradient steps, extrapolated; return the status and the changes.
-
-        The natural gradient at a belief points to the belief of the sites its moments imply. The fixed-point iteration
-        on that map is accelerated by Anderson's method; a step that does not lower F is replaced by one along the
-        gradient, as short as it takes.
-        """
-        start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
-        changes, failed = [], NO_FIXED_POINT
-        for factor in STARTS:
-            status = self._descend(self.geometry.sharpened(start, factor), changes)
-            if status not in (NO_FIXED_POINT, LOST):
-                return status, changes
-            failed = LOST if status == LOST else failed  # which says why
-        return failed, changes
-
-    def _descend(self, belief, changes):
-        """Go downhill from a belief, appending to the changes; return the status."""
-        if belief is None:
-            return NO_FIXED_POINT
-        self.belief = belief
-        value, tau, rho, inner = self._free_energy(belief, Cavities(len(self.tau)))
-        if not np.isfinite(value):
-            return NO_FIXED_POINT
-        history, length = Extrapolation(self.geometry), 1.0
-        for _ in range(self.double_loop):
-            h, g = self.geometry.gather(tau, rho)
-            self.tau, self.rho = tau, rho
-            target = self.geometry.belief(h, g)
-            gradient = self.geometry.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
-            slope = float(gradient @ gradient)  # of F along the step to the target
-            changes.append(target.change_from(self.belief) if target is not None else np.sqrt(slope))
-            if changes[-1] <= self.tol:
-                if target is None:  # of sites that are those of this belief, which is proper: all but rounding
-                    return LOST
-                self.belief = target
-                return CONVERGED
-            # the decrease of F is of second order in the change: at the end it drowns in rounding
-            drowned = slope < 1e-11 * max(1.0, abs(value))
-            moved, proposal = None, history.propose(self.belief, h, g)
-            if proposal is not None:
-                trial = self.geometry.belief(*proposal)
-                if trial is not None:
-                    moved = self._free_energy(trial, inner)
-                    if not (moved[0] < value - 1e-4 * min(slope, 1.0) or (drowned and moved[0] < value + 1e-9)):
-                        moved = None
-                        history.forget()
-            length = min(1.0, 2.0 * length)
-            while moved is None:
-                trial = self.geometry.belief(
-                    self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
-                )
-                if trial is not None:
-                    moved = self._free_energy(trial, inner)
-                    if not (moved[0] < value - 1e-4 * length * slope or (drowned and np.isfinite(moved[0]))):
-                        moved = None
-                if moved is None:
-                    length *= 0.5
-                if length < 1e-10:
-                    return NO_FIXED_POINT
-            self.belief = trial
-            value, tau, rho, inner = moved
-            if self.callback is not None and self.callback(len(self.improper) + len(changes), changes[-1]):
-                return STOPPED
-        return NO_FIXED_POINT
-
-    def _free_energy(self, belief, start):
-        """F at a belief, the sites its moments imply, and the cavities they leave."""
-        inner, total = start.copy(), 0.0
-        tau, rho = np.empty_like(self.tau), np.empty_like(self.rho)
-        for part in self.geometry.blocks(0, self.geometry.n_rows):
-            _, mean, variance = self.geometry.values(belief, part)
-            fraction = self.sites.part(self.sites.fraction, part)
-            value = inner.solve(self.sites, part, mean, np.sqrt(variance))
-            tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
-            rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
-            tau[part] += rho[part] * mean
-            total += float(np.sum((value - 0.5) / fraction))
-        return belief.divergence() - total, tau, rho, inner
 
     # ------------------------------------------------------------------------------------------ the end
 

@@ -1,9 +1,37 @@
-"""The cavities that EP's free energy has at given moments."""
+"""EP's free energy at a belief,
+
+    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i,
+
+where c_i is the cavity whose tilted distribution has the moments of q_i: a function of these moments alone. At EP's
+fixed points with proper cavities, which are its stationary points, it is minus the log evidence [HZ]_ [OW]_.
+
+References
+----------
+.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian networks",
+   2002.
+.. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
+"""
 
 import numpy as np
 
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
+
+
+def free_energy(geometry, sites, belief, start):
+    """F at a belief, the sites its moments imply, and the cavities they leave; `start` are cavities nearby."""
+    n = len(start.t)
+    inner, total = start.copy(), 0.0
+    tau, rho = np.empty(n), np.empty(n)
+    for part in geometry.blocks(0, geometry.n_rows):
+        _, mean, variance = geometry.values(belief, part)
+        fraction = sites.part(sites.fraction, part)
+        value = inner.solve(sites, part, mean, np.sqrt(variance))
+        tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
+        rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
+        tau[part] += rho[part] * mean
+        total += float(np.sum((value - 0.5) / fraction))
+    return belief.divergence() - total, tau, rho, inner
 
 
 class Cavities:

@@ -932,11 +932,11 @@ def test_the_last_rows_of_a_tile_count(variant, n):
         np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)
 
 
-def lanes(n, seed=0):
+def problems_in_lanes(n, seed=0):
     """Two groups of problems in lanes, the last row of each far out: (model, x, centre, prior tau, sites of zero)."""
     x = np.moveaxis(draw((2, 32, n, 1), seed=seed)[..., 0], 1, 2).copy()
     x[:, -1] = 4.0 + 0.1 * np.arange(32)
-    model = _clutter_fit.working_units(x.reshape(-1, 1), 0.5, 10.0, 1.0, np.zeros(1), np.zeros(1), 100.0).model
+    model = clutter_units.working_units(x.reshape(-1, 1), 0.5, 10.0, 1.0, np.zeros(1), np.zeros(1), 100.0).model
     return model, x, np.zeros((2, 32)), np.linspace(-0.02, 0.02, 64).reshape(2, 32), np.zeros((2, 2, n, 32))
 
 
@@ -944,7 +944,7 @@ def lanes(n, seed=0):
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9])
 def test_every_lane_of_a_sweep_equals_the_naive_twin(variant, n):
     """Lanes of the second group alone, each with a damping of its own, 0 for those that are done; in reversed order."""
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), lanes(n, seed=n)
+    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(n, seed=n)
     assert kernel.lanes == x.shape[-1] == 32
     tau, rho, skipped = np.empty((2, 32)), np.empty((2, 32)), np.zeros((2, 32))
     damping = np.tile(np.arange(32) / 31, (2, 1))
@@ -967,7 +967,7 @@ def test_every_lane_of_a_sweep_equals_the_naive_twin(variant, n):
 @pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
 def test_every_lane_skips_what_is_improper(variant):
     """A site that holds more than the posterior: it stays, and its lane alone counts it."""
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), lanes(3)
+    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(3)
     for lane in range(32):
         sites[:] = 0.0
         sites[1, 1, 2, lane] = 1.0
@@ -985,7 +985,7 @@ def test_every_lane_skips_what_is_improper(variant):
 @pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
 @pytest.mark.parametrize("n", [1, 2, 8191, 8192, 8193, 16385])
 def test_every_lane_and_every_chunk_is_summed(variant, n):
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), lanes(n)
+    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(n)
     rng, tau, rho, sums = np.random.default_rng(n), np.empty((2, 32)), np.empty((2, 32)), np.empty((2, 32))
     sites[:] = rng.uniform(0.1, 1.0, sites.shape)
     kernel.start_lanes(*sites, prior_tau, 0.01, tau, rho)
@@ -1012,7 +1012,7 @@ def test_cavities_of_the_double_loop(n, d):
     """Each tilted distribution has the moments asked for; the sums are those of the cavities and their derivative."""
     kernel, x = _core.load("double_loop", _core.BASELINE), draw((n, d), seed=10 * n + d)
     x[-1] = 2.0 + 0.1 * np.arange(d)
-    unit = _clutter_fit.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+    unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
     fixed = np.linspace(0.5, 1.0, d)
 
     def cavities(mean, v):

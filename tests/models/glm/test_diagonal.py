@@ -491,7 +491,7 @@ def test_every_row_has_bounds_of_its_own(method, d):
     bounds = np.random.default_rng(d).normal(size=12)
     intervals = np.where(y[:, None] > 0, np.transpose([bounds, np.full(12, np.inf)]), 0.0)
     intervals += np.where(y[:, None] > 0, 0.0, np.transpose([np.full(12, -np.inf), bounds]))
-    result = run(x, intervals, m, v, lik.Interval(1.0), method=method, offset=offset, tol=1e-11)
+    result = run(x, intervals, m, v, likelihoods.Interval(1.0), method=method, offset=offset, tol=1e-11)
     if method == "adf":
         mean, variance, loo = reference.adf(x, y, m, v, offset - bounds)
     else:
@@ -510,17 +510,17 @@ def test_the_change_of_the_last_weight_counts(d):
     for last, change in (((3.0, 4.0), 1.5), ((0.0, 16.0), 0.75), ((0.0, 2.0), 1.0), ((np.nan, 4.0), np.nan)):
         after = before.copy()
         after[-1, :2] = last
-        np.testing.assert_array_equal(_diagonal._kernel.largest_change(before, after), change)
+        np.testing.assert_array_equal(diagonal._kernel.largest_change(before, after), change)
 
 
 @pytest.mark.parametrize("d", range(1, 10))
 def test_a_row_that_would_spoil_its_last_weight_is_left_out(d):
     """A row of weight two whose cavity meets an outlier half way: the site has twice too negative a precision."""
     x = np.append(np.full(d - 1, 1e-3), 1.0)[None]
-    likelihood, skipped, state = lik.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
+    likelihood, skipped, state = likelihoods.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
     state[:, 1] = 1.0
     for y in np.linspace(1.0, 6.0, 26):
-        data = _diagonal._Data(likelihood, sparse.csr_matrix(x), np.array([y]), None)
+        data = diagonal._Data(likelihood, sparse.csr_matrix(x), np.array([y]), None)
         *_, rho = data.tilted(0, 1.0, 0.0, float(np.sum(x**2)))
         last = 1.0 + 2.0 * rho / (1.0 + np.sum(x[0, :-1] ** 2) * rho)  # its precision; those of others hardly change
         fresh, moved = np.zeros((d, 2)), state.copy()
@@ -536,7 +536,7 @@ def test_sites_are_added_without_rounding(d):
     """Many small ones to a large prior, in any column."""
     n = 40
     x = sparse.csr_matrix(np.ones((n, d)))
-    data, state = _diagonal._Data(PROBIT, x, np.ones(n), None), np.zeros((d, 4))
+    data, state = diagonal._Data(PROBIT, x, np.ones(n), None), np.zeros((d, 4))
     state[:, :2] = 1e16, 2e16
     sites = np.random.default_rng(d).uniform(0.5, 1.5, (n * d, 2))
     for start in range(0, n, 8):
@@ -553,7 +553,7 @@ def test_the_rest_of_a_row_keeps_its_digits(n, place):
     """One feature has nearly all of the variance; exact noise of nearly nothing: its variance is that of the others."""
     x = np.full(n, 1e-6)
     x[place] = 1e6
-    data = _diagonal._Data(lik.Gaussian(1e-18), sparse.csr_matrix(x[None]), np.array([0.0]), None)
+    data = diagonal._Data(likelihoods.Gaussian(1e-18), sparse.csr_matrix(x[None]), np.array([0.0]), None)
     state, log_z = np.tile([0.0, 1.0], (n, 1)), np.zeros(1)
     assert data.rows.filter(0, 1, None, state, log_z) == -1
     with mp.workdps(60):

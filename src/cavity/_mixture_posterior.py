@@ -12,6 +12,7 @@ from ._mixture_data import check_rows, open_rows
 from ._mixture_factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from ._mixture_sweep import Expectation, Frame, State, block_rows, check_reached
 from ._records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
+from .errors import within_range
 from .results import OUTCOME, TRACE, VariationalPosterior, freeze, table, to_list, to_tuple
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
@@ -150,7 +151,8 @@ class GaussianMixturePosterior(VariationalPosterior):
     @property
     def mean(self):
         """Expected component means, (K, D), in the units of the data."""
-        return self._frame.user_rows(self._state.factors.mean)
+        with np.errstate(over="ignore"):
+            return within_range(self._frame.user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
     def mean_precision(self):
@@ -166,14 +168,15 @@ class GaussianMixturePosterior(VariationalPosterior):
     @property
     def inverse_scale(self):
         """Inverse scale of q(L): (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical; in squared data units."""
-        return self._plain(self._frame.user_squares(self._state.factors.scatter))
+        return self._squares(self._state.factors.scatter, "inverse_scale")
 
     @property
     def covariance(self):
         """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
         factors = self._state.factors
         nu = factors.nu[:, None, None] if self._state.full else factors.nu
-        return self._plain(self._frame.user_squares(factors.scatter / nu))
+        with np.errstate(over="ignore"):
+            return self._squares(factors.scatter / nu, "covariance")
 
     def component_covariances(self):
         """Return the covariance matrices of all components, whatever kind they are.
@@ -189,6 +192,12 @@ class GaussianMixturePosterior(VariationalPosterior):
         result = np.zeros((k, dim, dim))
         result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
         return result
+
+    def _squares(self, scatter, name):
+        """Squares in the units of the data, in the shape that they have there."""
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            squares = self._frame.user_squares(scatter)
+        return self._plain(within_range(squares, f"{name}: its entries"))
 
     def _plain(self, values):
         """Drop the axis that one kind of covariance does not have."""

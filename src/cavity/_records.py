@@ -115,7 +115,9 @@ class Array:
             told = f", where {known}" if known else ""
             raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
         words, test = DOMAINS[self.domain]
-        if array.dtype.kind in "fi" and not test(array):
+        with np.errstate(all="ignore"):
+            good = array.dtype.kind not in "fi" or test(array)
+        if not good:
             raise ValueError(f"array {name!r} must be {words}")
         dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
         return array.astype(dtype, copy=False), found

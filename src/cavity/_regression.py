@@ -11,6 +11,7 @@ from ._records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer,
 from ._rows import check_moments, design_matrix
 from .distributions import Gamma
 from .divergence import kl
+from .errors import within_range
 from .results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
 
 PREDICT_ROWS = 4096
@@ -125,12 +126,18 @@ class WeightsPosterior(VariationalPosterior):
     @property
     def covariance(self):
         """Covariance of q(w), (D, D)."""
-        return self._root @ self._root.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(self._root @ self._root.T, "covariance: its entries")
 
     @property
     def variance(self):
         """Variances of q(w), (D,)."""
-        return np.einsum("ij,ij->i", self._root, self._root)
+        return within_range(self._squares(), "variance: its entries")
+
+    def _squares(self):
+        """Variances of the weights, infinite beyond float64."""
+        with np.errstate(over="ignore"):
+            return np.einsum("ij,ij->i", self._root, self._root)
 
     @property
     def relevance(self):
@@ -153,7 +160,9 @@ class WeightsPosterior(VariationalPosterior):
             The draws.
         """
         n, generator = _arrays.integer(n, "n", low=0), _arrays.generator(rng)
-        return self.mean + generator.standard_normal((n, len(self.mean))) @ self._root.T
+        z = generator.standard_normal((n, len(self.mean)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
     def _linear(self, X):
         """Return mean and variance of x'w for the rows of X."""
@@ -172,7 +181,7 @@ class WeightsPosterior(VariationalPosterior):
 
     def __repr__(self):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
+            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
         return table(title, [*lines, *self.outcome_rows()])
 

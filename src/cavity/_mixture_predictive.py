@@ -6,9 +6,10 @@ References
 """
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import logsumexp
 
 from ._mixture_sweep import Expectation
+from ._special import log_gamma_ratio
 from .errors import within_range
 
 LOG_PI = float(np.log(np.pi))
@@ -28,7 +29,7 @@ def _wishart_terms(state, frame, rows):
     factors, dim = state.factors, state.factors.mean.shape[1]
     beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
     logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
-    constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * (nu + 1 - dim))
+    constant = log_gamma_ratio(0.5 * (nu + 1 - dim), 0.5 * dim)
     constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
     terms = Expectation.of(state, frame).distances(rows)
     terms *= beta / (beta + 1.0) / nu
@@ -52,9 +53,9 @@ def _gamma_terms(state, frame, rows):
         count = seen.astype(float)
         if len(nu) < z.shape[1]:
             square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
-        power = 0.5 * (nu + count)
+        ratio, power = log_gamma_ratio(0.5 * nu, 0.5 * count), 0.5 * (nu + count)
         logs = np.sum(logs, axis=1)
-        terms[:, k] = np.sum(gammaln(power) - gammaln(0.5 * nu) - power * np.log1p(square), axis=1) - 0.5 * logs
+        terms[:, k] = np.sum(ratio - power * np.log1p(square), axis=1) - 0.5 * logs
     return terms
 
 

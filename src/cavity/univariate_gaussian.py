@@ -9,11 +9,11 @@ References
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
 from . import _arrays, _cavi
 from ._loop import warn_unconverged
 from ._records import NUMBER, POSITIVE, Made, Record, integer
+from ._special import log_gamma_ratio
 from .distributions import Gamma, coordinates, towards
 from .divergence import kl
 from .errors import within_range
@@ -167,15 +167,14 @@ class _Sweeps:
 
     def log_evidence(self):
         """log p(x), the Normal-Gamma evidence."""
-        model = self._model
-        shape, rate = model.prior_shape + 0.5 * self.n_samples, model.prior_rate + 0.5 * self._squares
+        model, half, rise = self._model, 0.5 * self.n_samples, 0.5 * self._squares
+        small, log_rate = rise < model.prior_rate, np.log(model.prior_rate + rise)
+        growth = np.log1p(rise / model.prior_rate) if small else log_rate - np.log(model.prior_rate)
         return float(
-            gammaln(shape)
-            - gammaln(model.prior_shape)
-            + model.prior_shape * np.log(model.prior_rate)
-            - shape * np.log(rate)
+            log_gamma_ratio(model.prior_shape, half)
+            - model.prior_shape * growth
+            - half * (log_rate + LOG_2PI)
             + 0.5 * np.log(model.prior_count / self._count)
-            - 0.5 * self.n_samples * LOG_2PI
         )
 
 

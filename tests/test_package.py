@@ -1,7 +1,9 @@
 """The package as a whole: import time, one-way imports, docstrings that run and say what they must."""
 
+import ast
 import doctest
 import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -185,3 +187,19 @@ def test_docstrings_follow_numpydoc(name):
     if name.endswith(("Posterior", "Selection")):  # made by fits, not by users: fields are documented as attributes
         problems = [p for p in problems if p[0] != "PR01"]
     assert problems == []
+
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("folder", ["docs", "benchmarks"])
+def test_scripts_import_what_there_is(folder):
+    scripts = sorted((ROOT / folder).glob("*.py"))
+    assert scripts
+    for script in scripts:
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cavity":
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    there = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    assert there, f"{script.name}: {node.module} has no {alias.name}"

@@ -6,6 +6,7 @@ from ._blocks import rows, starts
 from .errors import SettingsWarning, warn
 
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+WEIGHT = 0.1  # of clutter: gross errors are few
 WIDE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
 FAR = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
 BLOCK = 8192  # rows judged together
@@ -23,6 +24,7 @@ def scaled(values, given):
     spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
     noise = given.get("noise_variance", spread**2)
     found = {
+        "clutter_weight": WEIGHT,
         "noise_variance": noise,
         "clutter_variance": max(WIDE * noise, float(np.max(np.abs(values - median))) ** 2),
         "clutter_mean": median,

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 
+from .._clutter_settings import WEIGHT
 from ..clutter import Clutter
 from . import options as shared
 from . import tables
@@ -31,9 +32,9 @@ def add(models):
     model.add_argument(
         "--clutter-weight",
         type=float,
-        default=0.1,
+        default=WEIGHT,
         metavar="W",
-        help="prior probability that a point is clutter (default 0.1)",
+        help=f"prior probability that a point is clutter (default {WEIGHT})",
     )
     model.add_argument(
         "--noise-variance",
@@ -92,7 +93,7 @@ def run(options):
 def settled(x, options):
     """Return the model: what was asked for, the rest scaled to the data."""
     given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
-    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=tuple(given))
+    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=("clutter_weight", *given))
 
 
 def report(table, settings, posterior, probability, seconds):

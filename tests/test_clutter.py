@@ -921,6 +921,9 @@ def test_settle_is_what_the_command_does():
     assert plane.prior_mean == (27.0, 1054.0)
     assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
     assert Clutter().settle([3.0, 3.0, 3.0]).noise_variance == 1.0
+    for scale in (1e-200, 1e200):
+        with pytest.raises(OverflowError, match="x: squares of distances from the median leave the range of float64"):
+            Clutter().settle(scale * x)
     with pytest.raises(ValueError, match="keep must be one of"):
         Clutter().settle(x, keep=["mean"])
     with pytest.raises(ValueError, match=r"x must have 1 or 2 dimension"):

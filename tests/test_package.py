@@ -201,5 +201,8 @@ def test_scripts_import_what_there_is(folder):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cavity":
                 module = importlib.import_module(node.module)
                 for alias in node.names:
-                    there = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                    part = f"{node.module}.{alias.name}"
+                    there = hasattr(module, alias.name) or (
+                        hasattr(module, "__path__") and importlib.util.find_spec(part)
+                    )
                     assert there, f"{script.name}: {node.module} has no {alias.name}"

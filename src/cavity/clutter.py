@@ -100,6 +100,8 @@ class Clutter:
         ------
         ValueError, TypeError
             For bad data, or a name in `keep` that is no setting.
+        OverflowError
+            If squares of the data leave the range of float64.
 
         Examples
         --------

@@ -223,7 +223,25 @@ def changed_arrays(array):
         yield "huge", np.full_like(array, 2**62)
 
 
-WRONG = ["text", "", [], [1.0], {}, {"kind": 1}, None, True, float("nan"), float("inf"), -1, 0, 10**400, 1.5, [["x"]]]
+DEEP = json.loads("[" * 900 + "]" * 900)
+WRONG = [
+    "text",
+    "",
+    [],
+    [1.0],
+    {},
+    {"kind": 1},
+    None,
+    True,
+    float("nan"),
+    float("inf"),
+    -1,
+    0,
+    10**400,
+    1.5,
+    [["x"]],
+    DEEP,
+]
 
 
 def changed_settings(value):

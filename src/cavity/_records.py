@@ -30,7 +30,10 @@ KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
 TOGETHER = "arrays and settings do not fit each other: "
 LARGEST = sys.float_info.max
-REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)  # of constructors
+DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
+REFUSALS = (  # of constructors
+    *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
+)
 
 
 # ------------------------------------------------------------------------------------------ arrays
@@ -177,8 +180,10 @@ def _real(value):
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
-def _reals(value):
-    return all(map(_reals, value)) if isinstance(value, list | tuple) else _real(value)
+def _reals(value, deepest=DEEPEST):
+    if isinstance(value, list | tuple):
+        return deepest > 0 and all(_reals(each, deepest - 1) for each in value)
+    return _real(value)
 
 
 def _text(value):
@@ -251,7 +256,10 @@ def _setting(name, value, form, claims):
 
 
 def _short(value):
-    words = repr(value)
+    try:
+        words = repr(value)
+    except RecursionError:
+        return "lists in lists without end"
     return words if len(words) <= 80 else f"{words[:77]}..."
 
 

@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -177,6 +178,25 @@ def test_docstrings_follow_numpydoc(name):
     if name.endswith(("Posterior", "Selection")):  # made by fits, not by users: fields are documented as attributes
         problems = [p for p in problems if p[0] != "PR01"]
     assert problems == []
+
+
+CHECKOUT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("folder", ["docs", "benchmarks"])
+def test_scripts_import_what_there_is(folder):
+    scripts = sorted((CHECKOUT / folder).rglob("*.py"))
+    assert scripts
+    for script in scripts:
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cavity":
+                module = importlib.import_module(node.module)
+                for alias in node.names:
+                    part = f"{node.module}.{alias.name}"
+                    there = hasattr(module, alias.name) or (
+                        hasattr(module, "__path__") and importlib.util.find_spec(part)
+                    )
+                    assert there, f"{script.name}: {node.module} has no {alias.name}"
 
 
 def test_warnings_find_the_line_that_called():

@@ -7,13 +7,11 @@ sums converge faster than any power of the step. Each is computed with two steps
 """
 
 import warnings
-from argparse import Namespace
 
 import numpy as np
 
 import cavity
 from cavity import data
-from cavity.cli.clutter import scaled_settings
 
 AGREEMENT = 1e-11  # of mean and sd in posterior sd, of the log evidence in nats
 POINTS = 1 << 14  # grid points per summand of the log density
@@ -88,10 +86,7 @@ def cases():
         yield f"N = 20, seed {seed}", minka(20, seed), default
     yield "N = 200, seed 0", minka(200, 0), default
     newcomb, _ = data.load("newcomb")
-    names = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
-    options = Namespace(clutter_weight=0.1, **dict.fromkeys(names))  # the command line without options
-    settings = scaled_settings(newcomb[:, None], options)
-    yield "Newcomb, N = 66", newcomb, cavity.Clutter(**settings)
+    yield "Newcomb, N = 66", newcomb, default.settle(newcomb)
     yield "two modes, (-4, -3.5, -3, 3.5, 4)", np.array([-4.0, -3.5, -3.0, 3.5, 4.0]), default
 
 

@@ -490,3 +490,13 @@ def test_predict_knows_no_offsets_and_wants_columns(run, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
     assert predict(run, saved, tmp_path / "x.npy", "--output", tmp_path / "o.npy")[0] == 0
     assert np.load(tmp_path / "o.npy").shape[0] == 3
+
+
+def test_names_that_are_numbers_are_names(tmp_path):
+    """Columns of a fit without names may be found by position; years, as names of a Parquet file, may not."""
+    path = write(tmp_path / "x.csv", {"a": np.ones(3), "b": np.zeros(3)})
+    for fitted in (("1", "2"), ("2", "4")):
+        assert tables.matrix(path, "--columns", False, fitted=fitted)[1] == ["a", "b"]
+    for fitted in (("2019", "2020"), ("0", "1"), ("a", "2"), ("²", "³")):
+        with pytest.raises(ValueError, match="no column .* which the fit had; there is a, b"):
+            tables.matrix(path, "--columns", False, fitted=fitted)

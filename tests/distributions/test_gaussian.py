@@ -151,6 +151,14 @@ def test_point_masses():
         g / point
 
 
+def test_a_mean_beyond_float64_needs_no_warning():
+    far = Gaussian(1e200, 1e-200)
+    assert (far.mean, far.log_density(0.0)) == (np.inf, -np.inf)
+    assert far.entropy() == Gaussian(0.0, 1e-200).entropy()
+    with pytest.raises(OverflowError, match="sample: the draws leave the range of float64"):
+        far.sample(2, 0)
+
+
 def test_results_beyond_float64_are_refused():
     for operation in (cavity.multiply, lambda *a: cavity.divide(*a[:4], -a[4], a[5])):
         with pytest.raises(OverflowError, match="element 0 leave the range"):

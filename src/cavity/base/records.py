@@ -30,7 +30,10 @@ KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
 TOGETHER = "arrays and settings do not fit each other: "
 LARGEST = sys.float_info.max
-REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)  # of constructors
+DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
+REFUSALS = (  # of constructors
+    *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
+)
 
 
 # ------------------------------------------------------------------------------------------ arrays
@@ -115,7 +118,9 @@ class Array:
             told = f", where {known}" if known else ""
             raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
         words, test = DOMAINS[self.domain]
-        if array.dtype.kind in "fi" and not test(array):
+        with np.errstate(all="ignore"):
+            good = array.dtype.kind not in "fi" or test(array)
+        if not good:
             raise ValueError(f"array {name!r} must be {words}")
         dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
         return array.astype(dtype, copy=False), found
@@ -175,8 +180,10 @@ def _real(value):
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
-def _reals(value):
-    return all(map(_reals, value)) if isinstance(value, list | tuple) else _real(value)
+def _reals(value, deepest=DEEPEST):
+    if isinstance(value, list | tuple):
+        return deepest > 0 and all(_reals(each, deepest - 1) for each in value)
+    return _real(value)
 
 
 def _text(value):
@@ -249,7 +256,10 @@ def _setting(name, value, form, claims):
 
 
 def _short(value):
-    words = repr(value)
+    try:
+        words = repr(value)
+    except RecursionError:
+        return "lists in lists without end"
     return words if len(words) <= 80 else f"{words[:77]}..."
 
 

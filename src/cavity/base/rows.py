@@ -19,9 +19,9 @@ def design_matrix(X, approximation):
 
 
 def check_moments(mean, variance):
-    """Raise OverflowError naming the first row of X whose x'w has moments that are not finite."""
-    good = np.isfinite(mean) & np.isfinite(variance)
-    if not np.all(good):
+    """Raise OverflowError naming the first row of X whose mean, variance, or row of a covariance is not finite."""
+    good = np.isfinite(mean) & (np.isfinite(variance) if variance.ndim == 1 else np.isfinite(variance).all(axis=1))
+    if not good.all():
         raise OverflowError(f"the latent value of row {int(np.argmin(good))} of X leaves the range of float64")
 
 

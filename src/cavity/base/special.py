@@ -80,6 +80,15 @@ def binet_slope(a):
     return np.where(np.asarray(a) < LARGE, special.digamma(low) - np.log(low) + 0.5 / low, series)
 
 
+@quiet
+def log_gamma_ratio(a, b):
+    """lgamma(a + b) - lgamma(a) for b >= 0."""
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    direct = special.gammaln(a + b) - special.gammaln(a)
+    series = b * (np.log(a) - 1.0) + (a + b - 0.5) * np.log1p(b / a) + (binet(a + b) - binet(a))
+    return np.where(a < LARGE, direct, series)
+
+
 def stirling(a):
     """a log a - a - lgamma(a)."""
     return 0.5 * (np.log(a) - LOG_2PI) - binet(a)

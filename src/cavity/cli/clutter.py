@@ -7,6 +7,7 @@ import numpy as np
 from cavity.cli import options as shared
 from cavity.cli import tables
 from cavity.models.clutter.model import Clutter
+from cavity.models.clutter.settings import WEIGHT
 
 SHOWN = 20  # most clutter points listed
 SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
@@ -31,9 +32,9 @@ def add(models):
     model.add_argument(
         "--clutter-weight",
         type=float,
-        default=0.1,
+        default=WEIGHT,
         metavar="W",
-        help="prior probability that a point is clutter (default 0.1)",
+        help=f"prior probability that a point is clutter (default {WEIGHT})",
     )
     model.add_argument(
         "--noise-variance",
@@ -92,7 +93,7 @@ def run(options):
 def settled(x, options):
     """Return the model: what was asked for, the rest scaled to the data."""
     given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
-    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=tuple(given))
+    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=("clutter_weight", *given))
 
 
 def report(table, settings, posterior, probability, seconds):

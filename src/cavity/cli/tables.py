@@ -96,10 +96,16 @@ def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=
     return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
 
 
+def _are_numbers_of_columns(names):
+    """Whether these are numbers from 1 without many gaps, as of columns without names; years, say, are names."""
+    others = 3  # a target, an offset and weights, which may have stood among them
+    return all(name.isdecimal() and 1 <= int(name) <= len(names) + others for name in names)
+
+
 def _of_fit(source, there, fitted):
     """Return the columns of a fit, all of which must be there; None where they had no names, only numbers."""
     missing = [name for name in fitted if name not in there]
-    if missing and all(name.isdigit() for name in fitted):
+    if missing and _are_numbers_of_columns(fitted):
         return None
     if missing:
         raise ValueError(

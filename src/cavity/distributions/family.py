@@ -139,7 +139,8 @@ class GaussianFamily(Distribution):
         tau, rho, _ = self._parts()
         if not np.all((rho > 0) & np.isfinite(rho)):
             raise ValueError(f"{action}: every factor must have a positive, finite precision")
-        return tau / rho[..., None], rho
+        with np.errstate(over="ignore"):
+            return tau / rho[..., None], rho
 
     def _from_natural(self, vector):
         tau, rho = vector[: np.size(self.tau)], vector[np.size(self.tau) :]
@@ -158,4 +159,5 @@ class GaussianFamily(Distribution):
     def _sample(self, n, rng):
         mean, rho = self._proper_parts("sample")
         z = rng.standard_normal((n, *mean.shape))
-        return (mean + z / np.sqrt(rho)[..., None]).reshape(n, *self.event_shape)
+        draws = (mean + z / np.sqrt(rho)[..., None]).reshape(n, *self.event_shape)
+        return within_range(draws, "sample: the draws")

@@ -9,13 +9,13 @@ References
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy.special import gammaln
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.loop import warn_unconverged
 from cavity.base.records import NUMBER, POSITIVE, Made, Record, integer
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.special import log_gamma_ratio
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
@@ -169,15 +169,14 @@ class _Sweeps:
 
     def log_evidence(self):
         """log p(x), the Normal-Gamma evidence."""
-        model = self._model
-        shape, rate = model.prior_shape + 0.5 * self.n_samples, model.prior_rate + 0.5 * self._squares
+        model, half, rise = self._model, 0.5 * self.n_samples, 0.5 * self._squares
+        small, log_rate = rise < model.prior_rate, np.log(model.prior_rate + rise)
+        growth = np.log1p(rise / model.prior_rate) if small else log_rate - np.log(model.prior_rate)
         return float(
-            gammaln(shape)
-            - gammaln(model.prior_shape)
-            + model.prior_shape * np.log(model.prior_rate)
-            - shape * np.log(rate)
+            log_gamma_ratio(model.prior_shape, half)
+            - model.prior_shape * growth
+            - half * (log_rate + LOG_2PI)
             + 0.5 * np.log(model.prior_count / self._count)
-            - 0.5 * self.n_samples * LOG_2PI
         )
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.special import gammaln
 
 from cavity.base.frames import in_order
+from cavity.base.special import log_gamma_ratio
 from cavity.blocks import sources
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.plot.common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
@@ -67,7 +67,7 @@ def _line(posterior, sample, label):
     spread = variance * (1.0 + 1.0 / beta)
 
     def density(x):
-        height = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(np.pi * nu * spread)
+        height = log_gamma_ratio(0.5 * nu, 0.5) - 0.5 * np.log(np.pi * nu * spread)
         return np.exp(height - 0.5 * (nu + 1.0) * np.log1p((x[:, None] - mean) ** 2 / (nu * spread)))
 
     return line_figure(posterior, sample, label, mean, variance / beta, spread, density)

@@ -874,7 +874,9 @@ def test_a_start_whose_cavities_power_ep_cannot_use():
 
 def test_settle_is_what_the_command_does():
     x, _ = cavity.data.load("newcomb")
-    settled = Clutter(clutter_weight=0.1).settle(x)
+    settled = Clutter().settle(x)
+    assert settled == Clutter(clutter_weight=0.3, prior_mean=5.0).settle(x)
+    assert Clutter(clutter_weight=0.3).settle(x, keep=["clutter_weight"]).clutter_weight == 0.3
     spread = 1.4826 * np.median(np.abs(x - np.median(x)))
     assert settled.noise_variance == pytest.approx(spread**2, rel=1e-15)
     assert (settled.prior_mean, settled.clutter_mean, settled.clutter_weight) == (27.0, 27.0, 0.1)
@@ -887,6 +889,9 @@ def test_settle_is_what_the_command_does():
     assert plane.prior_mean == (27.0, 1054.0)
     assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
     assert Clutter().settle([3.0, 3.0, 3.0]).noise_variance == 1.0
+    for scale in (1e-200, 1e200):
+        with pytest.raises(OverflowError, match="x: squares of distances from the median leave the range of float64"):
+            Clutter().settle(scale * x)
     with pytest.raises(ValueError, match="keep must be one of"):
         Clutter().settle(x, keep=["mean"])
     with pytest.raises(ValueError, match=r"x must have 1 or 2 dimension"):

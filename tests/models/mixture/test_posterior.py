@@ -1,5 +1,6 @@
 """GaussianMixturePosterior: the predictive density, sampling, and going on with more data."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 from reference import gaussian_mixture as ref
@@ -39,6 +40,35 @@ def test_log_density_is_the_mixture_of_student_t_densities(covariance, weights):
     prior, q = prior_of(post.model), factors_of(post)
     expected = [ref.log_predictive(x, prior, q) for x in X]
     np.testing.assert_allclose(post.log_density(X), expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("nu", [30.0, 1e6, 1e9, 1e12, 1e15])
+@every_covariance
+def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
+    prior = {"diag": [nu, 2.0 * nu], "spherical": nu}.get(covariance, [[nu, 0.5 * nu], [0.5 * nu, nu]])
+    model = cavity.GaussianMixture(1, covariance, degrees_of_freedom_prior=nu, covariance_prior=prior)
+    post = model.fit(draws(0, 20, TWO))
+    x = np.array([0.5, -1.0])
+    mp.mp.dps = 50
+    beta, nu = mp.mpf(float(np.ravel(post.mean_precision)[0])), mp.mpf(float(np.ravel(post.degrees_of_freedom)[0]))
+    apart = [mp.mpf(each) - mp.mpf(float(m)) for each, m in zip(x, post.mean[0], strict=True)]
+    scale = np.ravel(post.inverse_scale)
+    if covariance in ("full", "tied"):  # one t of nu - 1 degrees of freedom; else each column, or both, of nu
+        scale = mp.matrix(scale.reshape(2, 2).tolist()) * (1 + 1 / beta)
+        parts = [(2, nu - 1, mp.det(scale), (mp.matrix([apart]) * mp.inverse(scale) * mp.matrix(apart))[0])]
+    elif covariance == "diag":
+        parts = [(1, nu, s * (1 + 1 / beta), d**2 / (s * (1 + 1 / beta))) for s, d in zip(scale, apart, strict=True)]
+    else:
+        wide = mp.mpf(float(scale[0])) * (1 + 1 / beta)
+        parts = [(2, nu, wide**2, (apart[0] ** 2 + apart[1] ** 2) / wide)]
+    expected = sum(
+        mp.loggamma((n + d) / 2)
+        - mp.loggamma(n / 2)
+        - (d * mp.log(mp.pi) + mp.log(determinant)) / 2
+        - (n + d) / 2 * mp.log1p(square)
+        for d, n, determinant, square in parts
+    )
+    assert post.log_density([x])[0] == pytest.approx(float(expected), abs=1e-13)
 
 
 @every_covariance

@@ -1,7 +1,9 @@
 """Instances of the mean-field engine against the book, exact evidence and their laws."""
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,6 +46,22 @@ def test_univariate_gaussian_satisfies_the_equations_of_the_book():
     mu, v = post.mean.mean, post.mean.variance
     squares = np.sum((x - mu) ** 2) + 25 * v + 0.5 * ((mu - 1.0) ** 2 + v)
     assert post.precision.rate == pytest.approx(3.0 + 0.5 * squares, rel=1e-8)  # (10.30)
+
+
+@pytest.mark.parametrize("shape", [1e-3, 2.0, 30.0, 1e6, 1e12])
+@pytest.mark.parametrize("rate", [1e-290, 1.0, 1e12])
+def test_log_evidence_keeps_its_digits(shape, rate):
+    x, n, mean = [0.5, -1.25, 2.0, 0.75], 4, 0.5
+    model = cavity.UnivariateGaussian(prior_mean=mean, prior_count=2.0, prior_shape=shape, prior_rate=rate)
+    mp.mp.dps = 50
+    a, b = mp.mpf(shape), mp.mpf(rate)
+    squares = sum((mp.mpf(each) - mean) ** 2 for each in x)  # the sample's mean is the prior's
+    expected = mp.loggamma(a + 2) - mp.loggamma(a) + a * mp.log(b) - (a + 2) * mp.log(b + squares / 2)
+    expected += mp.log(mp.mpf(2) / (2 + n)) / 2 - n * mp.log(2 * mp.pi) / 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cavity.ConvergenceWarning)
+        found = model.fit(x).log_evidence
+    assert found == pytest.approx(float(expected), rel=1e-14, abs=1e-13)
 
 
 def test_univariate_log_evidence_is_elbo_plus_kl():

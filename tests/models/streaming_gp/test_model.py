@@ -524,6 +524,9 @@ def test_copies_of_any_kind_share_nothing():
         assert state.log_bound == before[0]
         np.testing.assert_array_equal(state.predict(X), before[1])
     assert not state.inducing_ids.flags.writeable
+    learnt = cavity.StreamingGP(RBF(), likelihoods.Probit()).fit(X, (y > 0).astype(float))
+    for trace in (state.trace, learnt.trace):
+        assert not any(values.flags.writeable for values in trace.values())
 
 
 def test_all_is_forgotten_of_noise_that_rows_had():

@@ -75,19 +75,19 @@ class Clutter:
             keep(name, tuple(array.tolist()) if array.ndim else float(array))  # tuples compare and hash
 
     def settle(self, x, *, keep=()):
-        """Return the model with means and variances scaled to data, as ``cavity fit clutter`` does by default.
+        """Return the model with settings scaled to data, those of ``cavity fit clutter``; only those in `keep` stay.
 
         The defaults are those of Minka's example, not of any data. The signal is taken to lie around the median, with
         the spread of the median absolute deviation; the prior and the clutter around the median too, with at least 100
-        noise variances, the clutter out to the farthest point. `clutter_weight` stays as it is.
+        noise variances, the clutter out to the farthest point. `clutter_weight` becomes 0.1.
 
         Parameters
         ----------
         x : array_like, shape (N,) or (N, d)
             The data.
         keep : sequence of str, default ()
-            Settings to leave as they are: "noise_variance", from which the other variances follow, "clutter_variance",
-            "clutter_mean", "prior_variance", "prior_mean".
+            Settings to leave as they are: "noise_variance", from which the other variances follow, "clutter_weight",
+            "clutter_variance", "clutter_mean", "prior_variance", "prior_mean".
 
         Returns
         -------
@@ -98,13 +98,15 @@ class Clutter:
         ------
         ValueError, TypeError
             For bad data, or a name in `keep` that is no setting.
+        OverflowError
+            If squares of the data leave the range of float64.
 
         Examples
         --------
         >>> import cavity
         >>> from cavity import data
         >>> x, _ = data.load("newcomb")
-        >>> posterior = cavity.Clutter(clutter_weight=0.1).settle(x).fit(x)
+        >>> posterior = cavity.Clutter().settle(x).fit(x)
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
@@ -113,7 +115,7 @@ class Clutter:
         for name in keep:
             arrays.choice(name, "keep", names)
         points = np.asarray(data[:, None] if data.ndim == 1 else data, dtype=np.float64)
-        given = {name: getattr(self, name) for name in keep if name != "clutter_weight"}
+        given = {name: getattr(self, name) for name in keep}
         return replace(self, **settings.scaled(points, given))
 
     def fit(

@@ -7,6 +7,7 @@ from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+WEIGHT = 0.1  # of clutter: gross errors are few
 WIDE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
 FAR = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
 BLOCK = 8192  # rows judged together
@@ -19,13 +20,18 @@ def scaled(values, given):
     The signal lies around the median with the spread of the median absolute deviation; the clutter reaches to the
     farthest point, for were it narrower, a gross outlier would pass for the signal.
     """
-    median = np.median(values, axis=0)
-    spread = MAD_TO_SD * np.median(np.abs(values - median))
-    spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
-    noise = given.get("noise_variance", spread**2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        median = np.median(values, axis=0)
+        spread = MAD_TO_SD * np.median(np.abs(values - median))
+        spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
+        noise = given.get("noise_variance", float(np.square(spread)))
+        reach = float(np.square(np.max(np.abs(values - median))))
+    if not (noise > 0.0 and WIDE * max(noise, reach) < np.inf):
+        raise OverflowError("x: squares of distances from the median leave the range of float64; rescale the data")
     found = {
+        "clutter_weight": WEIGHT,
         "noise_variance": noise,
-        "clutter_variance": max(WIDE * noise, float(np.max(np.abs(values - median))) ** 2),
+        "clutter_variance": max(WIDE * noise, reach),
         "clutter_mean": median,
         "prior_mean": median,
         "prior_variance": WIDE * noise,

@@ -453,8 +453,9 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         float or ndarray (n,)
             One log density a point.
         """
-        u = self.model._target.standard(self.model._points(z) - self.mean)
-        return self.model._target.log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
+        with np.errstate(over="ignore"):  # the log of nothing is -inf
+            u = self.model._target.standard(self.model._points(z) - self.mean)
+            return self.model._target.log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
 
     def entropy(self):
         """Return the entropy of q.

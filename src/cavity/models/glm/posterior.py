@@ -203,7 +203,9 @@ class GLMPosterior(LatentPosterior):
         if self._covariance is None:
             raise AttributeError("approximation='diagonal' keeps variances only, no covariance")
         root = self._covariance.full_root()
-        return arrays.read_only(np.diag(root**2) if root.ndim == 1 else root @ root.T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.diag(root**2) if root.ndim == 1 else root @ root.T
+        return arrays.read_only(within_range(squares, "covariance: its entries"))
 
     @property
     def loo_log_density(self):
@@ -342,9 +344,9 @@ class GLMPosterior(LatentPosterior):
         """
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         z = rng.standard_normal((n, len(self.mean)))
-        if self._covariance is None:
-            return self.mean + z * np.sqrt(self.variance)
-        return self.mean + self._covariance.colour(z)
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = z * np.sqrt(self.variance) if self._covariance is None else self._covariance.colour(z)
+            return within_range(self.mean + spread, "sample: the draws")
 
     def update(self, X, y, *, offset=None, sample_weight=None):
         """Take in new rows by ADF, on top of what is known.

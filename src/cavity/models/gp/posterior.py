@@ -7,9 +7,11 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
+from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import freeze, table, to_list
+from cavity.base.rows import check_moments
 from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian as Sites
 from cavity.ep import latent_solver
@@ -247,14 +249,15 @@ class GaussianProcessPosterior(ProcessPosterior):
     def covariance(self):
         """Posterior covariance of f at the rows, (N, N)."""
         keep = self._rows.keep
-        with Threads(1) as threads, single_blas():
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             self.model.covariance._gram(self.X, gram, threads)
             if not keep.all():
-                return arrays.read_only(self._solver.reduced(gram, gram[:, keep]))
+                reduced = self._solver.reduced(gram, gram[:, keep])
+                return arrays.read_only(within_range(reduced, "covariance: its entries"))
             own = replace(self._solver, triangle=self._solver.triangle.copy())
             lower = latent_solver.covariance(gram, own, self._rho)
-        return arrays.read_only(np.tril(lower) + np.tril(lower, -1).T)
+            return arrays.read_only(within_range(np.tril(lower) + np.tril(lower, -1).T, "covariance: its entries"))
 
     @cached_property
     def log_evidence_gradient(self):
@@ -284,19 +287,27 @@ class GaussianProcessPosterior(ProcessPosterior):
         -------
         mean, variance : ndarray (n,)
             Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, and for noise=True with another likelihood.
+        OverflowError
+            If moments leave the range of float64, naming the row.
         """
         X, base = self._new_rows(X, offset)
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
         mean, variance = np.empty(len(X)), np.empty(len(X))
         known = self._rows.used().X
         prior = self.model.covariance._program(X.shape[1]).diagonal(X)
-        with Threads(1) as threads, single_blas():
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             for low in range(0, len(X), PREDICT_ROWS):
                 part = slice(low, low + PREDICT_ROWS)
                 cross = np.empty((len(X[part]), len(known)))
                 self.model.covariance._cross(X[part], known, cross, threads)
                 mean[part] = base[part] + cross @ self._alpha
                 variance[part] = self._solver.spread(prior[part], cross)
+        check_moments(mean, variance)
         return mean, variance + extra
 
     def predict_covariance(self, X, *, offset=None):
@@ -315,16 +326,22 @@ class GaussianProcessPosterior(ProcessPosterior):
             Of f under the posterior.
         covariance : ndarray (n, n)
             Of f under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
         """
         X, base = self._new_rows(X, offset)
         known = self._rows.used().X
         out = arrays.matrix((len(X), len(X)), "the covariance of X")
         cross = np.empty((len(X), len(known)))
-        with Threads(1) as threads, single_blas():
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             self.model.covariance._gram(X, out, threads)
             self.model.covariance._cross(X, known, cross, threads)
             mean = base + cross @ self._alpha
             out = self._solver.reduced(out, cross)
+        check_moments(mean, out)
         return mean, out
 
     def _check_own_noise(self, what):

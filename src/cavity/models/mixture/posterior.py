@@ -3,12 +3,13 @@
 from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, softmax
+from scipy.special import logsumexp, softmax
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order
 from cavity.base.results import VariationalPosterior, freeze, table, to_list
+from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
 from cavity.models.mixture import posterior
 from cavity.models.mixture.data import check_rows, open_rows
@@ -97,7 +98,8 @@ class GaussianMixturePosterior(VariationalPosterior):
     @property
     def mean(self):
         """Expected component means, (K, D), in the units of the data."""
-        return self._frame.user_rows(self._state.factors.mean)
+        with np.errstate(over="ignore"):
+            return within_range(self._frame.user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
     def mean_precision(self):
@@ -113,14 +115,15 @@ class GaussianMixturePosterior(VariationalPosterior):
     @property
     def inverse_scale(self):
         """Inverse scale of q(L): (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical; in squared data units."""
-        return self._plain(self._frame.user_squares(self._state.factors.scatter))
+        return self._squares(self._state.factors.scatter, "inverse_scale")
 
     @property
     def covariance(self):
         """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
         factors = self._state.factors
         nu = factors.nu[:, None, None] if self._state.full else factors.nu
-        return self._plain(self._frame.user_squares(factors.scatter / nu))
+        with np.errstate(over="ignore"):
+            return self._squares(factors.scatter / nu, "covariance")
 
     def component_covariances(self):
         """Return the covariance matrices of all components, whatever kind they are.
@@ -136,6 +139,12 @@ class GaussianMixturePosterior(VariationalPosterior):
         result = np.zeros((k, dim, dim))
         result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
         return result
+
+    def _squares(self, scatter, name):
+        """Squares in the units of the data, in the shape that they have there."""
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            squares = self._frame.user_squares(scatter)
+        return self._plain(within_range(squares, f"{name}: its entries"))
 
     def _plain(self, values):
         """Drop the axis that one kind of covariance does not have."""
@@ -403,7 +412,7 @@ def _wishart_terms(state, frame, rows):
     factors, dim = state.factors, state.factors.mean.shape[1]
     beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
     logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
-    constant = gammaln(0.5 * (nu + 1)) - gammaln(0.5 * (nu + 1 - dim))
+    constant = log_gamma_ratio(0.5 * (nu + 1 - dim), 0.5 * dim)
     constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
     terms = Expectation.of(state, frame).distances(rows)
     terms *= beta / (beta + 1.0) / nu
@@ -427,9 +436,9 @@ def _gamma_terms(state, frame, rows):
         count = seen.astype(float)
         if len(nu) < z.shape[1]:
             square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
-        power = 0.5 * (nu + count)
+        ratio, power = log_gamma_ratio(0.5 * nu, 0.5 * count), 0.5 * (nu + count)
         logs = np.sum(logs, axis=1)
-        terms[:, k] = np.sum(gammaln(power) - gammaln(0.5 * nu) - power * np.log1p(square), axis=1) - 0.5 * logs
+        terms[:, k] = np.sum(ratio - power * np.log1p(square), axis=1) - 0.5 * logs
     return terms
 
 

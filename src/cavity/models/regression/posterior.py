@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import within_range
 from cavity.base.frames import in_order
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
@@ -126,12 +127,18 @@ class WeightsPosterior(VariationalPosterior):
     @property
     def covariance(self):
         """Covariance of q(w), (D, D)."""
-        return self._root @ self._root.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(self._root @ self._root.T, "covariance: its entries")
 
     @property
     def variance(self):
         """Variances of q(w), (D,)."""
-        return np.einsum("ij,ij->i", self._root, self._root)
+        return within_range(self._squares(), "variance: its entries")
+
+    def _squares(self):
+        """Variances of the weights, infinite beyond float64."""
+        with np.errstate(over="ignore"):
+            return np.einsum("ij,ij->i", self._root, self._root)
 
     @property
     def relevance(self):
@@ -154,7 +161,9 @@ class WeightsPosterior(VariationalPosterior):
             The draws.
         """
         n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
-        return self.mean + generator.standard_normal((n, len(self.mean))) @ self._root.T
+        z = generator.standard_normal((n, len(self.mean)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
     def _linear(self, X):
         """Return mean and variance of x'w for the rows of X."""
@@ -173,7 +182,7 @@ class WeightsPosterior(VariationalPosterior):
 
     def __repr__(self):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self.variance))]
+            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
         return table(title, [*lines, *self.outcome_rows()])
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import within_range
+from cavity.base.rows import check_moments
 from cavity.base.triangles import solved
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.merge import starts
@@ -39,13 +41,15 @@ class SparsePosterior(ProcessPosterior):
     @property
     def mean(self):
         """Posterior mean of the inducing variables u, (M,), less the prior mean."""
-        return np.tril(self._basis.factor) @ self._information.mean()
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(np.tril(self._basis.factor) @ self._information.mean(), "mean: its entries")
 
     @property
     def covariance(self):
         """Posterior covariance of the inducing variables u, (M, M)."""
         half = solved(self._information.factor, np.ascontiguousarray(np.tril(self._basis.factor)))
-        return half @ half.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            return within_range(half @ half.T, "covariance: its entries")
 
     def predict(self, X, *, offset=None, noise=False, n_threads=1):
         """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
@@ -70,19 +74,23 @@ class SparsePosterior(ProcessPosterior):
         ------
         ValueError, TypeError
             For bad rows, and for noise=True with another likelihood.
+        OverflowError
+            If moments leave the range of float64, naming the row.
         """
         X, base = self._new_rows(X, offset)
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
 
         def task(start, stop):
-            W, residual = self._basis.features(X[start:stop], INLINE)
-            shift, spread = self._information.marginals(W)
-            return shift, residual + spread
+            with np.errstate(over="ignore", invalid="ignore"):
+                W, residual = self._basis.features(X[start:stop], INLINE)
+                shift, spread = self._information.marginals(W)
+                return shift, residual + spread
 
         with Threads(n_threads) as threads, single_blas():
             parts = threads.run(task, starts(len(X), PREDICT_ROWS))
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        check_moments(mean, variance)
         return base + mean, variance + extra
 
     def predict_covariance(self, X, *, offset=None):
@@ -101,17 +109,24 @@ class SparsePosterior(ProcessPosterior):
             Of f under the posterior.
         covariance : ndarray (n, n)
             Of f under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
         """
         X, base = self._new_rows(X, offset)
         out = arrays.matrix((len(X), len(X)), "the covariance of X")
-        with Threads(1) as threads, single_blas():
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             self._basis.program.gram(X, out, threads)
             W, residual = self._basis.features(X, threads)
             T = solved(self._information.factor, W.copy())
             out += T @ T.T - W @ W.T
-        out = 0.5 * (out + out.T)
-        out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
-        return base + T @ self._information.c, out
+            out = 0.5 * (out + out.T)
+            out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
+            mean = base + T @ self._information.c
+        check_moments(mean, out)
+        return mean, out
 
     def _noise(self):
         if not is_exact(self.model.likelihood):

@@ -83,7 +83,7 @@ class Update:
         else:
             done = assimilated(*arguments, self._ep_options(), self.threads, self.known, callback=self.callback)
             self.information, self.status = done.information, done.status
-            self.n_iter, self.trace["change"] = done.n_iter, done.changes
+            self.n_iter, self.trace["change"] = done.n_iter, read_only(done.changes)
         if self.status == CONVERGED and not at_rest:
             self.status = NOT_LEARNT
         self.history = self.history.with_rows(self.rows)
@@ -150,7 +150,7 @@ class Update:
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options,
         )  # fmt: skip
-        self.trace["learning"] = learnt.values
+        self.trace["learning"] = read_only(learnt.values)
         self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
         self.basis = Basis.of(learnt.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:

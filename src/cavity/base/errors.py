@@ -10,20 +10,31 @@ import numpy as np
 OVERFLOWED, DIVIDED_BY_POINT_MASS = 1, 2  # cython_core/shared/types.pxd
 
 
+PUBLIC = "cavity.errors"  # where users import these from, and what tracebacks call them
+
+
 class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
     """A matrix that must be positive definite is not."""
+
+    __module__ = PUBLIC
 
 
 class NumericalWarning(RuntimeWarning):
     """The result stands, but not exactly for what was asked: jitter added, precision lost."""
 
+    __module__ = PUBLIC
+
 
 class ConvergenceWarning(RuntimeWarning):
     """An iteration stopped before its stopping rule was met; the result has `converged=False`."""
 
+    __module__ = PUBLIC
+
 
 class SettingsWarning(UserWarning):
     """The settings are those of other data, of the past or of an example, and these data speak against them."""
+
+    __module__ = PUBLIC
 
 
 def warn(message, category):

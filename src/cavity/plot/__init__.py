@@ -3,10 +3,9 @@
 from cavity.plot.clutter import clutter_figure
 from cavity.plot.common import format_of, save
 from cavity.plot.glm import glm_figure
-from cavity.plot.gp import gp_figure
+from cavity.plot.gp import gp_figure, streaming_gp_figure
 from cavity.plot.line import unit_mixture_figure
 from cavity.plot.mixture import mixture_figure, selection_figure
-from cavity.plot.streaming_gp import streaming_gp_figure
 
 __all__ = [
     "clutter_figure",

@@ -1,0 +1,66 @@
+"""The engine of EP: damping of single steps, and how it adapts. Fits are tested with the models."""
+
+import numpy as np
+import pytest
+
+from cavity import likelihoods
+from cavity.blocks.executors import Threads
+from cavity.ep import dense
+from cavity.ep.engine import Engine
+from cavity.ep.sites import Sites
+
+
+class Own(likelihoods.Likelihood):
+    """Gaussian noise of variance 1/2, known by its logarithm alone."""
+
+    def log_p(self, y, f):
+        return -((y - f) ** 2) - 0.5 * np.log(np.pi)
+
+
+@pytest.mark.parametrize("way", ["rows", "blocks", "python", "parallel"])
+def test_damping_of_steps_up_and_down(way, monkeypatch):
+    """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
+    up, down = 0.5, 0.25  # the square: what parallel sweeps do
+    if way == "blocks":
+        monkeypatch.setattr(dense, "FEW_COLUMNS", 0)
+    likelihood = Own() if way == "python" else likelihoods.Gaussian(0.5)
+    X, y = np.ones((1, 1)), np.array([3.0])
+    for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):
+        with Threads(1) as threads:
+            geometry = dense.Dense(X, None, np.zeros(1), np.ones(1), threads)
+            sites = Sites(likelihood, y)
+            start = np.array([tau]), np.array([rho])
+            if way == "parallel":
+                options = dict(schedule="parallel", damping=1.0, max_iter=1, tol=1e-8, callback=None)
+                engine = Engine(geometry, sites, start=start, **options)
+                engine.step = up
+                engine._parallel()
+                new = engine.tau, engine.rho
+            else:
+                new = start[0].copy(), start[1].copy()
+                belief = geometry.belief(*geometry.gather(*start))
+                geometry.sweep(sites, belief, slice(0, 1), *new, up, down)
+        # the site of a Gaussian likelihood is (y, 1)/noise whatever the cavity
+        assert new[0][0] == pytest.approx(tau + step * (6.0 - tau), rel=1e-9)
+        assert new[1][0] == pytest.approx(rho + step * (2.0 - rho), rel=1e-9)
+
+
+def test_damping_of_the_parallel_schedule_adapts():
+    """It falls to 0.6 of itself while changes do not fall, and grows by 1.2 again, up to the one asked for."""
+    with Threads(1) as threads:
+        geometry = dense.Dense(np.ones((1, 1)), None, np.zeros(1), np.ones(1), threads)
+        sites = Sites(likelihoods.Gaussian(0.5), np.array([3.0]))
+        engine = Engine(geometry, sites, schedule="parallel", damping=0.9, max_iter=1, tol=1e-8, callback=None)
+    steps = []
+    assert engine._down() == 0.9  # not damped more than asked for
+    for change in (1.0, 0.95, 0.95, 0.1, 0.01, 0.001, 1e-4):
+        engine._adapt(change)
+        steps.append(engine.step)
+    assert steps == pytest.approx([0.9, 0.54, 0.324, 0.3888, 0.46656, 0.559872, 0.6718464])
+    assert engine._down() == pytest.approx(0.6718464**2)
+    for _ in range(20):
+        engine._adapt(1.0)
+    assert engine.step == 0.05
+    for change in 0.5 ** np.arange(30):
+        engine._adapt(change)
+    assert engine.step == 0.9

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from rivals import gaussian as reference
+from rivals import clutter as reference
 
 import cavity
 from cavity.blocks.executors import Threads

@@ -6,7 +6,7 @@ are timed.
 
 import numpy as np
 import pytest
-from rivals import gaussian as reference
+from rivals import sites as reference
 
 from cavity import _core, likelihoods
 

@@ -37,7 +37,7 @@ class Columns:
     def select(self, wanted):
         """Return the names of columns given by names or by numbers from 1."""
         names = list(self.cells)
-        return [names[i] for i in _select(self.source, names, wanted)]
+        return [names[i] for i in select(self.source, names, wanted)]
 
     def chosen(self, wanted, option, taken=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
@@ -45,7 +45,7 @@ class Columns:
         `option` is the one of the command line that holds the list, `taken` the columns that have another part.
         """
         if wanted is not None:
-            names = self.select(_listed(wanted))
+            names = self.select(listed(wanted))
             for name in names:
                 self._check_chosen(name, names, option, taken)
             return names, []
@@ -114,14 +114,14 @@ class Columns:
                 values = np.asarray(cells, dtype=np.float64)
                 missing = np.isnan(values)
             else:
-                numbers = (_number(cell) for cell in cells)
+                numbers = (as_number(cell) for cell in cells)
                 values = np.array([np.nan if number is None else number for number in numbers])
                 missing = np.array([cell.lower() in MISSING for cell in cells])
             self._parsed[column] = values, missing
         return self._parsed[column]
 
 
-def _listed(text):
+def listed(text):
     """Return the names in a comma-separated list, or those of a list as they are."""
     if not isinstance(text, str):
         return list(text)
@@ -139,14 +139,14 @@ def digits(value, sd):
     return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"
 
 
-def _number(text):
+def as_number(text):
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def _select(path, names, columns):
+def select(path, names, columns):
     """Return the indices of the wanted columns; a file with one column needs no choice."""
     if not columns:
         if len(names) > 1:

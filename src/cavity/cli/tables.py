@@ -10,7 +10,7 @@ from cavity import data
 from cavity.base import arrays
 from cavity.base.errors import naming
 from cavity.blocks import merge, sources
-from cavity.cli.table import MISSING, Columns, Table, _listed, _number, _select
+from cavity.cli.table import MISSING, Columns, Table, as_number, listed, select
 
 GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -81,7 +81,7 @@ def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=
         rows, names = open_npy(source)
         if columns is None and fitted is not None and len(names) != len(fitted):
             columns = _of_fit(source, names, fitted)
-        index = _select(source, names, _listed(columns)) if columns is not None else range(len(names))
+        index = select(source, names, listed(columns)) if columns is not None else range(len(names))
         if len(set(index)) < len(index):
             raise ValueError(f"{option}: a column is there twice in {columns!r}")
         return rows.columns(index), [names[j] for j in index], {}, []
@@ -138,7 +138,7 @@ def read_columns(source):
 
 def text_columns(path, names, lines):
     """Return rows of text, as (line number, cells), as columns; ValueError for names or rows that do not fit."""
-    numeric = [name for name in names if _number(name) is not None]
+    numeric = [name for name in names if as_number(name) is not None]
     if numeric and numeric != _places("", len(names)):  # a table without header whose first row would be lost
         raise ValueError(
             f"{path}: the first line holds both numbers ({numeric[0]}) and text; put a line with column names above it"
@@ -178,7 +178,7 @@ def open_npy(source):
 
 def _read_npy(source, columns):
     rows, names = open_npy(source)
-    index = _select(source, names, columns)
+    index = select(source, names, columns)
     values = rows.columns(index).rows()
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
@@ -205,7 +205,7 @@ def csv_reader(path, file):
     first = next(lines, None)
     if first is None:
         raise ValueError(f"{path}: the file holds no rows")
-    if all(_number(cell) is not None for cell in first[1]):
+    if all(as_number(cell) is not None for cell in first[1]):
         return [str(i + 1) for i in range(len(first[1]))], chain([first], lines)
     second = next(lines, None)
     if second is None:
@@ -231,12 +231,12 @@ def _check_length(path, line, row, names):
 
 def _read_csv(path, columns):
     names, lines = _csv_lines(path)
-    index = _select(path, names, columns)
+    index = select(path, names, columns)
     values = np.empty((len(lines), len(index)))
     for i, (line, row) in enumerate(lines):
         _check_length(path, line, row, names)
         for j, column in enumerate(index):
-            value = _number(row[column])
+            value = as_number(row[column])
             if value is None or not np.isfinite(value):
                 hint = "; fill it in or drop the row" if row[column].strip().lower() in MISSING else ""
                 raise ValueError(

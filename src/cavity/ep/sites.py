@@ -22,7 +22,7 @@ References
 import numpy as np
 
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.base import ONE, _Compiled, _sites
+from cavity.likelihoods.base import ONE, _Compiled, site_kernel
 
 ZERO = np.zeros(1)
 
@@ -109,7 +109,7 @@ class Sites:
         out = tuple(np.empty(mean.size) for _ in range(3))
         if self.compiled:
             numbers, extra = self.numbers[rows], self.part(self.extra, rows)
-            _sites.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
+            site_kernel.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
             if strict and np.isnan(np.sum(out[0])):
                 i = int(np.argmax(np.isnan(out[0])))
                 raise ArithmeticError(

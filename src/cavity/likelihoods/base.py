@@ -5,7 +5,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 
-_sites = _core.best("sites")
+site_kernel = _core.best("sites")
 
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T = range(9)  # site_types.pxd
 ONE = np.ones(1)
@@ -162,10 +162,10 @@ class _Compiled(Likelihood):
 
     def _tilted(self, y, mean, variance):
         out = tuple(np.empty(mean.size) for _ in range(3))
-        _sites.evaluate(self._kind, self.packed(), ONE, *self._encode(y), mean, variance, False, *out)
+        site_kernel.evaluate(self._kind, self.packed(), ONE, *self._encode(y), mean, variance, False, *out)
         return out
 
 
-def _positive(likelihood, *names):
+def check_positive(likelihood, *names):
     for name in names:
         object.__setattr__(likelihood, name, arrays.number(getattr(likelihood, name), name, low=0))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled, _positive
+from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled, check_positive
 
 
-def _counts(y, name="y"):
+def check_counts(y, name="y"):
     array = arrays.finite_array(y, name, ndim=(0, 1))
     bad = (array < 0) | (array != np.floor(array))
     if bad.any():
@@ -35,7 +35,7 @@ class _Count(_Compiled):
         ndarray, shape (N,)
             The counts, as float64.
         """
-        return _counts(y)
+        return check_counts(y)
 
     def expected(self, mean, variance):
         """Mean of a new count, E exp(f); see `Likelihood.expected`."""
@@ -79,7 +79,7 @@ class NegativeBinomial(_Count):
     _kind = NEGATIVE_BINOMIAL
 
     def __post_init__(self):
-        _positive(self, "dispersion")
+        check_positive(self, "dispersion")
 
     def _parameters(self):
         return self.dispersion, np.log(self.dispersion)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, _sites
-from cavity.likelihoods.counts import _counts
+from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, site_kernel
+from cavity.likelihoods.counts import check_counts
 
 
 def _labels(y, name="y"):
@@ -222,7 +222,7 @@ class OrderedProbit(_Compiled):
         ndarray, shape (N,)
             The class numbers, as float64.
         """
-        array = _counts(y)
+        array = check_counts(y)
         if array.size and array.max() > len(self.thresholds):
             row = int(np.argmax(array))
             raise ValueError(
@@ -254,5 +254,5 @@ def _log_interval(likelihood, lower, upper, f):
         return np.empty(f.shape)
     given = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
     out = [np.empty(f.size) for _ in range(3)]
-    _sites.evaluate(likelihood._kind, likelihood.packed(), ONE, *given, False, *out)
+    site_kernel.evaluate(likelihood._kind, likelihood.packed(), ONE, *given, False, *out)
     return out[0].reshape(f.shape)[()]

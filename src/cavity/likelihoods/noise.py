@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, LOG_2PI, STUDENT_T, _Compiled, _positive
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, LOG_2PI, STUDENT_T, _Compiled, check_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Gaussian(_Compiled):
     scales = ("noise_variance",)
 
     def __post_init__(self):
-        _positive(self, "noise_variance")
+        check_positive(self, "noise_variance")
 
     def _parameters(self):
         return (self.noise_variance,)
@@ -54,7 +54,7 @@ class Laplace(_Compiled):
     scales = ("scale",)
 
     def __post_init__(self):
-        _positive(self, "scale")
+        check_positive(self, "scale")
 
     def _parameters(self):
         return (self.scale,)
@@ -87,7 +87,7 @@ class StudentT(_Compiled):
     scales = ("scale",)
 
     def __post_init__(self):
-        _positive(self, "degrees_of_freedom", "scale")
+        check_positive(self, "degrees_of_freedom", "scale")
 
     def _parameters(self):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
@@ -139,7 +139,7 @@ class Clutter(_Compiled):
 
     def __post_init__(self):
         object.__setattr__(self, "clutter_weight", arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
-        _positive(self, "clutter_variance", "noise_variance")
+        check_positive(self, "clutter_variance", "noise_variance")
         object.__setattr__(self, "clutter_mean", arrays.number(self.clutter_mean, "clutter_mean"))
 
     def _parameters(self):

@@ -15,7 +15,7 @@ from cavity.base.frames import names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.models.clutter import lanes, settings, sweeps
 from cavity.models.clutter import units as clutter_units
-from cavity.models.clutter.posterior import _posterior
+from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.power import PowerSweeper
 
 
@@ -242,7 +242,7 @@ class Clutter:
         state, status, trace = sweeps.fit_one(points, units, schedule=schedule, **options)
         change = trace["change"]
         warn_unconverged(status, change[-1], options["tol"], options["max_iter"])
-        return _posterior(self, data.ndim == 1, units, state, status, len(change), trace, method)
+        return posterior_of(self, data.ndim == 1, units, state, status, len(change), trace, method)
 
     def _units(self, points):
         d = points.shape[-1]
@@ -261,7 +261,7 @@ class Clutter:
         order = sweeps.visiting_order(options["order"], options["rng"], points.shape[-2])
         state = sweeps.assimilate_all(points, units, order, options["n_threads"])
         batch = points.shape[:-2]
-        return _posterior(
+        return posterior_of(
             self,
             data.ndim == 1,
             units,
@@ -280,7 +280,7 @@ class Clutter:
             state, status, n_iter, trace = sweeps.fit_each(data, units, schedule=schedule, **options)
         last = trace["change"][n_iter - 1, np.arange(len(data))]
         warn_unconverged(status, last, options["tol"], options["max_iter"])
-        return _posterior(self, False, units, state, status, n_iter, trace, "ep")
+        return posterior_of(self, False, units, state, status, n_iter, trace, "ep")
 
 
 def _check_combination(method, schedule, order, damping, power):

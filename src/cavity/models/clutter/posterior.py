@@ -26,7 +26,7 @@ OUTCOME = {
 }
 
 
-def _posterior(model, scalar, units, state, status, n_iter, trace, method, before=None):
+def posterior_of(model, scalar, units, state, status, n_iter, trace, method, before=None):
     """Turn the state in working units into a posterior in the units of the data."""
     scale = units.scale
     mean = units.origin + state.tau / np.asarray(state.rho)[..., None] / scale
@@ -255,7 +255,7 @@ class ClutterPosterior(Posterior):
         # an update of what had not converged is no better
         status = np.where(self.converged, CONVERGED, self.status).astype(object)[()]
         scalar, columns = isinstance(self.mean, float), names_of(x) if self.columns is None else self.columns
-        posterior = _posterior(self.model, scalar, units, state, status, n_iter, {}, "adf", before=self)
+        posterior = posterior_of(self.model, scalar, units, state, status, n_iter, {}, "adf", before=self)
         return replace(posterior, columns=columns)
 
     def to_arrays(self):

@@ -13,13 +13,13 @@ LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8,
 LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
 
 
-def _engine(geometry, sites, schedule, options, start):
+def engine_of(geometry, sites, schedule, options, start):
     if schedule == "stochastic":
         return Stochastic(geometry, sites, **options)
     return Engine(geometry, sites, schedule=schedule, start=start, **options)
 
 
-def _learn(model, data, sites, schedule, threads, options):
+def learned(model, data, sites, schedule, threads, options):
     """Maximise the log evidence over the prior variance; return the model and the sites to start from."""
     from scipy.optimize import minimize
 
@@ -34,7 +34,7 @@ def _learn(model, data, sites, schedule, threads, options):
     def objective(theta):
         candidate = scaled(theta)
         geometry = candidate._geometry(data, threads)
-        fit = _engine(geometry, sites, schedule, quiet, warm["start"]).run()
+        fit = engine_of(geometry, sites, schedule, quiet, warm["start"]).run()
         warm["start"] = (fit.tau, fit.rho)
         return -fit.log_evidence, -_evidence_gradient(candidate, geometry, fit.belief)
 
@@ -61,9 +61,9 @@ def _evidence_gradient(model, geometry, belief):
         return np.array([belief.prior_slope()])
     prior = model._prior(len(model.prior_variance))
     mean, covariance = weights_of(prior, geometry, belief)
-    return _weight_gradient(model, mean - prior[0], covariance.variances())
+    return weight_gradient(model, mean - prior[0], covariance.variances())
 
 
-def _weight_gradient(model, apart, variances):
+def weight_gradient(model, apart, variances):
     """The same for each weight, from its posterior mean less that of the prior and its posterior variance."""
     return 0.5 * ((apart**2 + variances) / model.prior_variance - 1.0)

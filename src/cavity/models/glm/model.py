@@ -20,8 +20,8 @@ from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.dense import Dense
 from cavity.ep.sites import Sites
 from cavity.likelihoods import Likelihood
-from cavity.models.glm.learn import _engine, _learn
-from cavity.models.glm.posterior import PREDICT_ROWS, GLMPosterior, _assimilate, _posterior, _unmoved
+from cavity.models.glm.learn import engine_of, learned
+from cavity.models.glm.posterior import PREDICT_ROWS, GLMPosterior, assimilated, posterior_of, unmoved
 from cavity.models.glm.rows import Data, Idle, Spare, has_offset
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
@@ -193,7 +193,7 @@ class GLM(Frozen):
         if self.approximation == "diagonal":
             posterior = self._fit_diagonal(data, method, power, options)
         elif len(data.y) == 0:
-            posterior = _unmoved(self, data, method)
+            posterior = unmoved(self, data, method)
         else:
             posterior = self._fit_full(data, method, schedule, power, learn, n_threads, options)
         if method == "ep" and not posterior.converged:
@@ -206,13 +206,13 @@ class GLM(Frozen):
         """Fit with all covariances."""
         with Threads(n_threads) as threads, single_blas():
             if method == "adf":
-                return _assimilate(self, data, self._prior(data.X.shape[1]), threads)
+                return assimilated(self, data, self._prior(data.X.shape[1]), threads)
             sites = Sites(self.likelihood, data.y, data.weights, power)
             model, start = self, None
             if learn is not None:
-                model, start = _learn(self, data, sites, schedule, threads, options)
+                model, start = learned(self, data, sites, schedule, threads, options)
             geometry = model._geometry(data, threads)
-            return _posterior(model, data, geometry, _engine(geometry, sites, schedule, options, start).run())
+            return posterior_of(model, data, geometry, engine_of(geometry, sites, schedule, options, start).run())
 
     def _check(self, X, y, offset, sample_weight):
         """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""

@@ -18,7 +18,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import filter_rows
 from cavity.ep.sites import Sites
 from cavity.ep.weights import Covariance, weights_of
-from cavity.models.glm.learn import _weight_gradient
+from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.rows import has_offset
 from cavity.models.latent import LatentPosterior, log_density
 
@@ -28,7 +28,7 @@ PREDICT_ROWS = 8192
 PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
 
 
-def _posterior(model, data, geometry, fit):
+def posterior_of(model, data, geometry, fit):
     """Turn a fit of the dense geometry into a posterior over the weights."""
     mean, covariance = weights_of(model._prior(data.X.shape[1]), geometry, fit.belief)
     return GLMPosterior(
@@ -50,7 +50,7 @@ def _posterior(model, data, geometry, fit):
     )
 
 
-def _unmoved(model, data, method, before=None):
+def unmoved(model, data, method, before=None):
     """The posterior where no row depends on the weights: the prior, or the posterior before."""
     mean, covariance = _start(model, data, before)
     nothing = np.zeros(data.n_rows)
@@ -81,7 +81,7 @@ def _start(model, data, before):
     return mean, Covariance(root)
 
 
-def _assimilate(model, data, prior, threads, before=None):
+def assimilated(model, data, prior, threads, before=None):
     """ADF over the rows from a Gaussian; rows of weight above one are taken that many times."""
     data, visits = data.repeated()
     geometry = Dense(data.X, data.offset, *prior, threads)
@@ -239,9 +239,9 @@ class GLMPosterior(LatentPosterior):
         apart = self.mean - prior_mean
         variance = np.asarray(self.model.prior_variance)
         if variance.ndim == 1:
-            return _weight_gradient(self.model, apart, self.variance)
+            return weight_gradient(self.model, apart, self.variance)
         if variance.ndim == 0:
-            return float(np.sum(_weight_gradient(self.model, apart, self.variance)))
+            return float(np.sum(weight_gradient(self.model, apart, self.variance)))
         from scipy.linalg import solve_triangular
 
         spread = solve_triangular(root, self._covariance.full_root(), lower=True)
@@ -393,10 +393,10 @@ class GLMPosterior(LatentPosterior):
                 status=self.status,
             )
         if len(data.y) == 0:
-            return _unmoved(self.model, data, "adf", self)
+            return unmoved(self.model, data, "adf", self)
         with Threads(1) as threads, single_blas():
             prior = self.mean, self._covariance.full_root()
-            return _assimilate(self.model, data, prior, threads, self)
+            return assimilated(self.model, data, prior, threads, self)
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""

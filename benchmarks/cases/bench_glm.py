@@ -50,7 +50,7 @@ def parts(X, y):
     def run():
         dsyrk(1.0, X.T)
         dtrmm(1.0, root, transposed, overwrite_b=1)
-        ep_sites._sites.evaluate(
+        ep_sites.site_kernel.evaluate(
             sites.kind, sites.parameters, sites.exponent, y, sites.extra, mean, variance, True, *out
         )
 

@@ -40,28 +40,34 @@ def scaled(values, given):
 
 
 def strangers(points, model, mean, variance):
-    """How many points (N, d) lie far from both the signal around `mean` and the clutter."""
-    n, d = points.shape
-    limit, count = (np.sqrt(d) + FAR) ** 2, 0
-    clutter_mean = np.asarray(model.clutter_mean)
-    for start, stop in starts(n, BLOCK):
-        x = rows(points, slice(start, stop))
-        with np.errstate(over="ignore"):
-            from_signal = np.sum((x - mean) ** 2, axis=1) / (model.noise_variance + variance)
-            from_clutter = np.sum((x - clutter_mean) ** 2, axis=1) / model.clutter_variance
-        count += np.count_nonzero((from_signal > limit) & (from_clutter > limit))
-    return count
+    """How many points, (N, d) or of each problem of (B, N, d), lie far from both signal and clutter.
+
+    The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
+    """
+    n, d = points.shape[-2:]
+    limit = (np.sqrt(d) + FAR) ** 2
+    if points.ndim == 2:
+        parts = (rows(points, slice(*part)) for part in starts(n, BLOCK))
+        return sum(_far(x, model, mean, variance, limit) for x in parts)
+    mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
+    parts = (slice(*part) for part in starts(len(points), max(1, BLOCK // n)))
+    return np.concatenate([_far(rows(points, b), model, mean[b], variance[b], limit) for b in parts])
+
+
+def _far(x, model, mean, variance, limit):
+    """How many of the points x (..., n, d) are further from both, squared and in units of variances, than the limit."""
+    with np.errstate(over="ignore"):
+        apart = x - mean
+        far = np.einsum("...i,...i->...", apart, apart) > limit * (model.noise_variance + variance)
+        apart = x[far] - np.asarray(model.clutter_mean)
+        far[far] = np.einsum("ni,ni->n", apart, apart) > limit * model.clutter_variance
+    return np.count_nonzero(far, axis=-1)
 
 
 def warn_strangers(points, model, posterior):
     """Warn if many points (N, d), or of some problem of (B, N, d), are neither signal nor clutter by the settings."""
     n, d = points.shape[-2:]
-    if points.ndim == 2:
-        found = np.array([strangers(points, model, posterior.mean, posterior.variance)])
-    else:
-        found = np.array(
-            [strangers(points[b], model, posterior.mean[b], posterior.variance[b]) for b in range(len(points))]
-        )
+    found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = (found >= FEW) & (found > SHARE * n)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(points)} problems" if points.ndim == 3 else ""

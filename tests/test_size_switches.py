@@ -347,15 +347,16 @@ def set_to(switch, side):
 
 
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning", "ignore::cavity.ConvergenceWarning")
+@pytest.mark.parametrize("layouts", [FEW, pytest.param(tuple(LAYOUTS), marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)
-def test_layouts_on_each_side(switch, tmp_path):
+def test_layouts_on_each_side(switch, layouts, tmp_path):
     X, y = numbers()
     first = switch.fit(X, y)
     assert np.all(np.isfinite(first))
     for side in switch.sides:
         with set_to(switch, side):
             ordinary = switch.fit(X, y)
-            for name in FEW if switch.few else LAYOUTS:
+            for name in FEW if switch.few else layouts:
                 laid = LAYOUTS[name](X, tmp_path)
                 np.testing.assert_array_equal(switch.fit(laid, y), ordinary, err_msg=f"{name}, {side}")
         if switch.close is not None:

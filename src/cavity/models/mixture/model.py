@@ -42,7 +42,7 @@ PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "diag": ("(D,)", "(K, D)"),
     "spherical": ("()", "(K,)"),
 }
-HELD = 16  # of K x D numbers, that a fit holds at least
+LEAST_ARRAYS = 16  # of K x D numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +439,7 @@ class GaussianMixture:
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
         k, shape = self.n_components, (self.n_components, data.source.n_features)
-        arrays.matrices(HELD, shape, f"n_components={k}: {HELD} arrays of the components, each")
+        arrays.matrices(LEAST_ARRAYS, shape, f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
         model = prior.settled(self, data, threads)
         return model, prior.state_of(model, data)
 

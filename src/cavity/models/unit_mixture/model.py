@@ -28,7 +28,7 @@ SMALLEST = 1e-300  # reciprocals of variances below it overflow
 MOST_SQUARED = 1e300  # squared distance in units of a variance
 TRIAL = 20  # passes over the sample that decide where to start
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
-HELD = 16  # of K numbers, that a fit holds at least
+LEAST_ARRAYS = 16  # of K numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class UnitMixture:
 
         keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
         k = self.n_components
-        arrays.matrices(HELD, (k, 1), f"n_components={k}: {HELD} arrays of the components, each")
+        arrays.matrices(LEAST_ARRAYS, (k, 1), f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
         for name in ("prior_mean", "prior_variance"):
             given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):

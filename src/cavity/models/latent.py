@@ -51,7 +51,7 @@ def probabilities(likelihood, predict):
 
 
 def _likelihood(settings):
-    """Return the likelihood that `LatentPosterior._likelihood_to_settings` took apart."""
+    """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
@@ -59,7 +59,15 @@ def _likelihood(settings):
     return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
 
 
-LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
+def likelihood_settings(likelihood):
+    """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
+    name = type(likelihood).__name__
+    if getattr(likelihoods, name, None) is not type(likelihood):
+        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+    return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+
+LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)
 FITTED = {  # settings of every posterior of latent values
     "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
     "converged": FLAG,
@@ -143,11 +151,3 @@ class LatentPosterior(Posterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
-
-    def _likelihood_to_settings(self):
-        """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
-        likelihood = self.model.likelihood
-        name = type(likelihood).__name__
-        if getattr(likelihoods, name, None) is not type(likelihood):
-            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
-        return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]

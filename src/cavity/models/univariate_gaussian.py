@@ -6,7 +6,7 @@ References
    shape is a_0 + (N + 1)/2; early printings have N/2.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -219,6 +219,17 @@ class UnivariateGaussianPosterior(VariationalPosterior):
     n_samples: int
 
     kind = "univariate_gaussian"
+    record = Record(
+        TRACE,
+        OUTCOME
+        | {
+            "model": {"prior_mean": NUMBER, "prior_count": POSITIVE, "prior_shape": POSITIVE, "prior_rate": POSITIVE},
+            "mean": Made(lambda given: Gaussian(*given), [NUMBER, POSITIVE], lambda q: [q.tau, q.rho]),
+            "precision": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE], lambda q: [q.shape, q.rate]),
+            "log_evidence": NUMBER,
+            "n_samples": integer(1),
+        },
+    )
 
     def __repr__(self):
         rows = [
@@ -226,34 +237,3 @@ class UnivariateGaussianPosterior(VariationalPosterior):
             ("precision", f"{self.precision.mean:.6g} +- {np.sqrt(self.precision.variance):.3g}"),
         ]
         return table(f"UnivariateGaussianPosterior: {self.n_samples} points", [*rows, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
-        settings |= {"model": asdict(self.model), "n_samples": self.n_samples, "log_evidence": self.log_evidence}
-        settings |= {"mean": [self.mean.tau, self.mean.rho], "precision": [self.precision.shape, self.precision.rate]}
-        return arrays, settings
-
-
-RECORD = Record(
-    TRACE,
-    OUTCOME
-    | {
-        "model": Made(
-            lambda given: UnivariateGaussian(**given),
-            {"prior_mean": NUMBER, "prior_count": POSITIVE, "prior_shape": POSITIVE, "prior_rate": POSITIVE},
-        ),
-        "mean": Made(lambda given: Gaussian(*given), [NUMBER, POSITIVE]),
-        "precision": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE]),
-        "log_evidence": NUMBER,
-        "n_samples": integer(1),
-    },
-)
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    return UnivariateGaussianPosterior(
-        **{name: settings[name] for name in ("model", "mean", "precision", "log_evidence", "n_samples")},
-        **VariationalPosterior.outcome_from_arrays(arrays, settings),
-    )

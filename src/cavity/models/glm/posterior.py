@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.results import table, to_list
+from cavity.base.results import table
 from cavity.base.rows import check_moments, design_matrix, row_vector
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.sources import rows
@@ -20,12 +20,10 @@ from cavity.ep.sites import Sites
 from cavity.ep.weights import Covariance, weights_of
 from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.rows import has_offset
+from cavity.models.glm.saved import RECORD
 from cavity.models.latent import LatentPosterior, log_density
 
 PREDICT_ROWS = 8192
-
-
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
 
 
 def posterior_of(model, data, geometry, fit):
@@ -181,6 +179,7 @@ class GLMPosterior(LatentPosterior):
     has_offset: bool = False
 
     kind = "glm"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -397,19 +396,3 @@ class GLMPosterior(LatentPosterior):
         with Threads(1) as threads, single_blas():
             prior = self.mean, self._covariance.full_root()
             return assimilated(self.model, data, prior, threads, self)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
-        if self._covariance is not None:
-            parts = {f.name: getattr(self._covariance, f.name) for f in fields(Covariance)}
-            arrays |= {f"covariance_{name}": value for name, value in parts.items() if value is not None}
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        arrays["prior_mean"] = np.asarray(self.model.prior_mean)
-        arrays["prior_variance"] = np.asarray(self.model.prior_variance)
-        settings = {key: getattr(self, key) for key in (*PLAIN, "intercept", "has_offset")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["approximation"] = self.model.approximation
-        settings["likelihood"] = likelihood
-        return arrays, settings

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import freeze, table, to_list
+from cavity.base.results import freeze, table
 from cavity.base.rows import check_moments
 from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian as Sites
@@ -18,6 +18,7 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.models.gp.evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from cavity.models.gp.process import ProcessPosterior, short
+from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
 
@@ -121,9 +122,6 @@ def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, ba
     return out if rows.keep.all() else out._completed()
 
 
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class GaussianProcessPosterior(ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
@@ -192,6 +190,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _options: dict
 
     kind = "gaussian_process"
+    record = RECORD
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -449,20 +448,3 @@ class GaussianProcessPosterior(ProcessPosterior):
             else:
                 loo[spare] = gaussian_log_density(rows.y[spare], mean[spare], variance[spare] + rows.noise[spare])
         return replace(self, mean=mean, variance=variance, _loo=loo)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {"prior_mean": np.asarray(self.model.mean)}
-        for prefix, record in (("", self), ("rows_", self._rows), ("solver_", self._solver)):
-            for f in fields(record):
-                value = getattr(record, f.name)
-                if isinstance(value, np.ndarray):
-                    arrays[prefix + f.name] = value
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        settings = {key: getattr(self, key) for key in PLAIN}
-        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["covariance"] = self.model.covariance.to_settings()
-        settings["likelihood"] = likelihood
-        return arrays, settings

@@ -16,7 +16,7 @@ from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.models.latent import LatentPosterior
 
-COVARIANCE = Made(covariances.from_settings, TABLE)
+COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
 OPTIONS = {  # of EP
     "damping": SHARE,
     "max_iter": integer(1),

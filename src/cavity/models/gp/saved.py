@@ -1,15 +1,9 @@
-"""What a file of a Gaussian process holds, and the posterior made of it again."""
-
-from dataclasses import fields
+"""What a file of a Gaussian process holds."""
 
 import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
-from cavity.base.results import to_tuple
-from cavity.ep.latent_solver import Solver
-from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior, Rows
 from cavity.models.gp.process import COVARIANCE, OPTIONS, fits_columns
 from cavity.models.latent import FITTED, TRACE
 
@@ -68,18 +62,10 @@ def _fits(arrays, settings, sizes):
     return None
 
 
-RECORD = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    missing = {f.name: None for f in fields(Rows)}
-    return GaussianProcessPosterior(
-        model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
-        **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
-        **{name: settings[name] for name in PLAIN},
-        trace=records.part(arrays, "trace_"),
-        **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
-        _rows=Rows(**missing | records.part(arrays, "rows_")),
-        _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
-    )
+RECORD = Record(
+    ARRAYS,
+    SETTINGS,
+    (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
+    {"rows_": "_rows.", "solver": "_solver", "solver_": "_solver.", "prior_mean": "model.mean"}
+    | {name: f"model.{name}" for name in ("covariance", "likelihood")},
+)

@@ -198,7 +198,7 @@ class OrderedProbit(_Compiled):
     def __post_init__(self):
         values = arrays.finite_array(self.thresholds, "thresholds", ndim=(1,))
         if values.size == 0 or not np.all(np.diff(values) > 0):
-            raise ValueError(f"thresholds must be increasing and at least one, got {values.tolist()}")
+            raise arrays.wrong("thresholds", f"must be increasing and at least one, got {values.tolist()}")
         object.__setattr__(self, "thresholds", tuple(values.tolist()))
 
     @property

@@ -297,12 +297,16 @@ class Record:
         What names begin with, and what that is among the attributes of the posterior: with {"rows_": "_rows."} the
         array rows_X is found at _rows.X. Several places have a space between them. "trace_" is "trace."; other names
         are those of attributes.
+    forms : dict of str to (callable, callable)
+        By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
+        takes them as keyword arguments.
     """
 
     arrays: Mapping | Callable
     settings: Mapping
     rules: tuple = ()
     places: Mapping = field(default_factory=dict)
+    forms: Mapping = field(default_factory=dict)
 
     def table(self, settings):
         """Return the table of arrays that settings lead to."""

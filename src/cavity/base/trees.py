@@ -26,11 +26,13 @@ def taken_apart(record, posterior):
     settings : dict
         As JSON has them.
     """
+    formed = {name: apart(getattr(posterior, name)) for name, (apart, _) in record.forms.items()}
 
     def present(table):
         for entry, form in table.items():
             name = entry.removesuffix("?")
-            value = _at(posterior, record.found_at(name)[0])
+            place = record.found_at(name)[0]
+            value = _at(formed if place[0] in formed else posterior, place)
             if value is not None or isinstance(form, Nullable):
                 yield name, form, value
 
@@ -93,6 +95,8 @@ def put_together(record, cls, model, arrays, settings):
             node[last] = value
     if model is not None:
         tree["model"] = model(**{name: _plain(value) for name, value in tree["model"].items()})
+    for name, (_, make) in record.forms.items():
+        tree[name] = make(**tree[name])
     return _made(cls, tree)
 
 

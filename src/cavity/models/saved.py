@@ -14,13 +14,13 @@ MODELS = {  # of posteriors that `records` puts together: what makes the model t
     "linear_regression": "models.regression.linear.LinearRegression",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
-    "univariate_gaussian": "models.univariate_gaussian.UnivariateGaussian",
 }
 OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`, which makes it
     "mean_field": "mean_field.model",
     "streaming_gp": "models.streaming_gp.saved",
 }
 KINDS = (*MODELS, *OTHERS)
+LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
 def load(path):
@@ -39,9 +39,10 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is not one of ours, damaged, or from a newer format; the message names it, and the part of it.
+        If the file is not one of ours, damaged, from a newer format, or of a kind that is read no more; the message
+        names it, and the part of it, or the last version that reads it.
     """
-    kind, arrays, settings = persistence.read(path, KINDS)
+    kind, arrays, settings = persistence.read(path, KINDS, LEFT)
     try:
         return rebuilt(kind, arrays, settings)
     except ValueError as error:

@@ -4,7 +4,8 @@ import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
-from cavity.models.gp.process import COVARIANCE, OPTIONS, fits_columns
+from cavity.base.rows import Rows
+from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import FITTED, TRACE
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
@@ -45,7 +46,7 @@ SETTINGS = FITTED | {
 
 def _fits(arrays, settings, sizes):
     """Whether rows, solver and model fit together, as a rule of the record."""
-    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
+    check_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
     likelihood, y = settings["likelihood"], arrays["rows_y"]
     with records.refusing("array 'rows_y': "):
         same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
@@ -62,10 +63,26 @@ def _fits(arrays, settings, sizes):
     return None
 
 
+def _stored(rows):
+    """Return what a file holds of rows."""
+    idle = np.zeros(rows.n, dtype=bool) if rows.f_known is None else rows.f_known
+    weights = None if rows.used().weights is None else rows.weights
+    stored = {"X": rows.X, "y": rows.y, "base": rows.offset, "noise": rows.noise}
+    return stored | {"weights": weights, "spare": rows.left_out, "idle": idle}
+
+
+def _rows(X, y, base, spare, idle, weights=None, noise=None):
+    """Return the rows of which a file holds that."""
+    if np.any(spare):  # without weights in the file those of all others are one
+        weights = np.where(spare, 0.0, 1.0 if weights is None else weights)
+    return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
+
+
 RECORD = Record(
     ARRAYS,
     SETTINGS,
     (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
     {"rows_": "_rows.", "solver": "_solver", "solver_": "_solver.", "prior_mean": "model.mean"}
     | {name: f"model.{name}" for name in ("covariance", "likelihood")},
+    {"_rows": (_stored, _rows)},
 )

@@ -29,7 +29,7 @@ from cavity.base import arrays
 KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
 TOGETHER = "arrays and settings do not fit each other: "
-LARGEST = sys.float_info.max
+LARGEST_FLOAT = sys.float_info.max
 DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
 REFUSALS = (  # of constructors
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
@@ -179,7 +179,7 @@ class Made:
 
 
 def _real(value):
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT
 
 
 def _reals(value, deepest=DEEPEST):

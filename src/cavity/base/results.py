@@ -8,7 +8,7 @@ from cavity.base import persistence, trees
 from cavity.base.frozen import Frozen
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 
-OUTCOME = {  # settings of variational posteriors; what is not finite is null
+VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
     "converged": FLAG,
     "status": TEXT,
@@ -16,8 +16,8 @@ OUTCOME = {  # settings of variational posteriors; what is not finite is null
     "contraction": Nullable(NUMBER),
     "predicted_gap": Nullable(NUMBER, np.inf),
 }
-TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
-TRACE |= {"trace_step?": Array("step")}
+VARIATIONAL_TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+VARIATIONAL_TRACE |= {"trace_step?": Array("step")}
 POSTERIORS = {}  # by kinds, of the files that were imported
 
 

@@ -8,7 +8,7 @@ from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, number
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
-MOST_LISTED = 20  # most clutter points listed
+POINTS_LISTED = 20  # most clutter points listed
 SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
 
 
@@ -94,10 +94,10 @@ def report(table, settings, posterior, probability, seconds):
     suspects = np.flatnonzero(probability > 0.5)
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
-    for i in suspects[:MOST_LISTED]:
+    for i in suspects[:POINTS_LISTED]:
         yield f"  row {i + 1:<6} {_numbers(table.values[i], 12):>14}   probability {probability[i]:.6f}"
-    if len(suspects) > MOST_LISTED:
-        yield f"  ... and {len(suspects) - MOST_LISTED} more"
+    if len(suspects) > POINTS_LISTED:
+        yield f"  ... and {len(suspects) - POINTS_LISTED} more"
     yield "fit"
     yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
 

@@ -16,8 +16,8 @@ from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import CANDIDATES, select_components
 
-MOST = 1000  # numbers of components in a range
-MOST_LISTED = 12  # most columns with their correlations printed, and most components
+LONGEST_RANGE = 1000  # numbers of components in a range
+COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
 
 
 def add(models):
@@ -69,8 +69,8 @@ def numbers(text):
         found = range(0)
     if not found or found[0] < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
-    if found[-1] - found[0] >= MOST:
-        raise argparse.ArgumentTypeError(f"expected a range of at most {MOST} numbers, got {text!r}")
+    if found[-1] - found[0] >= LONGEST_RANGE:
+        raise argparse.ArgumentTypeError(f"expected a range of at most {LONGEST_RANGE} numbers, got {text!r}")
     return tuple(found)
 
 
@@ -171,7 +171,7 @@ def report(problem, selection, seconds):
 def settings(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], MOST_LISTED)
+    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], COLUMNS_LISTED)
     yield "model"
     yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
     yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
@@ -187,22 +187,22 @@ def components(problem, posterior):
     """Yield the lines about the components that have points, those of the largest weight first."""
     occupied = np.flatnonzero(posterior.counts > OCCUPIED)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
-    width = max(10, *(len(name) for name in problem.names[:MOST_LISTED]))
+    width = max(10, *(len(name) for name in problem.names[:COLUMNS_LISTED]))
     correlated = len(problem.names) > 1 and is_full(posterior.model.covariance)
     yield f"components (mean, sd{', correlations' if correlated else ''}{f'; {problem.unit}' if problem.unit else ''})"
-    for k in occupied[:MOST_LISTED]:
+    for k in occupied[:COLUMNS_LISTED]:
         yield f"  {k + 1:<4} weight {posterior.weights[k]:.4f}, {posterior.counts[k]:.2f} points"
         covariance = posterior.component_covariances()[k]
         sd = np.sqrt(np.diag(covariance))
         correlation = covariance / np.outer(sd, sd)
-        for d, name in enumerate(problem.names[:MOST_LISTED]):
+        for d, name in enumerate(problem.names[:COLUMNS_LISTED]):
             mean = table.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
             row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
             yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
-        if len(problem.names) > MOST_LISTED:
-            yield f"       ... and {len(problem.names) - MOST_LISTED} more columns"
-    if len(occupied) > MOST_LISTED:
-        yield f"  ... and {len(occupied) - MOST_LISTED} more"
+        if len(problem.names) > COLUMNS_LISTED:
+            yield f"       ... and {len(problem.names) - COLUMNS_LISTED} more columns"
+    if len(occupied) > COLUMNS_LISTED:
+        yield f"  ... and {len(occupied) - COLUMNS_LISTED} more"
     empty = len(posterior.counts) - len(occupied)
     if empty:
         yield f"  {empty} without points"

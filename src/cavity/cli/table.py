@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
-SHOWN = 5  # most rows named in a message
+NAMED = 5  # most rows named in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,8 @@ class Columns:
         for column in columns:
             rows = np.flatnonzero(self._parse(column)[1])
             if len(rows):
-                shown = ", ".join(self.places[i] for i in rows[:SHOWN])
-                gaps.append(f"{column!r} in {shown}" + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""))
+                shown = ", ".join(self.places[i] for i in rows[:NAMED])
+                gaps.append(f"{column!r} in {shown}" + (f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""))
         if gaps:
             raise ValueError(
                 f"{self.source}: missing values in column {'; in column '.join(gaps)}; "
@@ -128,7 +128,7 @@ def listed(text):
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
 
 
-def some(words, most=SHOWN):
+def some(words, most=NAMED):
     """Return the first of some words, separated by commas, and whether there are more."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 

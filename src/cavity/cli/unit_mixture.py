@@ -13,7 +13,7 @@ from cavity.cli import tables
 from cavity.cli.options import COUNT, POSITIVE, number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
-MOST = 10  # components tried if their number is not given
+MOST_TRIED = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
 
@@ -78,7 +78,7 @@ def search(y, mean, sample, options):
         best = fitted(options.components, options.max_iter)
         return best, {options.components: best}
     tried = {}
-    for k in range(1, MOST + 1):
+    for k in range(1, MOST_TRIED + 1):
         try:
             tried[k] = fitted(k, min(SEARCH, options.max_iter))
         except ArithmeticError as error:

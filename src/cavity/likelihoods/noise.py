@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, LOG_2PI, STUDENT_T, _Compiled, check_positive
+from cavity.base.constants import LOG_2PI
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, check_positive
 
 
 @dataclass(frozen=True, slots=True)

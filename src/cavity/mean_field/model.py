@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import arrays, trees
 from cavity.base.loop import warn_unconverged
 from cavity.base.records import Record, Setting
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.distributions import factors as families
 from cavity.mean_field import engine
 
@@ -364,20 +364,20 @@ class MeanFieldPosterior(VariationalPosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        arrays, settings = trees.taken_apart(Record(TRACE, OUTCOME), self)
+        arrays, settings = trees.taken_apart(Record(VARIATIONAL_TRACE, VARIATIONAL), self)
         for name, factor in self.factors.items():
             arrays |= families.to_arrays(f"factor_{name}", factor)
         return arrays, settings | {"factors": {name: type(factor).__name__ for name, factor in self.factors.items()}}
 
 
 def _arrays_of(settings):
-    found = dict(TRACE)
+    found = dict(VARIATIONAL_TRACE)
     for place, (name, family) in enumerate(settings["factors"].items()):
         found |= families.table(f"factor_{name}", family, place)
     return found
 
 
-RECORD = Record(_arrays_of, OUTCOME | {"factors": FACTORS})
+RECORD = Record(_arrays_of, VARIATIONAL | {"factors": FACTORS})
 
 
 def rebuilt(arrays, settings):

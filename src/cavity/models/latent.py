@@ -79,7 +79,7 @@ FITTED = {  # settings of every posterior of latent values
     "columns?": Nullable(names("C")),
     "classes?": Nullable(names()),
 }
-TRACE = {
+EP_TRACE = {
     "trace_change?": Array("c", "any"),
     "trace_improper?": Array("i", "nonnegative", "if"),
     "trace_double_loop?": Array("()", "nonnegative", "i"),

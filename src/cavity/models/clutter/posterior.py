@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
@@ -12,8 +13,6 @@ from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import cavities, sweeps
 from cavity.models.clutter import units as clutter_units
 from cavity.models.clutter.saved import RECORD
-
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 def posterior_of(model, scalar, units, state, status, n_iter, trace, method, before=None):

@@ -3,7 +3,7 @@
 from cavity.base import arrays
 from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names, one_of, together
 
-OUTCOME = {
+RESULT = {
     "mean": Array("B? D | ()"),
     "variance": Array("B?", "positive"),
     "log_evidence": Array("B?"),
@@ -11,7 +11,7 @@ OUTCOME = {
     "n_iter": Array("B?", "nonnegative", kind="i"),
     "status": Array("B?", kind="U"),
 }
-BEFORE = {f"before_{name}": OUTCOME[name] for name in ("mean", "variance", "log_evidence")}
+BEFORE = {f"before_{name}": RESULT[name] for name in ("mean", "variance", "log_evidence")}
 ARRAYS = {  # a batch has the axis B
     "state_site_tau": Array("B? N D"),
     "state_site_rho": Array("B? N"),
@@ -29,7 +29,7 @@ ARRAYS = {  # a batch has the axis B
     "trace_change?": Array("c B?", "any"),
     "trace_improper?": Array("i B?", "nonnegative", kind="i"),
     "trace_double_loop?": Array("B?", "nonnegative", kind="i"),
-    **OUTCOME,
+    **RESULT,
     **{f"{name}?": array for name, array in BEFORE.items()},
 }
 SETTINGS = {

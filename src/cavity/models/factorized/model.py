@@ -12,17 +12,17 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.loop import CONVERGED, STUCK, warn_unconverged
 from cavity.base.records import Array, Record, Setting
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
 
-LOG_2PI = float(np.log(2 * np.pi))
 FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
 
 
@@ -389,9 +389,9 @@ class FactorizedGaussianPosterior(VariationalPosterior):
 
     kind = "factorized"
     record = Record(
-        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
+        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
         | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-        OUTCOME | {"blocks?": BLOCKS},
+        VARIATIONAL | {"blocks?": BLOCKS},
         places={"p_": "model.", "blocks": "model.blocks"},
     )
 

@@ -1,7 +1,7 @@
 """What a file of a GLM holds."""
 
 from cavity.base.records import FLAG, Array, Record, one_of, together
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.latent import EP_TRACE, FITTED
 
 
 def _arrays_of(settings):
@@ -19,7 +19,7 @@ def _arrays_of(settings):
         "prior_variance": Array("() | D | D D"),
         "centre?": Array("C"),
         "spread?": Array("C", "positive"),
-        **TRACE,
+        **EP_TRACE,
     }
 
 

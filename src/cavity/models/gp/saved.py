@@ -6,7 +6,7 @@ from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
 from cavity.base.rows import Rows
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.latent import EP_TRACE, FITTED
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision
@@ -32,7 +32,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
     "solver_reach?": Array("J U"),
     "solver_corner?": Array("J J", "triangle"),
     "prior_mean": Array("() | P"),
-    **TRACE,
+    **EP_TRACE,
     "trace_learning?": Array("l", "any"),
 }
 SETTINGS = FITTED | {

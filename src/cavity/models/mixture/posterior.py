@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order
 from cavity.base.results import VariationalPosterior, freeze, table
@@ -19,8 +20,6 @@ from cavity.models.mixture.sweep import Expectation, block_rows, check_reached
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
-
-LOG_PI = float(np.log(np.pi))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

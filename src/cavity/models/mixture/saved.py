@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base.records import NONNEGATIVE, NUMBERS, Array, Nullable, Record, integer, names, one_of
-from cavity.base.results import OUTCOME, TRACE
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE
 from cavity.models.mixture.factors import is_full
 
 PRECISIONS = {  # axes of degrees of freedom and scatter
@@ -40,7 +40,7 @@ def _arrays_of(settings):
         state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
     table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
     table |= {"origin": Array("D"), "scale": Array("D", "positive")}
-    return table | TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
+    return table | VARIATIONAL_TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
 
 
 def _proper(arrays, settings, sizes):
@@ -53,7 +53,7 @@ def _proper(arrays, settings, sizes):
 
 RECORD = Record(
     _arrays_of,
-    OUTCOME | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D"))},
+    VARIATIONAL | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D"))},
     (_proper,),
     {"q_counts": "_state.counts counts", "origin": "_frame.origin", "scale": "_frame.scale"}
     | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.loop import warn_unconverged
@@ -27,7 +28,6 @@ from cavity.mean_field import engine
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS = 4096  # taken into the triangle at a time, or four times the columns
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

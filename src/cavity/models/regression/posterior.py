@@ -6,10 +6,11 @@ from types import MappingProxyType
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
@@ -69,7 +70,7 @@ class WeightPrior:
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
         else:
             logs, apart = np.log(alpha), 0.0
-        return 0.5 * float(np.sum(logs - np.log(2 * np.pi) - alpha * second)) - apart
+        return 0.5 * float(np.sum(logs - LOG_2PI - alpha * second)) - apart
 
 
 def check_prior(model, keep):
@@ -99,14 +100,14 @@ def record_of(model, settings=MappingProxyType({}), rules=()):
     """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
     own = {"model": model, "n_samples": integer(1), "columns?": Nullable(names("D"))}
     places = {"root": "_root", "alpha_": "alpha."}
-    return Record(_arrays_of, OUTCOME | own | settings, (_one_prior_each, *rules), places)
+    return Record(_arrays_of, VARIATIONAL | own | settings, (_one_prior_each, *rules), places)
 
 
 def _arrays_of(settings):
     learnt = {"alpha_shape": Array("D" if settings["model"]["ard"] else "()", "positive")}
     learnt["alpha_rate"] = learnt["alpha_shape"]
     known = settings["model"]["prior_variance"] is not None
-    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **TRACE}
+    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **VARIATIONAL_TRACE}
 
 
 def _one_prior_each(arrays, settings, sizes):

@@ -1,7 +1,7 @@
 """What a file of a unit mixture holds."""
 
 from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
-from cavity.base.results import OUTCOME, TRACE
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE
 
 ARRAYS = {
     "mean": Array("K"),
@@ -9,7 +9,7 @@ ARRAYS = {
     "weights": Array("K", "shares"),
     "counts": Array("K"),
     "prior_variance": Array("() | K", "positive"),
-    **TRACE,
+    **VARIATIONAL_TRACE,
 }
 MODEL = {
     "n_components": integer(1, "K"),
@@ -23,5 +23,7 @@ MODEL = {
 
 RECORD = Record(
     ARRAYS,
-    OUTCOME | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())} | {"model": MODEL},
+    VARIATIONAL
+    | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())}
+    | {"model": MODEL},
 )

@@ -179,7 +179,7 @@ def test_bad_arrays_and_bytes(run, tmp_path):
     np.save(path, np.ones((2, 3, 4)))
     assert f"the data ({path}) must have 1 or 2 dimension(s), got shape (2, 3, 4)" in run("fit", "clutter", path)[2]
     np.save(path, np.array([1.0, np.nan]))
-    assert "row 2: column 1 is nan" in run("fit", "clutter", path)[2]
+    assert "row 2: column '1' is nan, not a finite number" in run("fit", "clutter", path)[2]
     np.save(path, np.ones((3, 2)))
     assert "choose one or more columns with --column; there is 1, 2" in run("fit", "clutter", path)[2]
     table = tmp_path / "x.csv"

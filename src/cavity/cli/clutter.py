@@ -1,5 +1,7 @@
 """`cavity fit clutter`: a robust mean with its uncertainty, and which points look like clutter."""
 
+from pathlib import Path
+
 import numpy as np
 
 from cavity.cli import options as shared
@@ -46,9 +48,8 @@ def add(models):
 
 def run(options):
     """Fit, print, save, plot."""
-    table = tables.read(options.data, options.column)
+    values, names, about = tables.read(options.data, options.column)
     shared.check_output(options)
-    values = table.values
     x = values[:, 0] if values.shape[1] == 1 else values
     model = settled(x, options)
     settings = {name: getattr(model, name) for name in ("clutter_weight", *SETTINGS)}
@@ -59,10 +60,10 @@ def run(options):
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
     def draw(plot):
-        about = table.name, table.columns, table.about.get("unit")
-        return plot.clutter_figure(posterior, values, probability, *about)
+        return plot.clutter_figure(posterior, values, probability, Path(options.data).name, names, about["unit"])
 
-    return shared.deliver(options, posterior, report(table, settings, posterior, probability, seconds), draw)
+    lines = report(values, names, about, settings, posterior, probability, seconds)
+    return shared.deliver(options, posterior, lines, draw)
 
 
 def settled(x, options):
@@ -71,11 +72,11 @@ def settled(x, options):
     return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=("clutter_weight", *given))
 
 
-def report(table, settings, posterior, probability, seconds):
+def report(values, names, about, settings, posterior, probability, seconds):
     """Yield the lines of the printed result."""
-    about, unit = table.about, table.about.get("unit", "")
+    unit = about["unit"]
     mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
-    yield f"{about.get('title', table.name)}: {len(table.values)} points, columns {', '.join(table.columns)}"
+    yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
     for name, value in settings.items():
         yield f"  {name:<16} {_numbers(value)}"
@@ -95,7 +96,7 @@ def report(table, settings, posterior, probability, seconds):
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
     for i in suspects[:POINTS_LISTED]:
-        yield f"  row {i + 1:<6} {_numbers(table.values[i], 12):>14}   probability {probability[i]:.6f}"
+        yield f"  row {i + 1:<6} {_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
     if len(suspects) > POINTS_LISTED:
         yield f"  ... and {len(suspects) - POINTS_LISTED} more"
     yield "fit"

@@ -9,16 +9,6 @@ NAMED = 5  # most rows named in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Numbers (N, d), the names of the columns, and what is known about the data."""
-
-    name: str
-    values: np.ndarray
-    columns: list
-    about: dict = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Columns:
     """Columns by name, each a list of text or an array of numbers, for models that treat columns differently."""
 
@@ -103,7 +93,9 @@ class Columns:
         if len(bad):
             cell = self.cells[column][bad[0]]
             shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
-            raise ValueError(f"{self.source}, {self.places[bad[0]]}: column {column!r} is {shown}, not a finite number")
+            hint = "; fill it in or drop the row" if missing[bad[0]] else ""
+            place = f"{self.source}, {self.places[bad[0]]}"
+            raise ValueError(f"{place}: column {column!r} is {shown}, not a finite number{hint}")
         return values
 
     def _parse(self, column):

@@ -62,10 +62,10 @@ def read(options):
     path = Path(options.data)
     if path.suffix == ".npy" and not options.column and path.exists() and tables.open_npy(options.data)[0].ndim == 1:
         return options.data, path.name, "value", ""
-    table = tables.read(options.data, options.column)
-    if table.values.shape[1] > 1:
-        raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(table.columns)}")
-    return table.values[:, 0], table.about.get("title", table.name), table.columns[0], table.about.get("unit", "")
+    values, names, about = tables.read(options.data, options.column)
+    if len(names) > 1:
+        raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
+    return values[:, 0], about["title"], names[0], about["unit"]
 
 
 def search(y, mean, sample, options):

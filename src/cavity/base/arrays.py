@@ -9,6 +9,7 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from scipy.linalg import lapack
 
 from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import names_of
@@ -258,8 +259,6 @@ def symmetric(value, name, size=None, *, copy=True):
 
 def cholesky(matrix, name):
     """Return the lower Cholesky factor of a symmetric matrix."""
-    from scipy.linalg import lapack
-
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
     if info > 0:
         raise NotPositiveDefiniteError(

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from cavity import likelihoods
 from cavity.cli import targets
@@ -99,8 +100,6 @@ def likelihood_of(problem, options):
     fixed = any(name in given for name in SCALES)
     if "thresholds" in known and "thresholds" not in given:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
-        from scipy.special import ndtri
-
         given["thresholds"] = np.sqrt(2.0) * ndtri(below)  # f of variance 1 and noise of variance 1 give these shares
     for name in SCALES:
         if name in known and not fixed:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import stdtrit
 
 from cavity.cli import options as shared
 from cavity.cli import tables
@@ -146,8 +147,6 @@ def likelihood_of(problem, options):
         elif options.likelihood == "laplace":
             given["scale"] = residual_size(problem, np.abs, np.median) / np.log(2)
         else:
-            from scipy.special import stdtrit
-
             quartile = float(stdtrit(given.get("degrees_of_freedom", 4.0), 0.75))
             given["scale"] = residual_size(problem, np.abs, np.median) / quartile
     return make(**given)

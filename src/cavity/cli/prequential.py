@@ -1,6 +1,7 @@
 """How well the batches of a stream are predicted, each before it is absorbed."""
 
 import numpy as np
+from scipy import special
 
 from cavity import likelihoods
 from cavity.base.rows import observations
@@ -122,8 +123,6 @@ def below(likelihood, y, mean, variance):
     Gaussian noise is exact. Other noise, and f for counts, is replaced by the middles of 200 parts of equal
     probability, which leaves errors of the order of 1/400.
     """
-    from scipy import special
-
     if isinstance(likelihood, likelihoods.Gaussian):
         return special.ndtr((y - mean) / np.sqrt(variance + likelihood.noise_variance))
     sd = np.sqrt(variance)[:, None]
@@ -141,8 +140,6 @@ def below(likelihood, y, mean, variance):
 
 def _at_most(likelihood, count, rate):
     """The probability of at most so many counts."""
-    from scipy import special
-
     known = np.maximum(count, 0.0)
     if isinstance(likelihood, likelihoods.Poisson):
         found = special.pdtr(known, rate)

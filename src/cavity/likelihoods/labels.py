@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from cavity.base import arrays
 from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, site_kernel
@@ -63,8 +64,6 @@ class Probit(_Binary):
 
     def log_p(self, y, f):
         """Log Phi(y f); see `Likelihood.log_p`."""
-        from scipy.special import log_ndtr
-
         return log_ndtr(y * f)
 
 

@@ -16,6 +16,7 @@ from scipy.linalg.blas import dgemm
 import cavity
 from cavity import covariances, likelihoods
 from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
 from cavity.models.gp.evidence import Data, Evidence, Settings
 
 VARIANCE, NOISE = 4.0, 0.5
@@ -190,7 +191,7 @@ def our_evidence(X, y, threads):
     """Return a function that finds our log evidence and gradient, as learning does at every step."""
     process = model(X.shape[1], likelihoods.Gaussian(NOISE))
     data = Data(X, y, np.zeros(len(y)), None, None)
-    evidence = Evidence(data, threads, schedule="parallel", damping=1.0, power=1.0, max_iter=1, tol=1.0)
+    evidence = Evidence(data, threads, Options(max_iter=1, tol=1.0))
 
     def call():
         point = evidence.at(Settings(process.covariance, process.likelihood))

@@ -13,19 +13,19 @@ LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8,
 LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
 
 
-def engine_of(geometry, sites, schedule, options, start):
-    if schedule == "stochastic":
-        return Stochastic(geometry, sites, **options)
-    return Engine(geometry, sites, schedule=schedule, start=start, **options)
+def engine_of(geometry, sites, options, start):
+    if options.schedule == "stochastic":
+        return Stochastic(geometry, sites, options)
+    return Engine(geometry, sites, options, start)
 
 
-def learned(model, data, sites, schedule, threads, options):
+def learned(model, data, sites, threads, options):
     """Maximise the log evidence over the prior variance; return the model and the sites to start from."""
     from scipy.optimize import minimize
 
     given = np.asarray(model.prior_variance)
     n_free = given.size if given.ndim == 1 else 1
-    quiet = {**options, "callback": None}
+    quiet = replace(options, callback=None)
     warm = {"start": None}
 
     def scaled(theta):
@@ -34,7 +34,7 @@ def learned(model, data, sites, schedule, threads, options):
     def objective(theta):
         candidate = scaled(theta)
         geometry = candidate._geometry(data, threads)
-        fit = engine_of(geometry, sites, schedule, quiet, warm["start"]).run()
+        fit = engine_of(geometry, sites, quiet, warm["start"]).run()
         warm["start"] = (fit.tau, fit.rho)
         return -fit.log_evidence, -_evidence_gradient(candidate, geometry, fit.belief)
 

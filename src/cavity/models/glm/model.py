@@ -14,10 +14,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen
-from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.loop import warn_unconverged
 from cavity.base.rows import design_matrix, observations, row_vector, row_weights
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.dense import Dense
+from cavity.ep.options import SCHEDULES, Options
 from cavity.ep.sites import Sites
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.learn import engine_of, learned
@@ -173,16 +174,17 @@ class GLM(Frozen):
         """
         data = self._check(X, y, offset, sample_weight)
         arrays.choice(method, "method", ("ep", "adf"))
-        arrays.choice(schedule, "schedule", ("parallel", "sequential", "stochastic"))
         if learn is not None:
             arrays.choice(learn, "learn", ("prior_variance",))
-        options = dict(
-            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
+        options = Options.checked(
+            schedules=(*SCHEDULES, "stochastic"),
+            schedule=schedule,
+            damping=damping,
+            power=power,
+            max_iter=max_iter,
+            tol=tol,
             callback=callback,
         )
-        power = arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         if schedule == "stochastic" and (power != 1 or (data.weights is not None and np.any(data.weights < 1))):
             raise ValueError("schedule='stochastic' averages whole sites: power must be 1 and weights at least 1")
@@ -191,28 +193,28 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
             raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
         if self.approximation == "diagonal":
-            posterior = self._fit_diagonal(data, method, power, options)
+            posterior = self._fit_diagonal(data, method, options)
         elif len(data.y) == 0:
             posterior = unmoved(self, data, method)
         else:
-            posterior = self._fit_full(data, method, schedule, power, learn, n_threads, options)
+            posterior = self._fit_full(data, method, learn, n_threads, options)
         if method == "ep" and not posterior.converged:
             last = posterior.trace["change"][-1] if posterior.n_iter else np.inf
-            warn_unconverged(posterior.status, last, options["tol"], options["max_iter"])
+            warn_unconverged(posterior.status, last, options.tol, options.max_iter)
         posterior = posterior if data.spare is None else posterior._with_spare(data.spare)
         return replace(posterior, columns=names_of(X), has_offset=has_offset(offset))
 
-    def _fit_full(self, data, method, schedule, power, learn, n_threads, options):
+    def _fit_full(self, data, method, learn, n_threads, options):
         """Fit with all covariances."""
         with Threads(n_threads) as threads, single_blas():
             if method == "adf":
                 return assimilated(self, data, self._prior(data.X.shape[1]), threads)
-            sites = Sites(self.likelihood, data.y, data.weights, power)
+            sites = Sites(self.likelihood, data.y, data.weights, options.power)
             model, start = self, None
             if learn is not None:
-                model, start = learned(self, data, sites, schedule, threads, options)
+                model, start = learned(self, data, sites, threads, options)
             geometry = model._geometry(data, threads)
-            return posterior_of(model, data, geometry, engine_of(geometry, sites, schedule, options, start).run())
+            return posterior_of(model, data, geometry, engine_of(geometry, sites, options, start).run())
 
     def _check(self, X, y, offset, sample_weight):
         """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""
@@ -275,7 +277,7 @@ class GLM(Frozen):
     def _geometry(self, data, threads):
         return Dense(data.X, data.offset, *self._prior(data.X.shape[1]), threads)
 
-    def _fit_diagonal(self, data, method, power, options):
+    def _fit_diagonal(self, data, method, options):
         from cavity.models.glm import diagonal as diagonal_ep
 
         d = data.X.shape[1]
@@ -288,21 +290,16 @@ class GLM(Frozen):
             offset=data.offset,
             weights=data.weights,
             method=method,
-            power=power,
-            **options,
+            options=options,
         )
         return GLMPosterior(
             model=self,
-            mean=result.mean,
-            variance=result.variance,
+            mean=result.belief.mean,
+            variance=result.belief.variance,
             log_evidence=result.log_evidence,
-            converged=result.status == CONVERGED,
-            n_iter=result.n_iter,
-            status=result.status,
-            residual=0.0,
             n_samples=data.n_rows,
             method=method,
-            trace=result.trace,
+            **result.report(),
             _covariance=None,
             _loo=None if method == "adf" else data.scatter(result.loo),
             _tau=None,

@@ -83,9 +83,8 @@ class Point:
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
 
-    def __init__(self, data, threads, *, schedule, damping, power, max_iter, tol, start=None):
-        self.data, self.threads, self.power = data, threads, power
-        self.options = dict(schedule=schedule, damping=damping, max_iter=max_iter, tol=tol)
+    def __init__(self, data, threads, options, start=None):
+        self.data, self.threads, self.options = data, threads, options
         shape = (len(data.X), len(data.X))
         what = "the fit: the covariance and a work matrix, each"
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
@@ -116,8 +115,8 @@ class Evidence:
         data = self.data
         base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
         geometry = Latent(self.gram, base, self.threads, self.buffer)
-        sites = Sites(settings.likelihood, data.y, data.weights, self.power)
-        fit = Engine(geometry, sites, start=self.start, **{"callback": None, **self.options, **options}).run()
+        sites = Sites(settings.likelihood, data.y, data.weights, self.options.power)
+        fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self._idle(settings.likelihood)
@@ -186,12 +185,12 @@ class Evidence:
     def _scale_slope(self, point, name):
         """Of the sum of log normalisers at the cavities of the fixed point, by differences: good to 1e-10."""
         belief, fit, data = point.belief, point.fit, self.data
-        sites = Sites(point.settings.likelihood, data.y, data.weights, self.power)
+        sites = Sites(point.settings.likelihood, data.y, data.weights, self.options.power)
         mean = point.base + belief.mean
         m, v, _ = cavities(mean, belief.variance, fit.tau, fit.rho, sites.fraction)
 
         def total(likelihood):
-            moved = Sites(likelihood, data.y, data.weights, self.power)
+            moved = Sites(likelihood, data.y, data.weights, self.options.power)
             return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(likelihood)
 
         return log_slope(sites.likelihood, name, total)

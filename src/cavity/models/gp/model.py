@@ -8,16 +8,17 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import CONVERGED, STOPPED, warn_unconverged
+from cavity.base.loop import CONVERGED, STOPPED
 from cavity.base.rows import observations, row_vector, row_weights
 from cavity.blocks.executors import Threads, single_blas
+from cavity.ep.options import SCHEDULES, Options
 from cavity.ep.sites import Sites
 from cavity.likelihoods import Gaussian
 from cavity.models.gp.evidence import Evidence, Settings
@@ -25,8 +26,6 @@ from cavity.models.gp.posterior import Rows, posterior_of
 from cavity.models.gp.process import LatentProcess, rows_of
 from cavity.models.gp.search import learn as maximise
 from cavity.models.latent import SMALLEST_VARIANCE
-
-SCHEDULES = ("sequential", "parallel")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,14 +165,21 @@ class GaussianProcess(LatentProcess):
         if len(data.y) == 0:
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, scales = self._what_to_learn(learn, data.noise is not None)
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
-        options = self._options(schedule, damping, power, max_iter, tol, data)
+        options = Options.checked(
+            schedules=("auto", *SCHEDULES[::-1]),
+            schedule=schedule,
+            damping=damping,
+            power=power,
+            max_iter=max_iter,
+            tol=tol,
+            callback=callback,
+        )
+        options = self._options(options, data)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         settings, back = self._settings(data)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence(data, threads, **options)
+            evidence = Evidence(data, threads, replace(options, callback=None))
             values, at_rest = np.zeros(0), True
             if learn or settings.basis is not None:
                 search = settings, data, evidence, learn, scales, n_starts
@@ -184,33 +190,23 @@ class GaussianProcess(LatentProcess):
             posterior = posterior_of(
                 self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
             )
-        if point.fit is not None and point.fit.status != CONVERGED:
-            change = point.fit.trace["change"]
-            last = change[-1] if len(change) else np.inf
-            warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
+        if point.fit is not None:
+            point.fit.warn(options)
         return posterior
 
     @staticmethod
     def _otherwise(evidence, point, callback):
         """The point by the other schedule if that finds a fixed point, else the same point."""
-        evidence.start, here = None, evidence.options["schedule"]
+        evidence.start, here = None, evidence.options.schedule
         other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
         return other if other.fit.status == CONVERGED else evidence.reopened(point)
 
-    def _options(self, schedule, damping, power, max_iter, tol, data):
-        """The checked options of EP."""
-        arrays.choice(schedule, "schedule", ("auto", *SCHEDULES))
-        power = arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
-        if schedule == "auto":
-            compiled = Sites(self.likelihood, data.y, data.weights, power).compiled
-            schedule = "sequential" if compiled else "parallel"
-        return dict(
-            schedule=schedule,
-            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            power=power,
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
-        )
+    def _options(self, options, data):
+        """Checked options with a schedule that the engine knows in place of "auto"."""
+        if options.schedule != "auto":
+            return options
+        compiled = Sites(self.likelihood, data.y, data.weights, options.power).compiled
+        return replace(options, schedule="sequential" if compiled else "parallel")
 
     def _settings(self, data):
         """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""

@@ -16,6 +16,7 @@ from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian as Sites
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
+from cavity.ep.options import Options
 from cavity.models.gp.evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
 from cavity.models.gp.process import ProcessPosterior, short
 from cavity.models.gp.search import NOT_LEARNT
@@ -116,7 +117,7 @@ def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, ba
         _alpha=belief.alpha,
         _rows=rows,
         _solver=solver,
-        _options={**evidence.options, "power": evidence.power},
+        _options=evidence.options.record("schedule", "damping", "power", "max_iter", "tol"),
     )
     return out if rows.keep.all() else out._completed()
 
@@ -426,7 +427,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         data, fresh = joined.used(), np.zeros(int(rows.keep.sum()))
         start = tuple(np.append(a[self._rows.keep], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(data, threads, start=start, **self._options)
+            evidence = Evidence(data, threads, Options(**self._options), start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)

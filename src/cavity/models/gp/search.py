@@ -98,7 +98,7 @@ class Objective:
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
-        tol = max(search_tol(self.slope), self.evidence.options["tol"])
+        tol = max(search_tol(self.slope), self.evidence.options.tol)
         try:
             point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
         except (ArithmeticError, np.linalg.LinAlgError):

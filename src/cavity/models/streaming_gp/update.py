@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
+from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.likelihoods import Laplace, StudentT
 from cavity.models.gp.search import NOT_LEARNT
@@ -57,7 +58,7 @@ class Update:
     uniform: bool
     history: History
     watch: Watch
-    options: dict  # of EP
+    options: Options  # of EP
     rows: object
     threads: object
     surprise: str | None = None
@@ -103,10 +104,10 @@ class Update:
 
     def _ep_options(self):
         """Options of the engine."""
-        options = dict(self.options)
-        if options["schedule"] == "auto":
+        options = self.options
+        if options.schedule == "auto":
             compiled = Sites(self.model.likelihood, self.rows.y[:1], None, self.model.alpha).compiled
-            options["schedule"] = "sequential" if compiled else "parallel"
+            options = replace(options, schedule="sequential" if compiled else "parallel")
         return options
 
     def _candidates(self, model):

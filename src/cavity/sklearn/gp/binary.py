@@ -5,6 +5,7 @@ from sklearn.base import ClassifierMixin
 
 from cavity.base.errors import warn
 from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
@@ -77,8 +78,10 @@ class BinaryClassifier(ClassifierMixin, Learner):
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
         rows = model._check(self.X_train_, self.y_train_, None, None, None)
         data = rows.used()
-        options = model._options("auto", 1.0, 1.0, self.max_iter_predict, TOL, data)
-        return model, rows, Evidence(data, threads, start=start, **options)
+        options = model._options(
+            Options.checked(schedules=("auto",), schedule="auto", max_iter=self.max_iter_predict, tol=TOL), data
+        )
+        return model, rows, Evidence(data, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""

@@ -7,6 +7,7 @@ from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, in
 from cavity.base.results import to_tuple
 from cavity.base.rows import Rows
 from cavity.ep.latent_solver import Solver
+from cavity.ep.options import Options
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
@@ -83,5 +84,6 @@ def rebuilt(arrays, settings):
         trace=records.part(arrays, "trace_"),
         **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
         _rows=Rows(rows["X"], rows["y"], rows["base"], weights, rows["noise"], idle),
+        _options=Options(**settings["_options"]),
         _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
     )

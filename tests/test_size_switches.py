@@ -278,8 +278,8 @@ SWITCHES = [
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), glm()),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
@@ -421,7 +421,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "approximation"), [("models.glm.rows", "full"), ("models.glm.diagonal", "diagonal")]
+    ("module", "approximation"), [("models.glm.solution", "full"), ("models.glm.diagonal", "diagonal")]
 )
 def test_copies_of_rows(module, approximation, monkeypatch):
     X, y = numbers()

@@ -1,6 +1,6 @@
 """What posteriors of latent values share: predictions of observations from the moments of f."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
@@ -21,10 +21,18 @@ from cavity.base.records import (
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import observations
-from cavity.ep.sites import tilted
+from cavity.ep.sites import is_compiled, tilted
 from cavity.likelihoods.base import ONE
 
+AUTO = "auto"  # the schedule that is left to us
 SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+
+
+def scheduled(options, likelihood, exponent):
+    """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
+    if options.schedule != AUTO:
+        return options
+    return replace(options, schedule="sequential" if is_compiled(likelihood, exponent) else "parallel")
 
 
 def log_density(likelihood, y, mean, variance):

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,6 +28,7 @@ from cavity.sklearn.checks import (
     one_vs_rest,
     weighted_rows,
 )
+from cavity.sklearn.faces import Classifier
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -39,7 +40,7 @@ FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
-class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
+class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`."""
 
     def __init__(
@@ -277,34 +278,7 @@ class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(np.intp) if values.ndim == 1 else np.argmax(values, axis=1)]
 
-    def predict_proba(self, X):
-        """Probability of each class, integrated over the posterior of the weights.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix, shape (N, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (N, K)
-            One column per class, in the order of ``classes_``; rows sum to one.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X):
-        """Log of `predict_proba`, accurate where a probability is too small for float64.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix, shape (N, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (N, K)
-            One column per class, in the order of ``classes_``.
-        """
+    def _log_probabilities(self, X):
         return self._evaluate(X, log_probabilities)
 
     def _evaluate(self, X, function):

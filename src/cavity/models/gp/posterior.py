@@ -9,47 +9,32 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
-from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.loop import CONVERGED
 from cavity.base.results import freeze, table
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
-from cavity.models.gp.evidence import Evidence, Settings, gaussian_log_density, leave_one_out
+from cavity.ep.options import Options
+from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows, short
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
 
 
-def learnt(model, point, back):
-    """The model with what was learnt in it."""
-    settings, mean = point.settings, model.mean
-    if back is not None:
-        mean = back @ settings.coefficients
-        mean = float(mean[0]) if len(mean) == 1 else mean
-    return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
-
-
-def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, back=None, values=(), at_rest=True):
-    """Return the posterior at a point of the evidence of the rows."""
-    belief, fit = point.belief, point.fit
-    model = learnt(model, point, back)
-    if fit is None:
-        variance, loo = leave_one_out(evidence.rows, model.likelihood, point)
-        tau, rho, status, n_iter, residual = belief.h * evidence.rows.y, belief.h, CONVERGED, 1, 0.0
-        trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
-    else:
-        variance, loo, tau, rho = belief.variance, fit.loo, fit.tau, fit.rho
-        status, n_iter, residual, trace = fit.status, fit.n_iter, fit.residual, dict(fit.trace)
-    trace["learning"] = np.asarray(values, dtype=np.float64)
-    if status == CONVERGED and not at_rest:
-        status = NOT_LEARNT
+def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
+    """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
+    belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
+    variance, fit = ended(evidence.rows, point)
+    model = point.settings.put_in(model)
+    status = NOT_LEARNT if found is not None and fit.converged and not found.at_rest else fit.status
+    values = np.zeros(0) if found is None else found.values
     solver = point.geometry.final_solver(belief)
     for i, row in enumerate(solver.triangle):
         row[i + 1 :] = 0.0
-    rows = rows if back is None else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
+    rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
@@ -57,20 +42,20 @@ def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, ba
         variance=rows.scattered(variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
-        n_iter=n_iter,
+        n_iter=fit.n_iter,
         status=status,
-        residual=residual,
+        residual=fit.residual,
         n_samples=rows.n,
-        trace=trace,
+        trace={**fit.trace, "learning": values},
         columns=columns,
         classes=classes,
-        _loo=rows.scattered(loo, 0.0),
-        _tau=rows.scattered(tau, 0.0),
-        _rho=rows.scattered(rho, 0.0),
+        _loo=rows.scattered(fit.loo, 0.0),
+        _tau=rows.scattered(fit.tau, 0.0),
+        _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
         _rows=rows,
         _solver=solver,
-        _options={**evidence.options, "power": evidence.power},
+        _options=evidence.options,
     )
     return out if rows.in_use.all() else _completed(out)
 
@@ -80,7 +65,7 @@ def _completed(posterior):
     rows, likelihood = posterior._rows, posterior.model.likelihood
     mean, variance, loo = (values.copy() for values in (posterior.mean, posterior.variance, posterior._loo))
     if rows.f_known is not None:
-        loo[rows.f_known] = likelihood.log_p(rows.y[rows.f_known], rows.offset[rows.f_known])
+        loo[rows.f_known] = rows.log_p_known(likelihood)[0]
     new = rows.left_out
     if new.any():
         given = rows.offset[new] - posterior.model.prior_mean(rows.X[new])
@@ -157,7 +142,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _alpha: np.ndarray
     _rows: Rows
     _solver: Solver
-    _options: dict
+    _options: Options
 
     kind = "gaussian_process"
     record = RECORD
@@ -335,11 +320,10 @@ class GaussianProcessPosterior(ProcessPosterior):
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(joined, threads, start=start, **self._options)
+            evidence = Evidence(joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)
-        if not posterior.converged:
-            options, change = self._options, posterior.trace["change"]
-            warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
+            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)
+        if point.fit is not None:
+            point.fit.warn(self._options)
         return posterior

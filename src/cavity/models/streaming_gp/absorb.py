@@ -141,7 +141,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
-        fit = Engine(geometry, sites, callback=callback, start=start, **options).run()
+        fit = Engine(geometry, sites, replace(options, callback=callback), start).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)

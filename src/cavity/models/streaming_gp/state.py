@@ -123,8 +123,8 @@ class StreamingGPState(SparsePosterior):
             The settings.
         X : array_like (N, D), or paths
             Rows, of which D and the names are taken.
-        options : dict
-            Of EP.
+        options : Options
+            Those of EP.
 
         Returns
         -------
@@ -258,7 +258,7 @@ class StreamingGPState(SparsePosterior):
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
             options = self._options
             change = np.append(np.inf, self.trace["change"])[-1]
-            warn_unconverged(self.status, change, options["tol"], options["max_iter"])
+            warn_unconverged(self.status, change, options.tol, options.max_iter)
         return self
 
     def _take_in_one(self, rows):
@@ -542,7 +542,11 @@ class StreamingGPState(SparsePosterior):
         stored |= {name: getattr(information, name) for name in INFORMATION}
         stored |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
-        settings = {"information": settings, "n_features": self.n_features, "options": self._options}
+        settings = {
+            "information": settings,
+            "n_features": self.n_features,
+            "options": self._options.record("schedule", "damping", "max_iter", "tol"),
+        }
         stored |= {f"trace_{name}": values for name, values in self.trace.items()}
         settings["history"] = self._history.to_settings()
         settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}

@@ -18,8 +18,9 @@ from cavity.base.records import (
     check_settings,
     integer,
     names,
+    part,
 )
-from cavity.base.results import Posterior
+from cavity.base.results import Posterior, to_list, to_tuple
 from cavity.base.rows import observations
 from cavity.ep.sites import is_compiled, tilted
 from cavity.likelihoods.base import ONE
@@ -68,6 +69,7 @@ def _likelihood(settings):
 
 
 LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
+PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples")
 FITTED = {  # settings of every posterior of latent values
     "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
     "converged": FLAG,
@@ -159,3 +161,30 @@ class LatentPosterior(Posterior):
         if getattr(likelihoods, name, None) is not type(likelihood):
             raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
         return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+    def _fitted_to_arrays(self):
+        """Return (arrays, settings) of its own arrays, the trace, and what `FITTED` names."""
+        settings = {"likelihood": self._likelihood_to_settings()} | {name: getattr(self, name) for name in PLAIN}
+        settings |= {name: to_list(getattr(self, name)) for name in ("columns", "classes")}
+        return arrays_of(self) | {f"trace_{name}": value for name, value in self.trace.items()}, settings
+
+
+def arrays_of(record, prefix=""):
+    """Return the fields of a dataclass that are arrays, by their names."""
+    values = {prefix + f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def fitted_from_arrays(arrays, settings):
+    """Return the keyword arguments of a posterior that `_fitted_to_arrays` took apart, but for its arrays."""
+    labels = {name: to_tuple(settings.get(name)) for name in ("columns", "classes")}
+    return {name: settings[name] for name in PLAIN} | labels | {"trace": part(arrays, "trace_")}
+
+
+def check_kind(value, name, kind, module):
+    """Raise TypeError unless a setting of a model is of a kind of cavity's."""
+    if not isinstance(value, kind):
+        hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+        if type(value).__module__.startswith("sklearn."):
+            hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
+        raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")

@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
-from cavity.base.results import table, to_list
+from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import Covariance
@@ -16,9 +16,7 @@ from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import Prior, Problem
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
-from cavity.models.latent import LatentPosterior, log_density
-
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
+from cavity.models.latent import LatentPosterior, arrays_of, log_density
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -309,16 +307,9 @@ class GLMPosterior(LatentPosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
+        stored, settings = self._fitted_to_arrays()
         if self._covariance is not None:
-            parts = {f.name: getattr(self._covariance, f.name) for f in fields(Covariance)}
-            arrays |= {f"covariance_{name}": value for name, value in parts.items() if value is not None}
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        arrays["prior_mean"] = np.asarray(self.model.prior_mean)
-        arrays["prior_variance"] = np.asarray(self.model.prior_variance)
-        settings = {key: getattr(self, key) for key in (*PLAIN, "intercept", "has_offset")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["approximation"] = self.model.approximation
-        settings["likelihood"] = likelihood
-        return arrays, settings
+            stored |= arrays_of(self._covariance, "covariance_")
+        stored |= {name: np.asarray(getattr(self.model, name)) for name in ("prior_mean", "prior_variance")}
+        settings |= {name: getattr(self, name) for name in ("method", "intercept", "has_offset")}
+        return stored, settings | {"approximation": self.model.approximation}

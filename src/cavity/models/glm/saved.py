@@ -2,11 +2,10 @@
 
 from cavity.base import records
 from cavity.base.records import FLAG, Array, Record, one_of, together
-from cavity.base.results import to_tuple
 from cavity.ep.weights import Covariance
 from cavity.models.glm.model import GLM
-from cavity.models.glm.posterior import PLAIN, GLMPosterior
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.glm.posterior import GLMPosterior
+from cavity.models.latent import FITTED, TRACE, fitted_from_arrays
 
 
 def _arrays_of(settings):
@@ -60,10 +59,9 @@ def rebuilt(arrays, settings):
         model=model,
         mean=arrays["mean"],
         variance=arrays["variance"],
-        **{name: settings[name] for name in PLAIN},
-        trace=records.part(arrays, "trace_"),
+        **fitted_from_arrays(arrays, settings),
+        method=settings["method"],
         _covariance=Covariance(**parts) if parts else None,
         **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho", "centre", "spread")},
-        **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
         **{name: settings.get(name, False) for name in ("intercept", "has_offset")},
     )

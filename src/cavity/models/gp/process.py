@@ -17,7 +17,7 @@ from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior
+from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
 COVARIANCE = Made(covariances.from_settings, TABLE)
@@ -37,16 +37,8 @@ class LatentProcess(Frozen):
     mean: float | np.ndarray | str = 0.0
 
     def __post_init__(self):
-        for name, value, kind in (
-            ("covariance", self.covariance, Covariance),
-            ("likelihood", self.likelihood, Likelihood),
-        ):
-            if not isinstance(value, kind):
-                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
-                if type(value).__module__.startswith("sklearn."):
-                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
-                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
-                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        check_kind(self.covariance, "covariance", Covariance, "covariances")
+        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         self.covariance._leaves()  # TypeError for one of the user's own
         for name in self.likelihood.scales:
             kind = type(self.likelihood).__name__

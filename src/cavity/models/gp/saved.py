@@ -4,14 +4,13 @@ import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
-from cavity.base.results import to_tuple
 from cavity.base.rows import Rows
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior
+from cavity.models.gp.posterior import STORED_ROWS, GaussianProcessPosterior
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.latent import FITTED, TRACE, fitted_from_arrays
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision
@@ -59,6 +58,8 @@ def _fits(arrays, settings, sizes):
         return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
     if not np.array_equal(arrays["X"], arrays["rows_X"]):
         return "array 'rows_X' must be 'X'"
+    if np.any((arrays.get("rows_weights", np.ones(1)) == 0) & ~arrays["rows_spare"]):
+        return "array 'rows_weights' must be positive but where 'rows_spare' is true"
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
@@ -73,16 +74,14 @@ RECORD = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGAT
 
 def rebuilt(arrays, settings):
     """Return the posterior of checked arrays and settings."""
-    rows = {name: arrays.get(f"rows_{name}") for name in ("X", "y", "base", "weights", "noise", "spare", "idle")}
+    rows = {name: arrays.get(f"rows_{name}") for name in STORED_ROWS}
     weights, idle = rows["weights"], rows["idle"] if np.any(rows["idle"]) else None
     if np.any(rows["spare"]):  # without weights in the file those of all others are one
         weights = np.where(rows["spare"], 0.0, 1.0 if weights is None else weights)
     return GaussianProcessPosterior(
         model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
         **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
-        **{name: settings[name] for name in PLAIN},
-        trace=records.part(arrays, "trace_"),
-        **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
+        **fitted_from_arrays(arrays, settings),
         _rows=Rows(rows["X"], rows["y"], rows["base"], weights, rows["noise"], idle),
         _options=Options(**settings["_options"]),
         _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),

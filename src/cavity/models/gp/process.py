@@ -76,7 +76,7 @@ def prior_means(model, X):
     """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
     if np.ndim(model.mean) == 0:
         return np.full(len(X), 0.0 if isinstance(model.mean, str) else model.mean)
-    return model.mean[0] + X @ model.mean[1:]
+    return model.mean[0] + X @ model.mean[1:]  # (n, D) (D,)
 
 
 def check_columns(covariance, mean, n_features):
@@ -257,9 +257,8 @@ class ProcessPosterior(LatentPosterior):
         """
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset)
-        return (
-            mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
-        )  # mean + Z R', Z (n, m), R R' the covariance
+        # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def _new_rows(self, X, offset):
         """Return new rows checked, and their prior means."""

@@ -159,3 +159,12 @@ class LatentPosterior(Posterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
+
+
+def check_kind(value, name, kind, module):
+    """Raise TypeError unless a setting of a model is of a kind of cavity's."""
+    if not isinstance(value, kind):
+        hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+        if type(value).__module__.startswith("sklearn."):
+            hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
+        raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")

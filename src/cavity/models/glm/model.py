@@ -20,6 +20,7 @@ from cavity.likelihoods import Likelihood
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import Problem
 from cavity.models.glm.solution import solved
+from cavity.models.latent import check_kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,11 +61,7 @@ class GLM(Frozen):
     approximation: str = "full"
 
     def __post_init__(self):
-        if not isinstance(self.likelihood, Likelihood):
-            hint = " (did you forget the brackets?)" if isinstance(self.likelihood, type) else ""
-            raise TypeError(
-                f"likelihood must be an instance of cavity.likelihoods.Likelihood, got {self.likelihood!r}{hint}"
-            )
+        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))

@@ -68,7 +68,7 @@ class Settings:
         """Return the model with these settings."""
         mean = model.mean
         if self.basis is not None:
-            mean = self.back @ self.coefficients
+            mean = self.back @ self.coefficients  # (1 + D, p) (p,)
             mean = float(mean[0]) if len(mean) == 1 else mean
         return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
 
@@ -139,7 +139,9 @@ class Evidence:
     def _ep(self, settings, options):
         """By EP."""
         rows = self.rows
-        base = rows.offset if settings.basis is None else rows.offset + settings.basis @ settings.coefficients
+        base = rows.offset
+        if settings.basis is not None:
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
@@ -170,7 +172,7 @@ class Evidence:
             columns = solver.forward(solver.root * settings.basis.T).T  # (N, p)
             target = solver.forward((solver.root * (rows.y - rows.offset))[None])[0]  # (N,)
             settings = replace(settings, coefficients=np.linalg.lstsq(columns, target)[0])
-            base = base + settings.basis @ settings.coefficients
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         apart = rows.y - base
         g = rho * apart
         alpha, mean = latent_solver.solve(self.gram, solver, rho, g)  # (K + R^-1)^-1 (y - base), and K times it

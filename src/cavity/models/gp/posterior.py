@@ -57,24 +57,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
         _solver=solver,
         _options=evidence.options,
     )
-    return out if rows.in_use.all() else _completed(out)
-
-
-def _completed(posterior):
-    """Return a posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
-    rows, likelihood = posterior._rows, posterior.model.likelihood
-    mean, variance, loo = (values.copy() for values in (posterior.mean, posterior.variance, posterior._loo))
-    if rows.f_known is not None:
-        loo[rows.f_known] = rows.log_p_known(likelihood)[0]
-    new = rows.left_out
-    if new.any():
-        given = rows.offset[new] - posterior.model.prior_mean(rows.X[new])
-        mean[new], variance[new] = posterior.predict(rows.X[new], offset=given)
-        if rows.noise is None:
-            loo[new] = log_density(likelihood, rows.y[new], mean[new], variance[new])
-        else:
-            loo[new] = gaussian_log_density(rows.y[new], mean[new], variance[new] + rows.noise[new])
-    return replace(posterior, mean=mean, variance=variance, _loo=loo)
+    return out if rows.in_use.all() else out._completed()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -206,12 +189,16 @@ class GaussianProcessPosterior(ProcessPosterior):
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             self.model.covariance._gram(self.X, gram, threads)
-            if not keep.all():
-                reduced = self._solver.reduced(gram, gram[:, keep])
-                return arrays.read_only(within_range(reduced, "covariance: its entries"))
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            lower = latent_solver.covariance(gram, own, self._rho)
-            return arrays.read_only(within_range(np.tril(lower) + np.tril(lower, -1).T, "covariance: its entries"))
+            if keep.all():
+                lower = latent_solver.covariance(gram, self._own_solver(), self._rho)
+                found = np.tril(lower) + np.tril(lower, -1).T
+            else:
+                found = self._solver.reduced(gram, gram[:, keep])
+            return arrays.read_only(within_range(found, "covariance: its entries"))
+
+    def _own_solver(self):
+        """The solver, with a triangle that may be overwritten."""
+        return replace(self._solver, triangle=self._solver.triangle.copy())
 
     @cached_property
     def log_evidence_gradient(self):
@@ -220,8 +207,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
         with Threads(1) as threads, single_blas():
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            weights = latent_solver.evidence_weights(own, self._alpha)
+            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha)
             return arrays.read_only(self.model.covariance._gradient(self._X_in_use, weights, None, threads))
 
     @cached_property
@@ -229,18 +215,19 @@ class GaussianProcessPosterior(ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
-    def _moments(self, X, threads):
-        """Return means of f at a few rows, less the prior's, and variances."""
+    def _cross(self, X, threads):
+        """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
         cross = np.empty((len(X), len(self._alpha)))
         self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # K_xU alpha, (n,)
+        return cross
+
+    def _moments(self, X, threads):
+        cross, prior = self._cross(X, threads), self.model.covariance._program(X.shape[1]).diagonal(X)
+        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
-        """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
-        cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        return cross @ self._alpha, self._solver.reduced(gram, cross)
+        cross = self._cross(X, threads)
+        return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_own_noise(self, what):
         if self._rows.noise is not None:
@@ -327,3 +314,20 @@ class GaussianProcessPosterior(ProcessPosterior):
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior
+
+    def _completed(self):
+        """This posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
+        rows, likelihood = self._rows, self.model.likelihood
+        mean, variance, loo = (values.copy() for values in (self.mean, self.variance, self._loo))
+        if rows.f_known is not None:
+            loo[rows.f_known] = rows.log_p_known(likelihood)[0]
+        out = rows.left_out
+        if out.any():
+            new = rows.part(out)
+            given = new.offset - self.model.prior_mean(new.X)
+            mean[out], variance[out] = moments = self.predict(new.X, offset=given)
+            if rows.noise is None:
+                loo[out] = log_density(likelihood, new.y, *moments)
+            else:
+                loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
+        return replace(self, mean=mean, variance=variance, _loo=loo)

@@ -54,6 +54,8 @@ def _fits(arrays, settings, sizes):
         return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
     if not np.array_equal(arrays["X"], arrays["rows_X"]):
         return "array 'rows_X' must be 'X'"
+    if np.any((arrays.get("rows_weights", np.ones(1)) == 0) & ~arrays["rows_spare"]):
+        return "array 'rows_weights' must be positive but where 'rows_spare' is true"
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"

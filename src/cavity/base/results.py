@@ -90,22 +90,6 @@ class VariationalPosterior(Posterior):
                 object.__setattr__(self, name, None)
         Posterior._freeze(self)
 
-    @staticmethod
-    def outcome(fit):
-        """Return these fields of an engine's `Fit`, as keyword arguments.
-
-        Parameters
-        ----------
-        fit : Fit
-            The fit.
-
-        Returns
-        -------
-        dict
-            By the names of the fields.
-        """
-        return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
-
     def outcome_to_arrays(self):
         """Return these fields as (arrays, settings); an infinite gap becomes None, which JSON has a word for."""
         plain = {f.name: getattr(self, f.name) for f in fields(VariationalPosterior) if f.name != "trace"}

@@ -1,4 +1,4 @@
-"""Statistics that moves and memoised passes work with, against sums over rows; then what both do to fits."""
+"""Sums that moves and memoised passes work with, against sums over rows; then what both do to fits."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,23 @@ from support.mixtures import draws, every_covariance, every_kind, model_of, with
 import cavity
 from cavity.blocks.executors import Threads
 from cavity.models.mixture import memoised, moves
-from cavity.models.mixture.state import Statistics
-from cavity.models.mixture.sweep import Expectation, Sweeps
+from cavity.models.mixture.e_step import EStep
+from cavity.models.mixture.posterior import factors_of
+from cavity.models.mixture.prior import state_of
+from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.state import RowSums
+from cavity.models.mixture.sweep import MixtureSweeps
 
 THREE = [[0.0, 0.0], [4.0, 1.0], [-2.0, 5.0]]
 
 
 def sums(z, r, mean, full):
-    """Statistics of responsibilities (N, K) about means (K, D), row by row."""
+    """RowSums of responsibilities (N, K) about means (K, D), row by row."""
     seen = ~np.isnan(z)
     d = np.where(seen[:, None], z[:, None] - mean, 0.0)
     second = np.einsum("nk,nkd,nke->kde", r, d, d) if full else np.einsum("nk,nkd->kd", r, d**2)
     known = r.sum(axis=0)[:, None] if seen.all() else r.T @ seen
-    return Statistics(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, known)
+    return RowSums(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, known)
 
 
 def assert_same(found, expected):
@@ -49,9 +53,10 @@ def test_energy_is_the_expected_log_density_of_the_rows(covariance):
     X = draws(1, 60, THREE) if full else with_gaps(draws(1, 60, THREE))
     post = model_of(covariance, 3, 2).fit(X)
     r = np.random.default_rng(2).dirichlet(np.ones(3), 60)
-    expectation = Expectation.of(post._state, post._frame, missing=not full)
-    found = expectation.energy(sums(post._frame.rows(X), r, post._state.factors.mean, full))
-    assert found == pytest.approx(np.sum(r * expectation.log_weights(X)), rel=1e-12)
+    state, scaling = factors_of(post)
+    e_step = EStep.of(state, scaling, missing=not full)
+    found = e_step.energy(sums(scaling.rows(X), r, state.factors.mean, full))
+    assert found == pytest.approx(np.sum(r * e_step.log_weights(X)), rel=1e-12)
 
 
 @every_kind
@@ -78,26 +83,26 @@ def test_the_elbo_of_a_memo_is_that_of_the_responsibilities_it_keeps(covariance)
     X = draws(4, 600, THREE) if full else with_gaps(draws(4, 600, THREE))
     model = model_of(covariance, 3, 2)
     with Threads(1) as threads:
-        data = model._open(X, None, threads, many_blocks=True)
-        model, prior = model._prior(data, threads)
-        sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
-        start = model.fit(X)._state
+        data = open_rows(X, None, threads, 3, covariance, grouped=True)
+        prior = state_of(model, data)
+        sweeps = MixtureSweeps(prior, data, threads)
+        start, _ = factors_of(model.fit(X))
         memo, groups = memoised.Memo(start), memoised.MemoisedSweeps(sweeps)
         first, _ = groups.sweep(memo)
         second, _ = groups.sweep(first)
         _, elbo = groups.sweep(second)
         state, logs = first.state, []
         assert data.source.block_count > 2
-        for blocks, statistics in zip(groups._groups, second.kept, strict=True):
+        for blocks, kept in zip(groups._groups, second.kept, strict=True):
             for index in blocks:
-                logs.append(sweeps.expectation(state).log_weights(data.source.read(index)))
+                logs.append(sweeps.e_step(state).log_weights(data.source.read(index)))
             kept = memoised._total(second.kept[: len(logs)] + first.kept[len(logs) :])
-            assert statistics.counts.sum() > 0
+            assert kept.counts.sum() > 0
             state = state.renewed(prior, kept.moved(second.origin - state.factors.mean))
         logs = np.concatenate(logs)
         log_r = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
         r = np.exp(log_r)
-        expected = np.sum(r * (sweeps.expectation(second.state).log_weights(X) - log_r))
+        expected = np.sum(r * (sweeps.e_step(second.state).log_weights(X) - log_r))
         expected += data.log_scale - second.state.divergence(prior)
     np.testing.assert_allclose(state.factors.mean, second.state.factors.mean, rtol=1e-12)
     assert elbo == pytest.approx(expected, rel=1e-11)

@@ -5,7 +5,7 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,7 @@ from cavity.base.records import Array, Record, Setting, refusing
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
@@ -223,19 +224,18 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = engine.check_options(accelerate, max_iter, tol)
-        tol = options.pop("tol")
+        options = Options(accelerate, max_iter, tol, callback=callback)
         start = self._start(initial_mean)
         sweeps = _Sweeps(self._target)
 
         def enough(n_iter, gain):
-            return -gain <= tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
+            return -gain <= options.tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
 
         with single_blas():
-            done = engine.fit(sweeps, start, **options, tol=0.0, callback=enough)
+            done = engine.ascend(sweeps, start, replace(options, tol=0.0, callback=enough))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
-        outcome = _outcome(done, self.kl_minimum, tol, options["accelerate"])
-        warn_unconverged(outcome["status"], outcome["predicted_gap"], tol, max_iter)
+        outcome = _outcome(done, self.kl_minimum, options)
+        warn_unconverged(outcome["status"], outcome["predicted_gap"], options.tol, options.max_iter)
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
 
     def _start(self, initial_mean):
@@ -263,7 +263,7 @@ class FactorizedGaussian(Frozen):
         return points
 
 
-def _outcome(done, kl_minimum, tol, accelerated):
+def _outcome(done, kl_minimum, options):
     """The fields of a VariationalPosterior from the engine's Fit of `_Sweeps`.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
@@ -272,8 +272,8 @@ def _outcome(done, kl_minimum, tol, accelerated):
     excess = 0.0 - done.trace["elbo"]
     kl = kl_minimum + excess
     gap, status = float(excess[-1]), done.status
-    if gap <= tol or done.converged:
-        status = CONVERGED if gap <= tol else STUCK
+    if gap <= options.tol or done.converged:
+        status = CONVERGED if gap <= options.tol else STUCK
     rates = done.trace["contraction"]
     known = rates[~np.isnan(rates)]
     return {
@@ -282,7 +282,7 @@ def _outcome(done, kl_minimum, tol, accelerated):
         "status": status,
         "n_iter": done.n_iter,
         "trace": done.trace | {"elbo": -kl, "kl": kl, "excess": excess},
-        "contraction": done.contraction if accelerated or not known.size else float(known[-1]),
+        "contraction": done.contraction if options.accelerate or not known.size else float(known[-1]),
         "predicted_gap": gap,
     }
 

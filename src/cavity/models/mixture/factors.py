@@ -252,7 +252,7 @@ class WishartFactors:
             return WishartFactors(self.mean[order], self.beta[order], self.nu, self.scatter, self.factor, self.root)
         return WishartFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
-    def reframed(self, shift, scale):
+    def rescaled(self, shift, scale):
         """Return the same factors in coordinates (z - shift) scale."""
         scatter = self.scatter * _outer(scale)
         return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
@@ -355,7 +355,7 @@ class GammaFactors:
     def take(self, order):
         return GammaFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
-    def reframed(self, shift, scale):
+    def rescaled(self, shift, scale):
         """Return the same factors in coordinates (z - shift) scale; of one scale where columns share a precision."""
         square = scale**2 if self.nu.shape[1] == len(scale) else scale[:1] ** 2
         return GammaFactors((self.mean - shift) * scale, self.beta, self.nu, self.scatter * square)

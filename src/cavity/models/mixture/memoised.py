@@ -1,6 +1,6 @@
 """Memoised passes over a Gaussian mixture's data: the global factors are renewed after every group of blocks.
 
-The statistics of each group are kept, and replaced when the group is visited again, so that the state always follows
+The sums of each group are kept, and replaced when the group is visited again, so that the state always follows
 from all data. The ELBO is that of the kept responsibilities; no step lowers it.
 
 References
@@ -16,7 +16,7 @@ import numpy as np
 
 from cavity.blocks import merge
 from cavity.mean_field import engine
-from cavity.models.mixture.state import State, Statistics
+from cavity.models.mixture.state import MixtureState, RowSums
 
 MOST_GROUPS = 64
 KEPT_NUMBERS = 1 << 22  # most numbers kept of all groups, 32 MB
@@ -31,23 +31,22 @@ def rows_of_blocks(rows, n_rows):
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """A state with what is kept of each group: statistics about the means of `origin`, and entropies."""
+    """A state with what is kept of each group: sums about the means of `origin`, and entropies."""
 
-    state: State
+    state: MixtureState
     origin: np.ndarray = None  # (K, D)
-    kept: tuple = ()  # of Statistics
+    kept: tuple = ()  # of RowSums
     entropies: tuple = ()
 
 
-def fit(sweeps, start, options, callback=None):
+def ascend(sweeps, start, options):
     """Return the `Fit` of memoised passes from a state, with states instead of memos."""
-    plain = options | {"accelerate": None}
-    done = engine.fit(MemoisedSweeps(sweeps), Memo(start), **plain, callback=callback)
+    done = engine.ascend(MemoisedSweeps(sweeps), Memo(start), replace(options, accelerate=False))
     return replace(done, state=done.state.state, image=done.image.state)
 
 
 class MemoisedSweeps:
-    """Sweeps as the engine wants them, whose states are `Memo`s."""
+    """MixtureSweeps as the engine wants them, whose states are `Memo`s."""
 
     def __init__(self, sweeps):
         self._sweeps, self.n_samples = sweeps, sweeps.n_samples
@@ -76,11 +75,11 @@ class MemoisedSweeps:
         return Memo(self._renewed(state, origin, kept), origin, kept, entropies), elbo
 
     def _visited(self, state, blocks, origin):
-        """Return the statistics of a group about the origin, and the entropy of its responsibilities."""
-        expectation = self._sweeps.expectation(state)
-        statistics, total = self._sweeps.statistics(expectation, blocks)
-        entropy = total - expectation.energy(statistics)
-        return statistics.moved(state.factors.mean - origin), entropy
+        """Return the sums of a group about the origin, and the entropy of its responsibilities."""
+        e_step = self._sweeps.e_step(state)
+        sums, total = self._sweeps.sums(e_step, blocks)
+        entropy = total - e_step.energy(sums)
+        return sums.moved(state.factors.mean - origin), entropy
 
     def _renewed(self, state, origin, kept):
         """Return the optimal state given all that is kept."""
@@ -90,7 +89,7 @@ class MemoisedSweeps:
     def _elbo(self, memo):
         """Return the ELBO of a state with the kept responsibilities."""
         total = _total(memo.kept).moved(memo.origin - memo.state.factors.mean)
-        expected = self._sweeps.expectation(memo.state).energy(total) + merge.merge(memo.entropies)
+        expected = self._sweeps.e_step(memo.state).energy(total) + merge.merge(memo.entropies)
         return expected + self._sweeps.data.log_scale - memo.state.divergence(self._sweeps.prior)
 
     @staticmethod
@@ -100,4 +99,4 @@ class MemoisedSweeps:
 
 
 def _total(kept):
-    return Statistics(*merge.merge([statistics.parts() for statistics in kept]))
+    return RowSums(*merge.merge([sums.parts() for sums in kept]))

@@ -8,8 +8,9 @@ from cavity.base import records
 from cavity.base.records import NONNEGATIVE, NUMBERS, TEXT, Array, Made, Nullable, Record, integer, names
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, to_tuple
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
-from cavity.models.mixture.posterior import GaussianMixturePosterior
-from cavity.models.mixture.state import Frame, State
+from cavity.models.mixture.posterior import posterior_of
+from cavity.models.mixture.scaling import Scaling
+from cavity.models.mixture.state import MixtureState
 
 MODEL = {
     "n_components": integer(1, "K"),
@@ -77,11 +78,9 @@ def rebuilt(arrays, settings):
     def state(label):
         parts = records.part(arrays, f"{label}_")
         weights, factors = (kind(**{f.name: parts[f.name] for f in fields(kind)}) for kind in (WeightFactors, family))
-        return State(weights, factors, parts["counts"])
+        return MixtureState(weights, factors, parts["counts"])
 
-    frame = Frame(arrays["origin"], arrays["scale"])
+    scaling = Scaling(arrays["origin"], arrays["scale"])
     outcome = VariationalPosterior.outcome_from_arrays(arrays, settings)
     columns = to_tuple(settings.get("columns"))
-    return GaussianMixturePosterior._of(
-        model, state("q"), state("prior"), frame, settings["n_samples"], outcome, columns
-    )
+    return posterior_of(model, state("q"), state("prior"), scaling, settings["n_samples"], outcome, columns)

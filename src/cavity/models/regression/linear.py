@@ -13,9 +13,7 @@ from scipy.linalg import solve_triangular
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import warn_unconverged
 from cavity.base.records import POSITIVE, Made, Nullable
-from cavity.base.results import VariationalPosterior
 from cavity.base.rows import design_matrix, row_vector
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
@@ -24,6 +22,7 @@ from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
 from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
@@ -144,12 +143,11 @@ class LinearRegression:
         """
         columns, X = names_of(X), design_matrix(X, "full")
         y = row_vector(y, "y", len(X))
-        options = engine.check_options(accelerate, max_iter, tol)
+        options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
             sweeps = _Sweeps(self, X, y)
-            done = engine.fit(sweeps, sweeps.start(), **options, callback=callback)
+            done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)
-        warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
         alpha, noise = done.state
         return LinearRegressionPosterior(
             model=self,
@@ -159,7 +157,7 @@ class LinearRegression:
             n_samples=len(X),
             columns=columns,
             _root=root,
-            **VariationalPosterior.outcome(done),
+            **engine.outcome(done, len(X), options),
         )
 
 

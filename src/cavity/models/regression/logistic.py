@@ -13,9 +13,7 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import warn_unconverged
 from cavity.base.records import Made
-from cavity.base.results import VariationalPosterior
 from cavity.base.rows import design_matrix, observations
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
@@ -24,6 +22,7 @@ from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
 from cavity.models.latent import probabilities
 from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
@@ -131,11 +130,10 @@ class LogisticRegression:
         """
         columns, X = names_of(X), design_matrix(X, "full")
         y = observations(_likelihood, y, len(X))
-        options = engine.check_options(accelerate, max_iter, tol)
+        options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
             sweeps = _Sweeps(self, X, y)
-            done = engine.fit(sweeps, sweeps.start(), **options, callback=callback)
-        warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
+            done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(
             model=self,
             mean=done.state.weights.mean,
@@ -143,7 +141,7 @@ class LogisticRegression:
             n_samples=len(X),
             columns=columns,
             _root=done.state.weights._factor,
-            **VariationalPosterior.outcome(done),
+            **engine.outcome(done, len(X), options),
         )
 
 

@@ -10,7 +10,7 @@ from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table, to_list
 from cavity.blocks import merge
 from cavity.models.unit_mixture import sweep
-from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, State
+from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, UnitMixtureState
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -194,7 +194,7 @@ class UnitMixturePosterior(VariationalPosterior):
 
     def _state(self):
         k = len(self.mean)
-        return State(
+        return UnitMixtureState(
             mean=self.mean,
             precision=1.0 / self.variance,
             prior_mean=np.zeros(k),
@@ -219,3 +219,19 @@ class UnitMixturePosterior(VariationalPosterior):
         settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
         settings["columns"] = to_list(self.columns)
         return arrays, settings | {"model": asdict(self.model)}
+
+
+def posterior_of(model, state, counts, n_samples, outcome):
+    """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
+    shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
+    return UnitMixturePosterior(
+        model=model,
+        mean=state.mean.copy(),
+        variance=1.0 / state.precision,
+        weights=state.weights.copy(),
+        counts=counts.copy(),
+        noise_variance=state.noise_variance,
+        prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
+        n_samples=n_samples,
+        **outcome,
+    )

@@ -25,7 +25,7 @@ SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapol
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UnitMixtureState:
     """q(theta) and the point estimates of the settings; `counts` are the N_k that led here."""
 
     mean: np.ndarray
@@ -68,7 +68,7 @@ class Extent:
         return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high), LEAST_SD) ** 2
 
 
-class Sweeps:
+class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
     def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):

@@ -16,7 +16,7 @@ from support.mixtures import (
 )
 
 import cavity
-from cavity.models.mixture import sweep
+from cavity.models.mixture import e_step
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 
@@ -24,8 +24,8 @@ THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of few rows, so that small data make many."""
-    monkeypatch.setattr(sweep, "MOST_ROWS", 1 << 9)
-    monkeypatch.setattr(sweep, "LEAST_ROWS", 1 << 6)
+    monkeypatch.setattr(e_step, "MOST_ROWS", 1 << 9)
+    monkeypatch.setattr(e_step, "LEAST_ROWS", 1 << 6)
 
 
 @every_covariance
@@ -64,9 +64,9 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(covariance, monkeypatch)
 
     post = fit()
     for most, least, work in ((64, 64, 1 << 20), (1 << 15, 1, 5000), (1 << 15, 1 << 15, 1)):
-        monkeypatch.setattr(sweep, "MOST_ROWS", most)
-        monkeypatch.setattr(sweep, "LEAST_ROWS", least)
-        monkeypatch.setattr(sweep, "BLOCK_WORK", work)
+        monkeypatch.setattr(e_step, "MOST_ROWS", most)
+        monkeypatch.setattr(e_step, "LEAST_ROWS", least)
+        monkeypatch.setattr(e_step, "BLOCK_WORK", work)
         other = fit()
         assert other.elbo == pytest.approx(post.elbo, rel=1e-13)
         for a, b in zip(factors_of(other).values(), factors_of(post).values(), strict=True):

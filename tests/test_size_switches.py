@@ -282,9 +282,9 @@ SWITCHES = [
     Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
-    Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
+    Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
-    Switch("models.regression.logistic.ROWS", (N, 7), logistic, ROUNDING),
+    Switch("models.regression.logistic.ROWS_OF_PASS", (N, 7), logistic, ROUNDING),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
     Switch(
         "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.LEAST_ROWS",
@@ -294,12 +294,12 @@ SWITCHES = [
         few=True,
     ),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture("memoised"), OTHERWISE, "-m", few=True),
-    Switch("models.mixture.memoised.LEAST_ROWS", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
+    Switch("models.mixture.memoised.LEAST_GROUPED", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
     Switch(
         "models.mixture.memoised.KEPT_NUMBERS", (HUGE, 1), mixture("memoised", covariance="diag"), OTHERWISE, few=True
     ),
     Switch(f"models.mixture.rows.SUMS_AT_ONCE {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
-    Switch("models.mixture.start.ROWS", (N, 7), mixture(weight=True), few=True),
+    Switch("models.mixture.start.ROWS_AT_ONCE", (N, 7), mixture(weight=True), few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("blocks.merge.ROWS", (N, 7), unit_mixture, RULES),

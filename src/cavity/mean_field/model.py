@@ -177,7 +177,7 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
     """
     state = _check(model, initial)
     options = Options(accelerate, max_iter, tol, callback=callback)
-    done = engine.ascend(_Sweeps(model), state, options)
+    done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
 
@@ -246,7 +246,7 @@ def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, 
     options = StochasticOptions(batch_size, n_epochs, delay, forgetting, callback=callback)
     generator = None if rng is None else arrays.generator(rng)
     batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
-    sweeps = _Sweeps(model)
+    sweeps = ModelSweeps(model)
     state, lengths = stochastic.take_steps(sweeps, state, batches, options)
     n_passes = stochastic.passes(len(lengths), model.n_samples, options)
     return MeanFieldPosterior(factors=state, **stochastic.outcome(sweeps.elbo(state), lengths, n_passes))
@@ -282,7 +282,7 @@ def _check(model, initial):
     return dict(state)
 
 
-class _Sweeps:
+class ModelSweeps:
     """A model of named factors as the engine sees it."""
 
     def __init__(self, model):

@@ -17,13 +17,13 @@ from cavity.base.loop import CONVERGED, STUCK, warn_unconverged
 from cavity.base.records import Array, Record, Setting, refusing
 from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
 from cavity.blocks.executors import single_blas
+from cavity.distributions.family import LOG_2PI
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
 
-LOG_2PI = float(np.log(2 * np.pi))
 FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
 
 
@@ -226,7 +226,7 @@ class FactorizedGaussian(Frozen):
         """
         options = Options(accelerate, max_iter, tol, callback=callback)
         start = self._start(initial_mean)
-        sweeps = _Sweeps(self._target)
+        sweeps = FactorizedSweeps(self._target)
 
         def enough(n_iter, gain):
             return -gain <= options.tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
@@ -239,7 +239,7 @@ class FactorizedGaussian(Frozen):
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
 
     def _start(self, initial_mean):
-        """Where the iteration starts, in the coordinates of `_Sweeps`."""
+        """Where the iteration starts, in the coordinates of `FactorizedSweeps`."""
         scale = self._target.scale
         if initial_mean is None:
             deviation = 1.0 / scale
@@ -264,7 +264,7 @@ class FactorizedGaussian(Frozen):
 
 
 def _outcome(done, kl_minimum, options):
-    """The fields of a VariationalPosterior from the engine's Fit of `_Sweeps`.
+    """The fields of a VariationalPosterior from the engine's Fit of `FactorizedSweeps`.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
     plain; the engine's is the largest of several, which the first steps still shape.
@@ -287,7 +287,7 @@ def _outcome(done, kl_minimum, options):
     }
 
 
-class _Sweeps:
+class FactorizedSweeps:
     """The fit as the engine sees it: deviations in the units of the matrix, and the ELBO less its maximum."""
 
     n_samples = 1

@@ -21,12 +21,12 @@ from cavity.models.mixture.state import MixtureState, RowSums
 MOST_GROUPS = 64
 KEPT_NUMBERS = 1 << 22  # most numbers kept of all groups, 32 MB
 LEAST_GROUPS = 16  # blocks are made small enough for so many, if the data have the rows
-LEAST_ROWS = 1 << 8
+LEAST_GROUPED = 1 << 8  # rows of such a block
 
 
 def rows_of_blocks(rows, n_rows):
     """Return the number of rows in a block that leaves enough blocks to group, at most `rows`."""
-    return max(min(rows, -(-n_rows // LEAST_GROUPS)), min(rows, LEAST_ROWS))
+    return max(min(rows, -(-n_rows // LEAST_GROUPS)), min(rows, LEAST_GROUPED))
 
 
 @dataclass(frozen=True, slots=True)

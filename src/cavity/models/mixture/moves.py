@@ -19,8 +19,8 @@ from cavity.base.loop import MAX_ITER, STOPPED
 from cavity.mean_field import engine
 from cavity.models.mixture.state import RowSums
 
-TRIAL = 15  # passes that a move has to overtake the current optimum
-CANDIDATES = 5  # of each kind and round
+OVERTAKING = 15  # passes that a move has to overtake the current optimum
+TRIED_OF_A_KIND = 5  # of each kind and round
 OCCUPIED = 0.5  # expected rows below which a component is empty
 
 
@@ -45,7 +45,7 @@ def improved(sweeps, fit, options):
             left = options.max_iter - fit.n_iter
             if left < 1:
                 break
-            trial = engine.ascend(sweeps, state, replace(options.after(fit), max_iter=min(TRIAL, left)))
+            trial = engine.ascend(sweeps, state, replace(options.after(fit), max_iter=min(OVERTAKING, left)))
             better = trial.elbo > fit.elbo + _noise(fit.elbo)
             if better and trial.status == MAX_ITER and left > trial.n_iter:
                 more = engine.ascend(sweeps, trial.image, options.after(fit, trial))
@@ -82,7 +82,7 @@ def _candidates(sweeps, state):
         return
     for large, small in _closest(state, counts, occupied):
         yield state.renewed(sweeps.prior, _merged(sums, state.factors.mean, large, small))
-    for k in occupied[np.argsort(counts[occupied], kind="stable")][:CANDIDATES]:
+    for k in occupied[np.argsort(counts[occupied], kind="stable")][:TRIED_OF_A_KIND]:
         yield state.renewed(sweeps.prior, _emptied(sums, k))
 
 
@@ -91,7 +91,7 @@ def _closest(state, counts, occupied):
     contrasts = state.factors.contrasts(state.factors)
     pairs = [(i, j) for n, i in enumerate(occupied) for j in occupied[n + 1 :]]
     pairs.sort(key=lambda pair: contrasts[pair])
-    return [pair if counts[pair[0]] >= counts[pair[1]] else pair[::-1] for pair in pairs[:CANDIDATES]]
+    return [pair if counts[pair[0]] >= counts[pair[1]] else pair[::-1] for pair in pairs[:TRIED_OF_A_KIND]]
 
 
 def _merged(sums, mean, large, small):

@@ -24,14 +24,14 @@ from cavity.models.mixture.sweep import MixtureSweeps
 
 DETERMINISTIC = ("kmeans", "split", "principal")
 METHODS = (*DETERMINISTIC, "random")
-ROWS = 2048  # whose distances to all centres are held at a time
+ROWS_AT_ONCE = 2048  # whose distances to all centres are held at a time
 TRIED = 16  # candidates for each centre
 ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED of itself
 FEW_ROUNDS = 5  # after cuts, which are good centres already
 SETTLED = 1e-4
 SAME = 1e-13  # of their squared distances from the mean: what rounding leaves of the squared distance of equal points
 
-TRIAL = 20  # passes over the sample that decide where to start
+TRIAL_PASSES = 20  # passes over the sample that decide where to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +237,15 @@ def _nearest(cloud, centres):
     n = len(cloud.points)
     labels, least = np.empty(n, dtype=np.intp), np.empty(n)
     half = 0.5 * np.einsum("kd,kd->k", centres, centres)
-    for start in range(0, n, ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, n, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         height = half - cloud.points[rows] @ centres.T
         labels[rows] = np.argmin(height, axis=1)
         least[rows] = np.take_along_axis(height, labels[rows, None], axis=1)[:, 0]
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL + 1):
+def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1):
     """Yield the first state of every start, and the passes over all data that led there, a `Fit` or None.
 
     Parameters
@@ -276,7 +276,7 @@ def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=No
     else:
         labels = [initial_labels(standard, weight, k, init, **options)]
     states = [state_of_labels(prior, points, weight, each) for each in labels]
-    state, trial = _best(sample, prior, states, min(TRIAL, max_iter - 1) if sample is data else TRIAL)
+    state, trial = _best(sample, prior, states, min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES)
     yield state, trial if sample is data else None
     for _ in range(n_init - 1):
         drawn = initial_labels(standard, weight, k, "random", generator, **options)

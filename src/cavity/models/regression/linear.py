@@ -21,13 +21,13 @@ from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.family import LOG_2PI
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
 from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
-ROWS = 4096  # taken into the triangle at a time, or four times the columns
-LOG_2PI = float(np.log(2 * np.pi))
+ROWS_OF_QR = 4096  # taken into the triangle at a time, or four times the columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class LinearRegression:
         y = row_vector(y, "y", len(X))
         options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
-            sweeps = _Sweeps(self, X, y)
+            sweeps = LinearSweeps(self, X, y)
             done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)
         alpha, noise = done.state
@@ -161,7 +161,7 @@ class LinearRegression:
         )
 
 
-class _Sweeps:
+class LinearSweeps:
     """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
 
     def __init__(self, model, X, y):
@@ -169,7 +169,7 @@ class _Sweeps:
         self.n_samples, size = X.shape
         self._prior = WeightPrior.of(model, size)
         triangle = np.empty((0, size + 1))
-        for start, stop in starts(len(X), max(ROWS, 4 * size)):
+        for start, stop in starts(len(X), max(ROWS_OF_QR, 4 * size)):
             block = np.column_stack([rows(X, slice(start, stop)), y[start:stop]])
             triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
         self._factor, self._target = triangle[:, :size], triangle[:, size]

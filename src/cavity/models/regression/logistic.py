@@ -27,7 +27,7 @@ from cavity.models.latent import probabilities
 from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
-ROWS = 4096  # of a block
+ROWS_OF_PASS = 4096  # of a block
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 _likelihood = Logit()
@@ -132,7 +132,7 @@ class LogisticRegression:
         y = observations(_likelihood, y, len(X))
         options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
-            sweeps = _Sweeps(self, X, y)
+            sweeps = LogisticSweeps(self, X, y)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(
             model=self,
@@ -146,7 +146,7 @@ class LogisticRegression:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class LogisticState:
     """sum_n 2 lambda(xi_n) x_n x_n' and q(alpha), None if that is known; q(w), `weights`, follows from the two.
 
     So what is extrapolated for the xi_n and for alpha always goes with one q(w).
@@ -157,8 +157,8 @@ class _State:
     weights: MultivariateGaussian
 
 
-class _Sweeps:
-    """The engine's view, over `_State`s."""
+class LogisticSweeps:
+    """The engine's view, over `LogisticState`s."""
 
     def __init__(self, model, X, y):
         self._X, self._y = X, y
@@ -167,7 +167,7 @@ class _Sweeps:
         self._tau = merge(0.5 * self._y[part] @ rows(X, part) for part in self._blocks())
 
     def _blocks(self):
-        return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS))
+        return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS_OF_PASS))
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
@@ -179,7 +179,7 @@ class _Sweeps:
 
     def _state(self, data, alpha):
         precision = data + np.diag(self._prior.mean(alpha))
-        return _State(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
+        return LogisticState(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
 
     def sweep(self, state):
         weights = state.weights

@@ -142,13 +142,13 @@ def logistic(X, y):
     return floats(done.elbo, done.mean, done.predict_proba(X))
 
 
-def mixture(schedule="full", covariance="full", weight=False, **options):
+def mixture(covariance="full", weight=False, **options):
     """A Gaussian mixture and its predictions."""
 
     def fit(X, y):
         w = np.abs(y) if weight else None
         done = cavity.GaussianMixture(2, covariance=covariance).fit(
-            X, schedule=schedule, sample_weight=w, n_init=1, max_iter=30, tol=1e-3, **options
+            X, sample_weight=w, n_init=1, max_iter=30, tol=1e-3, **options
         )
         return floats(done.elbo, done.mean, done.log_density(X), done.responsibilities(X))
 
@@ -292,11 +292,6 @@ SWITCHES = [
         mixture(),
         RULES,
         few=True,
-    ),
-    Switch(BLOCKS, ((N, N), (8, 8)), mixture("memoised"), OTHERWISE, "-m", few=True),
-    Switch("models.mixture.memoised.LEAST_GROUPED", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
-    Switch(
-        "models.mixture.memoised.KEPT_NUMBERS", (HUGE, 1), mixture("memoised", covariance="diag"), OTHERWISE, few=True
     ),
     Switch(f"models.mixture.rows.SUMS_AT_ONCE {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
     Switch("models.mixture.start.ROWS_AT_ONCE", (N, 7), mixture(weight=True), few=True),

@@ -14,6 +14,7 @@ from rivals import gaussian_mixture as reference
 
 import cavity
 from cavity.blocks.executors import Threads
+from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.start import first_states
@@ -43,7 +44,7 @@ def begun(covariance, dim, k, threads):
 
 def sums(sweeps, state):
     """Return N_k, sums of r x and the sum of log densities, in the units of the data, from our kernel."""
-    found, total = sweeps.sums(sweeps.e_step(state))
+    found, total = sweeps.sums(state)
     mean = sweeps.data.scaling.user_rows(state.factors.mean)
     first = found.first / sweeps.data.scaling.scale + found.counts[:, None] * mean
     return found.counts, first, total + sweeps.data.log_scale
@@ -51,7 +52,7 @@ def sums(sweeps, state):
 
 def numpy_arguments(sweeps, state):
     """Return c, m and P for the implementations in NumPy, in the units of the data."""
-    e_step = sweeps.e_step(state)
+    e_step = EStep.of(state, sweeps.data.scaling)
     precision, scale = e_step.precision, sweeps.data.scaling.scale
     if e_step.full:
         precision = np.swapaxes(precision, 1, 2) @ precision * scale[:, None]

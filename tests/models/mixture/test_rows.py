@@ -403,7 +403,6 @@ BAD = {
     "n_init > 1 draws starting points and needs rng": lambda: MODEL.fit(X, n_init=2),
     "rng must be a seed": lambda: MODEL.fit(X, rng="x"),
     "accelerate must be one of": lambda: MODEL.fit(X, accelerate="fast"),
-    "schedule must be one of": lambda: MODEL.fit(X, schedule="slow"),
     "moves must be True or False, got 'merge'": lambda: MODEL.fit(X, moves="merge"),
     "max_iter must be at least 1": lambda: MODEL.fit(X, max_iter=0),
     "tol must be in": lambda: MODEL.fit(X, tol=-1.0),

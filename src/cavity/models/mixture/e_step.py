@@ -90,15 +90,6 @@ class EStep:
             bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals)
         return out, totals, bad
 
-    def energy(self, sums):
-        """Return the sum of E log pi_k + E log N(z; mu_k, 1/L_k) over rows with these sums, about `mean`."""
-        if self.full:
-            spread = np.sum(np.swapaxes(self.precision, 1, 2) @ self.precision * sums.second)
-        else:
-            spread = np.sum(self.precision * sums.second)
-        gained = 0.0 if self.gain is None else float(np.sum(self.gain * sums.seen))
-        return float(sums.counts @ self.height) + gained - 0.5 * float(spread)
-
     def log_weights(self, rows):
         """Return E log pi_k + E log N(x_n; mu_k, 1/L_k) (n, K) of rows in the units of the data."""
         out = self.distances(rows)

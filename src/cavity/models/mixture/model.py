@@ -7,8 +7,6 @@ References
    2006.
 .. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
    Learning Research 14, 2013.
-.. [HS] Michael Hughes and Erik Sudderth, "Memoized online variational inference for Dirichlet process mixture models",
-   Advances in Neural Information Processing Systems 26, 2013.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +20,6 @@ from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import Options, StochasticOptions, check_starts
-from cavity.models.mixture import memoised
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.moves import improved
 from cavity.models.mixture.posterior import posterior_of
@@ -33,7 +30,6 @@ from cavity.models.mixture.sweep import MixtureSweeps
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
 WEIGHTS = ("dirichlet", "stick_breaking")
-SCHEDULES = ("full", "memoised")
 INITS = ("auto", "kmeans", "split", "principal")
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
@@ -169,7 +165,6 @@ class GaussianMixture:
         n_init=1,
         rng=None,
         accelerate=True,
-        schedule="full",
         moves=False,
         max_iter=1000,
         tol=1e-10,
@@ -200,9 +195,6 @@ class GaussianMixture:
             Needed if n_init > 1.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
-        schedule : {"full", "memoised"}, default "full"
-            "memoised" renews the components and weights after every group of blocks instead of every pass [HS]_, and is
-            not accelerated. It needs fewer passes than plain sweeps do, and keeps up to 32 MB of statistics.
         moves : bool, default False
             Whether to try, from the optimum, to merge similar components, to empty small ones and, for "stick_breaking"
             weights, to put them in order; what raises the ELBO is kept, until nothing does. ``trace["moves"]`` holds
@@ -246,11 +238,6 @@ class GaussianMixture:
         all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
         is called for those after them.
 
-        References
-        ----------
-        .. [HS] Michael Hughes and Erik Sudderth, "Memoized online variational inference for Dirichlet process mixture
-           models", Advances in Neural Information Processing Systems 26, 2013.
-
         Examples
         --------
         >>> import cavity, numpy as np
@@ -264,11 +251,9 @@ class GaussianMixture:
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
-        grouped = arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"
-        ascend = memoised.ascend if grouped else engine.ascend
         columns, best = names_of(X), None
         with Threads(options.n_threads) as threads:
-            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance, grouped=grouped)
+            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)
@@ -276,9 +261,9 @@ class GaussianMixture:
             chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter}
             for start, trial in first_states(data, prior, means, init, **chances):
                 if trial is None:
-                    done = ascend(sweeps, start, options)
+                    done = engine.ascend(sweeps, start, options)
                 else:
-                    done = engine.joined(trial, ascend(sweeps, start, options.after(trial)))
+                    done = engine.joined(trial, engine.ascend(sweeps, start, options.after(trial)))
                 if moves:
                     done = improved(sweeps, done, options)
                 best = done if best is None or done.elbo > best.elbo else best

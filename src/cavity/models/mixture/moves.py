@@ -72,7 +72,7 @@ def _noise(elbo):
 
 def _candidates(sweeps, state):
     """Yield states to try: in order of size, with two components merged, with one left out."""
-    sums, _ = sweeps.sums(sweeps.e_step(state))
+    sums, _ = sweeps.sums(state)
     counts = sums.counts
     by_size = np.argsort(-counts, kind="stable")
     if state.weights.sticks and np.any(np.diff(by_size) < 0):

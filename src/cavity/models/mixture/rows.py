@@ -9,7 +9,6 @@ from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.models.mixture.e_step import NO_WEIGHT, EStep, block_rows, check_reached
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.memoised import rows_of_blocks
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
 
@@ -34,15 +33,15 @@ class MixtureRows:
         """Return the rows and the weights of a block."""
         return self.source.read(index), NO_WEIGHT if self.weights is None else self.weights.read(index)
 
-    def sums(self, e_step, threads, indices=None):
-        """Return the `RowSums` and the sum of the log densities over the blocks, all or some."""
+    def sums(self, e_step, threads):
+        """Return the `RowSums` of all rows and the sum of their log densities."""
 
         def task(index):
             out, totals, bad = e_step.raw_sums(*self.block(index))
             check_reached(bad, lambda row: self.source.where(self.source.span(index)[0] + row))
             return out, totals
 
-        numbers = range(self.source.block_count) if indices is None else indices
+        numbers = range(self.source.block_count)
         grain = max(1, min(BLOCKS_AT_ONCE, len(numbers) // (2 * threads.count), SUMS_AT_ONCE // e_step.size))
         out, totals = merge.merge(threads.imap(task, zip(numbers), grain=grain))
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
@@ -68,7 +67,7 @@ class MixtureRows:
         return rows, None if self.weights is None else self.weights.rows()
 
 
-def open_rows(X, sample_weight, threads, n_components, covariance, *, grouped=False, scaling=None):
+def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=None):
     """Return X with everything checked.
 
     Parameters
@@ -83,16 +82,13 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, grouped=Fa
         K, which decides with the kind of covariance how many rows are a block.
     covariance : str
         Its kind: with "diag" and "spherical" values may be missing, "spherical" has one scale for all columns.
-    grouped : bool
-        Whether to have blocks enough to group them, for memoised passes.
     scaling : Scaling, optional
         The scaling to use, of D columns, instead of one around the data, which may then be without any value in a
         column.
     """
     full = is_full(covariance)
     source = open_source(X, None if scaling is None else len(scaling.scale))
-    size = block_rows(n_components, source.n_features, full)
-    source.block_rows = rows_of_blocks(size, source.n_rows) if grouped else size
+    source.block_rows = block_rows(n_components, source.n_features, full)
     weights, total = _open_weights(sample_weight, source, threads)
     low, high, mean, seen = check_rows(source, threads, missing=not full)
     gaps = bool(np.any(seen < source.n_rows))

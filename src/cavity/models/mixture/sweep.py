@@ -20,17 +20,13 @@ class MixtureSweeps:
 
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
-        sums, total = self.sums(self.e_step(state))
+        sums, total = self.sums(state)
         elbo = total + self.data.log_scale - state.divergence(self.prior)
         return state.renewed(self.prior, sums), elbo
 
-    def sums(self, e_step, blocks=None):
-        """Return the sums that a state leads to and the sum of log densities, of all blocks or some."""
-        return self.data.sums(e_step, self._threads, blocks)
-
-    def e_step(self, state):
-        """Return what the kernels need of a state."""
-        return EStep.of(state, self.data.scaling, missing=self.data.missing)
+    def sums(self, state):
+        """Return the sums that a state leads to and the sum of log densities."""
+        return self.data.sums(EStep.of(state, self.data.scaling, missing=self.data.missing), self._threads)
 
     def estimate(self, state, rows):
         """Return the state that all data would lead to if they were like `rows`."""

@@ -142,21 +142,7 @@ class GaussianMixture(Mixture):
         verbose_interval=10,
         n_threads=1,
     ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-        self.n_threads = n_threads
+        self._keep(locals())
 
     def _fit_rows(self, X, weight, random_state, threads):
         data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)

@@ -64,6 +64,11 @@ class Target:
         return _unit(self.matrix, np.sqrt(self.diagonal))
 
 
+def target_of(model):
+    """Return the `Target` that a `FactorizedGaussian` prepared when it was made."""
+    return model._target
+
+
 def prepare(precision, blocks):
     """Return the Target of a symmetric precision and a partition of its coordinates (None: each by itself).
 

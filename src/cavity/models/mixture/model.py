@@ -9,6 +9,7 @@ References
    Learning Research 14, 2013.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -119,33 +120,26 @@ class GaussianMixture:
         keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
         keep("covariance", arrays.choice(self.covariance, "covariance", COVARIANCES))
         keep("weights", arrays.choice(self.weights, "weights", WEIGHTS))
-        k = self.n_components
-        sticks = self.weights == "stick_breaking"
-        wanted = ("a number", "(K - 1, 2)" if sticks else "(K,)")
-        self._keep("weight_concentration_prior", [(), (k - 1, 2) if sticks else (k,)], wanted)
-        self._keep("mean_prior", [(None,), (k, None)], ("(D,)", "(K, D)"), positive=False)
-        self._keep("mean_precision_prior", [(), (k,)], ("a number", "(K,)"))
-        shapes = [()] if self.covariance == "tied" else [(), (k,)]
-        self._keep("degrees_of_freedom_prior", shapes, ("a number", "(K,)")[: len(shapes)])
-        wanted = PRIOR_SHAPES[self.covariance]
-        sizes = {"D": None, "K": k}
-        shapes = [tuple(sizes[letter] for letter in shape if letter in sizes) for shape in wanted]
-        self._keep("covariance_prior", shapes, wanted, positive=not is_full(self.covariance))
+        each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
+        self._keep("weight_concentration_prior", "a number", each)
+        self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
+        self._keep("mean_precision_prior", "a number", "(K,)")
+        self._keep("degrees_of_freedom_prior", "a number", *(["(K,)"] if self.covariance != "tied" else []))
+        self._keep("covariance_prior", *PRIOR_SHAPES[self.covariance], positive=not is_full(self.covariance))
 
-    def _keep(self, name, shapes, wanted, positive=True):
-        """Keep a prior setting as a number or nested tuples, which compare and hash; None in a shape fits all."""
-        value = getattr(self, name)
+    def _keep(self, name, *shapes, positive=True):
+        """Keep a prior setting of one of the shapes as a number or nested tuples, which compare and hash."""
+        value, k = getattr(self, name), self.n_components
         if value is None:
             return
         array = arrays.finite_array(value, name)
-
-        def fits(shape):
-            return array.ndim == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
-
-        if not any(fits(shape) for shape in shapes) or (0 in array.shape and array.shape != (0, 2)):
-            raise ValueError(
-                f"{name} must have shape {' or '.join(wanted)} with K = {self.n_components}, got shape {array.shape}"
-            )
+        sizes = {"K - 1": k - 1, "K": k, "2": 2}  # D is not known yet, but is not 0
+        for shape in shapes:
+            axes = [sizes.get(axis, -1) for axis in re.findall("K - 1|K|2|D", shape)]
+            if array.ndim == len(axes) and all(b == a or b < 0 < a for a, b in zip(array.shape, axes, strict=True)):
+                break
+        else:
+            raise ValueError(f"{name} must have shape {' or '.join(shapes)} with K = {k}, got shape {array.shape}")
         if positive and np.any(array <= 0):
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
         outside = array[(array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)]

@@ -173,7 +173,19 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
 
     Examples
     --------
-    See `Model`.
+    >>> import cavity
+    >>> class Rate(cavity.mean_field.Model):  # of the Poisson counts 2, 0 and 4; one factor is exact
+    ...     n_samples = 3
+    ...     def initial(self):
+    ...         return {"rate": cavity.distributions.Gamma(1.0, 1.0)}
+    ...     def update(self, name, q):
+    ...         return cavity.distributions.Gamma(1.0 + 6.0, 1.0 + 3.0)
+    ...     def expected_log_joint(self, q):
+    ...         log_rate, rate = q["rate"].statistics
+    ...         return 6.0 * log_rate - 4.0 * rate
+    >>> posterior = cavity.mean_field.fit(Rate())
+    >>> posterior["rate"].mean, posterior.converged
+    (1.75, True)
     """
     state = _check(model, initial)
     options = Options(accelerate, max_iter, tol, callback=callback)

@@ -54,7 +54,7 @@ class Target:
         return scaled / self.scale
 
     def block_roots(self):
-        """Of every block its coordinates and L_B^-1 S^-1, a root of its covariance under q: root'root."""
+        """Yield the coordinates of every block and L_B^-1 S^-1, a root of its covariance under q: root'root."""
         for part, factor in self.factors:
             indices = self.order[part]
             yield indices, _divide(np.eye(len(indices)), factor) / self.scale[indices]

@@ -45,7 +45,7 @@ class EStep:
 
     @classmethod
     def of(cls, state, scaling, *, missing=False):
-        """Return that of a state."""
+        """Return the E-step of a state in the coordinates of a scaling."""
         factors, height = state.factors, state.weights.expected_logs()
         mean = np.ascontiguousarray(factors.mean)
         if isinstance(factors, WishartFactors):
@@ -58,7 +58,7 @@ class EStep:
 
     @classmethod
     def flat(cls, scaling, full, missing=False):
-        """Return that of one component, at the origin and of equal weight everywhere: it finds the moments."""
+        """Return the E-step of one component at the origin, of equal weight everywhere, whose sums are moments."""
         dim = len(scaling.scale)
         precision = np.zeros((1, dim, dim) if full else (1, dim))
         gain = np.zeros((1, dim)) if missing else None

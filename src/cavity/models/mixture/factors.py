@@ -246,7 +246,7 @@ class WishartFactors(GaussianFactors):
         return np.concatenate([part.ravel() for part in parts])
 
     def as_wide_as(self, other):
-        """Return the same: no value can be missing."""
+        """Return these factors: no value can be missing where precisions are matrices."""
         return self
 
     def by_component(self):
@@ -266,7 +266,7 @@ class WishartFactors(GaussianFactors):
         return WishartFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
     def rescaled(self, shift, scale):
-        """Return the same factors in coordinates (z - shift) scale."""
+        """Return these factors in coordinates (z - shift) scale."""
         scatter = self.scatter * _outer(scale)
         return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
 
@@ -293,11 +293,11 @@ class GammaFactors(GaussianFactors):
         return cls(mean, beta, nu, scatter)
 
     def by_columns(self):
-        """Return the same with a beta for each column, for data of which values may be missing."""
+        """Return these factors with a beta for each column, for data of which values may be missing."""
         return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
 
     def as_wide_as(self, other):
-        """Return the same with a beta for each column if `other` has that."""
+        """Return these factors, with a beta for each column if `other` has that."""
         return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
 
     def expected_log_precisions(self):
@@ -350,6 +350,6 @@ class GammaFactors(GaussianFactors):
         return GammaFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
     def rescaled(self, shift, scale):
-        """Return the same factors in coordinates (z - shift) scale; of one scale where columns share a precision."""
+        """Return these factors in coordinates (z - shift) scale; it is one scale where columns share a precision."""
         square = scale**2 if self.nu.shape[1] == len(scale) else scale[:1] ** 2
         return GammaFactors((self.mean - shift) * scale, self.beta, self.nu, self.scatter * square)

@@ -42,7 +42,7 @@ class MixtureState:
         return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
 
     def as_wide_as(self, other):
-        """Return the same state with what is kept for each column if `other` has seen data with missing values."""
+        """Return this state, with a beta for each column if `other` has that, as data with missing values ask for."""
         return replace(self, factors=self.factors.as_wide_as(other.factors))
 
     @staticmethod
@@ -55,7 +55,7 @@ class MixtureState:
         )
 
     def rescaled(self, old, new):
-        """Return the same state in coordinates of another scaling."""
+        """Return this state, which is in coordinates of the scaling `old`, in those of `new`."""
         if np.array_equal(old.origin, new.origin) and np.array_equal(old.scale, new.scale):
             return self
         shift = (new.origin - old.origin) * old.scale
@@ -114,7 +114,7 @@ class RowSums:
 
     @classmethod
     def of(cls, found, dim, full):
-        """Return those of a kernel's output (K, numbers)."""
+        """Return the sums that a kernel wrote as (K, numbers)."""
         counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
         if full:
             square = np.empty((len(counts), dim, dim))
@@ -130,15 +130,15 @@ class RowSums:
         return self.counts, self.first, self.second, self.seen
 
     def scaled(self, factor):
-        """Return the same with every row counted `factor` times."""
+        """Return the sums with every row counted `factor` times."""
         return RowSums(*(factor * part for part in self.parts()))
 
     def taken(self, order):
-        """Return the same for the components in another order."""
+        """Return the sums with the components in another order."""
         return RowSums(*(part[order] for part in self.parts()))
 
     def moved(self, step):
-        """Return the same about m - step, step (K, D)."""
+        """Return the sums about m - step, step (K, D), in place of m."""
         if self.second.ndim == 3:
             cross = self.first[:, :, None] * step[:, None, :]
             square = self.seen[:, :, None] * (step[:, :, None] * step[:, None, :])

@@ -14,10 +14,10 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.records import Made
-from cavity.base.rows import design_matrix, observations
+from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
-from cavity.blocks.sources import rows
+from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Logit
@@ -128,20 +128,19 @@ class LogisticRegression:
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        columns, X = names_of(X), design_matrix(X, "full")
-        y = observations(_likelihood, y, len(X))
+        columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
         options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
-            sweeps = LogisticSweeps(self, X, y)
+            sweeps = LogisticSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(
             model=self,
             mean=done.state.weights.mean,
             alpha=done.state.alpha,
-            n_samples=len(X),
+            n_samples=rows.n,
             columns=columns,
             _root=done.state.weights._factor,
-            **engine.outcome(done, len(X), options),
+            **engine.outcome(done, rows.n, options),
         )
 
 
@@ -160,11 +159,11 @@ class LogisticState:
 class LogisticSweeps:
     """The engine's view, over `LogisticState`s."""
 
-    def __init__(self, model, X, y):
-        self._X, self._y = X, y
-        self.n_samples, size = X.shape
+    def __init__(self, model, rows):
+        self._rows = rows
+        self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
-        self._tau = merge(0.5 * self._y[part] @ rows(X, part) for part in self._blocks())
+        self._tau = merge(0.5 * rows.y[part] @ rows_of(rows.X, part) for part in self._blocks())
 
     def _blocks(self):
         return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS_OF_PASS))
@@ -172,7 +171,7 @@ class LogisticSweeps:
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
         with np.errstate(over="ignore", invalid="ignore"):
-            products = merge(rows(self._X, part).T @ rows(self._X, part) for part in self._blocks())
+            products = merge(rows_of(self._rows.X, part).T @ rows_of(self._rows.X, part) for part in self._blocks())
         within_range(products, "X: squares of the columns")
         squares = np.diag(products) / self.n_samples
         return self._state(0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0)))
@@ -185,10 +184,10 @@ class LogisticSweeps:
         weights = state.weights
 
         def block(part):
-            x = rows(self._X, part)
+            x = rows_of(self._rows.X, part)
             f, spread = x @ weights.mean, x @ weights._factor
             xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
-            bound = np.sum(0.5 * (self._y[part] * f - xi) - np.log1p(np.exp(-xi)))
+            bound = np.sum(0.5 * (self._rows.y[part] * f - xi) - np.log1p(np.exp(-xi)))
             return bound, (x * curvature(xi)[:, None]).T @ x
 
         bound, data = merge(block(part) for part in self._blocks())
@@ -197,7 +196,7 @@ class LogisticSweeps:
         return self._state(0.5 * (data + data.T), self._prior.update(second)), elbo
 
     def coordinates(self, state):
-        """Return those of q(w), in two parts because alpha goes with the second, and of q(alpha)."""
+        """Return natural parameters and expected statistics of q(w), those of its prior apart, and of q(alpha)."""
         size = len(state.data)
         second = state.weights.statistics[size:]
         natural, statistics = coordinates([state.alpha])

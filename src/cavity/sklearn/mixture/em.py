@@ -95,7 +95,7 @@ class Estimates:
 
     @classmethod
     def of(cls, moments, covariance_type):
-        """Return those of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
+        """Return the estimates of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
         count, mean, covariance = moments.count, moments.mean, moments.covariance
         return cls(covariance_type, count / np.sum(count), mean, covariance, roots(covariance, covariance_type))
 
@@ -142,7 +142,7 @@ def _root(covariance):
 
 
 def roots_of_precisions(precision, covariance_type):
-    """Return the same factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
+    """Return scikit-learn's factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
     if not is_full(covariance_type):
         return np.sqrt(precision)
     matrices = precision.reshape(-1, *precision.shape[-2:])

@@ -11,7 +11,7 @@ from cavity.base.results import VariationalPosterior, table
 from cavity.blocks import merge
 from cavity.models.unit_mixture import sweep
 from cavity.models.unit_mixture.saved import RECORD
-from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, State
+from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, UnitMixtureState
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -196,7 +196,7 @@ class UnitMixturePosterior(VariationalPosterior):
 
     def _state(self):
         k = len(self.mean)
-        return State(
+        return UnitMixtureState(
             mean=self.mean,
             precision=1.0 / self.variance,
             prior_mean=np.zeros(k),
@@ -212,3 +212,19 @@ class UnitMixturePosterior(VariationalPosterior):
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
         title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
+
+
+def posterior_of(model, state, counts, n_samples, outcome):
+    """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
+    shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
+    return UnitMixturePosterior(
+        model=model,
+        mean=state.mean.copy(),
+        variance=1.0 / state.precision,
+        weights=state.weights.copy(),
+        counts=counts.copy(),
+        noise_variance=state.noise_variance,
+        prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
+        n_samples=n_samples,
+        **outcome,
+    )

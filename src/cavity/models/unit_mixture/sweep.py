@@ -25,7 +25,7 @@ SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapol
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UnitMixtureState:
     """q(theta) and the point estimates of the settings; `counts` are the N_k that led here."""
 
     mean: np.ndarray
@@ -68,7 +68,7 @@ class Extent:
         return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high), LEAST_SD) ** 2
 
 
-class Sweeps:
+class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
     def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
@@ -82,7 +82,7 @@ class Sweeps:
         c, h = state.constants()
 
         def block(y):
-            return statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+            return row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
 
         found = merge.reduce_blocks(self._source, block, self._threads)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
@@ -134,7 +134,7 @@ class Sweeps:
         Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
         """
         c, h = state.constants()
-        found = self.n_samples / len(y) * statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+        found = self.n_samples / len(y) * row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
         new, moved = self._means(state, found[: 2 * len(state.mean)])
         return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
 
@@ -190,7 +190,7 @@ class Sweeps:
         return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
 
 
-def statistics(y, mean, c, h, squares):
+def row_sums(y, mean, c, h, squares):
     """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of a block, in one array."""
     out, totals = np.empty((len(mean), 2)), np.zeros(2)
     far = _kernel.statistics(y, mean, c, h, squares, out, totals)

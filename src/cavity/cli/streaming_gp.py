@@ -206,6 +206,7 @@ class Stream:
     def _begin(self):
         """The state after the first batch."""
         from cavity.models.streaming_gp.model import StreamingGP
+        from cavity.models.streaming_gp.state import rename
 
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
@@ -231,7 +232,7 @@ class Stream:
             tol=options.tol,
             n_threads=options.threads,
         )
-        state.columns, state.classes = tuple(problem.names), self.classes
+        rename(state, tuple(problem.names), self.classes)
         self.scores = Scores(state.model.likelihood)
         return state
 

@@ -132,7 +132,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    monkeypatch.setattr(streaming_increment, "HELD", 0)
+    monkeypatch.setattr(streaming_increment, "KEPT_NUMBERS", 0)
     assert found(THREADS) == one
 
 

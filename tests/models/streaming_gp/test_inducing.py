@@ -213,7 +213,7 @@ def taken_in(of, information, X, weight, y=0.5):
     """The factor with Gaussian rows of precision 2 weight."""
     W = features(of, X)
     A, r = information.A + np.tril((W * (2 * weight)[:, None]).T @ W), information.r + W.T @ (2 * weight * y)
-    return Information(np.asfortranarray(A), r, information.constant).factorised()
+    return Information.of(np.asfortranarray(A), r, information.constant).factorised()
 
 
 def choose(of, information, X, weight, budget, waiting=None, residual=None):

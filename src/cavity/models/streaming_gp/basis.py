@@ -22,7 +22,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.merge import starts
 from cavity.covariances.program import WHITE
 
-_kernel = _core.best("sparse_gp")
+kernel = _core.best("sparse_gp")
 
 BLOCK = 1024  # rows that are worked on together
 
@@ -116,7 +116,7 @@ class Basis:
 
         def task(start, stop):
             part = slice(start, stop)
-            _kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
+            kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
         threads.run(task, starts(len(X), BLOCK))
         return W, residual

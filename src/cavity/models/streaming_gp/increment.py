@@ -30,11 +30,11 @@ from cavity.blocks.merge import merge
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
-from cavity.models.streaming_gp.absorb import RowSites, add_squares, assimilated
+from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import BLOCK, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import HELD, fractions, is_exact
+from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +91,7 @@ class Increment:
         self.blocks = [slice(*span) for span in rows.spans()]
         self.base = rows.bases(model)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), HELD // max(1, len(self.Z) * BLOCK))
+        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * BLOCK))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -133,9 +133,7 @@ class Increment:
     def _carried(self, carried, n):
         """The old factor on the new variables."""
         if carried is None:
-            out = Information.empty(n)
-            out.constant = self.before[0]
-            return out
+            return Information.empty(n, self.before[0])
         return carried.information(self.carrier.information)
 
     def _solved(self, settings, basis, sites, information, carried, fit):
@@ -143,16 +141,14 @@ class Increment:
 
         def task(index):
             _, W, residual = self._features(basis, index)
-            tau, rho, constant = sites.part(self.blocks[index]).on_features(residual)
-            square = add_squares(W, rho, np.zeros((basis.n, basis.n), order="F"), self._scratch(1, len(W)))
-            return square, W.T @ tau, constant
+            return block_sums(W, residual, sites.part(self.blocks[index]), self._scratch(1, len(W)))
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
         if self.blocks:
             by_rows, more, extra = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
             A, r, constant = A + by_rows, r + more, constant + extra
-        out = Information(A, r, constant).factorised()
+        out = Information.of(A, r, constant).factorised()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
         within_range(np.array([value]), "the increment of the log bound")
         self.latest = Solution(settings, basis, sites, out, carried, value, fit, by_rows)

@@ -17,8 +17,8 @@ from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import is_exact
-from cavity.models.streaming_gp.state import StreamingGPState
+from cavity.models.streaming_gp.rows import is_exact, opened
+from cavity.models.streaming_gp.state import begun, take_in
 
 MATRICES = 8  # M x M that an update needs
 
@@ -208,9 +208,9 @@ class StreamingGP(LatentProcess):
             max_iter=arrays.integer(max_iter, "max_iter", low=1),
             tol=arrays.number(tol, "tol", low=0, closed_low=True),
         )
-        return StreamingGPState.started(self, X, options)._take_in(
-            X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads, callback=callback
-        )
+        X = opened(X)
+        more = {"learn": learn, "n_threads": n_threads, "callback": callback}
+        return take_in(begun(self, X, options), X, y, offset, noise_variance, sample_weight, **more)
 
 
 def _distinct(inducing, covariance):

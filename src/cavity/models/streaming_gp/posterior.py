@@ -15,7 +15,7 @@ PREDICT_ROWS = 512
 
 
 class SparsePosterior(ProcessPosterior):
-    """Base of posteriors of f by inducing variables: it reads _basis, _information and _log_bound, too."""
+    """Base of posteriors of f by inducing variables: it reads `_now`, a Snapshot, too."""
 
     __slots__ = ()
 
@@ -26,28 +26,28 @@ class SparsePosterior(ProcessPosterior):
 
         With inducing points that moved it is no bound; with EP it estimates the log evidence.
         """
-        return self._log_bound
+        return self._now.log_bound
 
     @property
     def inducing(self):
         """Inducing points Z, (M, D)."""
-        return arrays.read_only(self._basis.Z.copy())
+        return arrays.read_only(self._now.basis.Z.copy())
 
     @property
     def n_inducing(self):
         """M."""
-        return self._basis.n
+        return self._now.basis.n
 
     @property
     def mean(self):
         """Posterior mean of the inducing variables u, (M,), less the prior mean."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(np.tril(self._basis.factor) @ self._information.mean(), "mean: its entries")
+            return within_range(np.tril(self._now.basis.factor) @ self._now.information.mean(), "mean: its entries")
 
     @property
     def covariance(self):
         """Posterior covariance of the inducing variables u, (M, M)."""
-        half = solved(self._information.factor, np.ascontiguousarray(np.tril(self._basis.factor)))
+        half = solved(self._now.information.factor, np.ascontiguousarray(np.tril(self._now.basis.factor)))
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(half @ half.T, "covariance: its entries")
 
@@ -81,10 +81,12 @@ class SparsePosterior(ProcessPosterior):
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
 
+        now = self._now
+
         def task(start, stop):
             with np.errstate(over="ignore", invalid="ignore"):
-                W, residual = self._basis.features(X[start:stop], INLINE)
-                shift, spread = self._information.marginals(W)
+                W, residual = now.basis.features(X[start:stop], INLINE)
+                shift, spread = now.information.marginals(W)
                 return shift, residual + spread
 
         with Threads(n_threads) as threads, single_blas():
@@ -118,13 +120,13 @@ class SparsePosterior(ProcessPosterior):
         X, base = self._new_rows(X, offset)
         out = arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            self._basis.program.gram(X, out, threads)
-            W, residual = self._basis.features(X, threads)
-            T = solved(self._information.factor, W.copy())
+            self._now.basis.program.gram(X, out, threads)
+            W, residual = self._now.basis.features(X, threads)
+            T = solved(self._now.information.factor, W.copy())
             out += T @ T.T - W @ W.T
             out = 0.5 * (out + out.T)
             out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
-            mean = base + T @ self._information.c
+            mean = base + T @ self._now.information.c
         check_moments(mean, out)
         return mean, out
 

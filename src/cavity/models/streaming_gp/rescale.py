@@ -130,7 +130,7 @@ def relearn(information, covariance, noise=True, amplitude=True):
 def rescaled(information, log_s, log_t):
     """The factor of all rows so far at exp(log_s) times the covariance and exp(log_t) times the noise, factorised."""
     s, t = float(np.exp(log_s)), float(np.exp(log_t))
-    out = Information(
+    out = Information.of(
         np.asfortranarray(s / t * information.A),
         np.sqrt(s) / t * information.r,
         information.constant - scaling_cost(information, log_s, log_t),

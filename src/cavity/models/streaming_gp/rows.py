@@ -23,7 +23,7 @@ from cavity.blocks import merge
 from cavity.blocks.executors import Threads
 from cavity.blocks.sources import Source, open_source
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.models.gp.process import rows_of
+from cavity.models.gp.process import checked_X, prior_means, row_noise
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 
@@ -62,7 +62,7 @@ class BatchRows(Rows):
 
     def base(self, model, X, part):
         """Return prior means of f of a part, whose rows are X."""
-        base = model._means(X)
+        base = prior_means(model, X)
         return base if self.offset is None else base + self.offset[part]
 
     def bases(self, model):
@@ -114,9 +114,9 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     else:
         if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
-        X = rows_of(X, model.covariance, n_features)
+        X = checked_X(X, n_features)
     y = y.rows() if isinstance(y, Source) else y
-    noise = model._row_noise(noise_variance, X.shape[0])
+    noise = row_noise(model, noise_variance, X.shape[0])
     rows = BatchRows.checked(model.likelihood, X, y, offset, sample_weight, noise, some=False)
     if rows.left_out.all():
         return None

@@ -10,7 +10,7 @@ from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table, to_list
 from cavity.blocks.executors import Threads, single_blas
-from cavity.models.gp.process import short
+from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.information import SUMS
@@ -392,17 +392,16 @@ def begun(model, X, options):
     shape = np.shape(X)
     if len(shape) != 2:
         raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
-    model.covariance.check_columns(shape[1])
+    check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
-    model._check_slopes(shape[1])
     return made(Snapshot.prior(model, shape[1], names_of(X)), options)
 
 
 def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
-    learn, scales = now.model._what_to_learn(learn, noise_variance is not None)
+    learn, scales = what_to_learn(now.model, learn, noise_variance is not None)
     n_threads = arrays.integer(n_threads, "n_threads", low=1)
     columns = names_of(X) if now.columns is None else now.columns
     X = in_order(X, now.columns)

@@ -234,6 +234,7 @@ class Switch:
 
 probit, counts = likelihoods.Probit(), likelihoods.Poisson()
 student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
+CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.sweep.MOST_ROWS models.mixture.sweep.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
@@ -259,7 +260,9 @@ SWITCHES = [
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
-    Switch("models.streaming_gp.inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
+    Switch(
+        "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
+    ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),

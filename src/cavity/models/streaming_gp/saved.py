@@ -48,7 +48,7 @@ SETTINGS = {
         "has_offset": FLAG,
         "n_updates?": integer(),
     },
-    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
+    "waiting": {"patience?": NUMBER, "debt?": NUMBER, "count": integer()},  # two that no choice asks for any more
     "history?": {
         "changed": FLAG,
         "own_weight": NONNEGATIVE,
@@ -94,7 +94,7 @@ def rebuilt(stored, settings):
     basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
-    waiting = Waiting(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    waiting = Waiting(settings["waiting"]["count"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {NUMBERS[name]: value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])

@@ -360,7 +360,7 @@ class StreamingGPState(SparsePosterior):
         stored |= {f"trace_{name}": values for name, values in now.trace.items()}
         settings["history"] = now.history.to_settings()
         settings["parts"] = {name: getattr(now, field) for name, field in NUMBERS.items()}
-        settings["waiting"] = {name: getattr(waiting, name) for name in ("patience", "debt", "count")}
+        settings["waiting"] = {"count": waiting.count}
         settings |= {name: to_list(getattr(now, name)) for name in ("columns", "classes")}
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood

@@ -13,6 +13,8 @@ from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import freeze, table, to_list
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
@@ -221,7 +223,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
-            self.model.covariance._gram(self.X, gram, threads)
+            program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if not keep.all():
                 reduced = self._solver.reduced(gram, gram[:, keep])
                 return arrays.read_only(within_range(reduced, "covariance: its entries"))
@@ -238,7 +240,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         with Threads(1) as threads, single_blas():
             own = replace(self._solver, triangle=self._solver.triangle.copy())
             weights = latent_solver.evidence_weights(own, self._alpha)
-            return arrays.read_only(self.model.covariance._gradient(self._X_in_use, weights, None, threads))
+            return arrays.read_only(gradient(self.model.covariance, self._X_in_use, weights, None, threads))
 
     @cached_property
     def _X_in_use(self):
@@ -248,14 +250,14 @@ class GaussianProcessPosterior(ProcessPosterior):
     def _moments(self, X, threads):
         """Return means of f at a few rows, less the prior's, and variances."""
         cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
+        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
+        prior = program_of(self.model.covariance, X.shape[1]).diagonal(X)
         return cross @ self._alpha, self._solver.spread(prior, cross)  # K_xU alpha, (n,)
 
     def _joint(self, X, gram, threads):
         """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
         cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
+        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
         return cross @ self._alpha, self._solver.reduced(gram, cross)
 
     def _check_own_noise(self, what):

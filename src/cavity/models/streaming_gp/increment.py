@@ -27,6 +27,8 @@ from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
 from cavity.blocks.merge import merge
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
@@ -222,7 +224,7 @@ class Increment:
             q = 0.5 * (solution.sites.part(self.blocks[index]).fraction * tau**2 - rho)
             slope = self._noise_slope(index, solution, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
-            return solution.settings.covariance._free(by_prior, X.shape[1]), np.zeros((0, 0)), slope
+            return free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
 
         return task
 
@@ -271,7 +273,7 @@ class Increment:
         """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
         covariance = solution.settings.covariance
         by_prior = solution.basis.program.diagonal_contract(X, prior)
-        return covariance._gradient(X, weights, self.Z, self.threads) + covariance._free(by_prior, X.shape[1])
+        return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
 
     def _noise_slope(self, index, solution, m, v, residual, rho):
         """Of a block in the log of the variance of Gaussian noise."""
@@ -287,14 +289,14 @@ class Increment:
         old = self.carrier.rows
         if not len(old):
             return 0.0
-        return covariance._gradient(old, across, self.Z, self.threads) + self._among(covariance, old, left)
+        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, left)
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
         if not len(Z):
             return np.zeros(len(covariance.log_parameters))
-        nuggets = covariance._program(Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
-        return covariance._gradient(Z, weights, None, self.threads) + covariance._free(nuggets, Z.shape[1])
+        nuggets = program_of(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
+        return gradient(covariance, Z, weights, None, self.threads) + free_gradient(covariance, nuggets, Z.shape[1])
 
     def _scale_gradient(self, solution, slope):
         """Derivatives in the logs of the scales of the likelihood."""

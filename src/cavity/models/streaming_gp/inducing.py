@@ -305,7 +305,7 @@ def _pivots(basis, X, weight, budget, goal, threads):
     """Rows that `greedy` adds to a basis until they lose no more than `goal` nats, and the residuals of all rows."""
     program, m, chosen = basis.program, basis.n, []
     W, residual = basis.features(X, threads)
-    scaled, prior = program._alone(X), program.diagonal(X)
+    scaled, prior = program.coordinates_of(X), program.diagonal(X)
     nugget = basis.jitter * prior
     columns = np.empty((max(budget, m), len(X)))
     columns[:m] = W.T

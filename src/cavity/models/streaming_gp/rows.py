@@ -22,6 +22,7 @@ from cavity.base.rows import Rows
 from cavity.blocks import merge
 from cavity.blocks.executors import Threads
 from cavity.blocks.sources import Source, open_source
+from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.process import checked_X, prior_means, row_noise
 from cavity.models.latent import SMALLEST_VARIANCE
@@ -98,7 +99,7 @@ def loss_rates(model, X, rows, index):
     weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
     if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
         return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
-    prior = model.covariance._program(X.shape[1]).diagonal(X)
+    prior = program_of(model.covariance, X.shape[1]).diagonal(X)
     seen = prior > SMALLEST_VARIANCE
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
 

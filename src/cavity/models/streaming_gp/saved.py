@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import to_tuple
+from cavity.covariances.program import program_of
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
@@ -90,7 +91,7 @@ def rebuilt(stored, settings):
         inducing=Z if settings["given"] else None,
         **settings["model"],
     )
-    program, jitter = covariance._program(Z.shape[1]), model.jitter
+    program, jitter = program_of(covariance, Z.shape[1]), model.jitter
     basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)

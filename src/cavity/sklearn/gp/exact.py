@@ -16,6 +16,7 @@ from scipy.linalg.blas import dsyrk, dtrsm
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
+from cavity.covariances.slots import gradient
 from cavity.distributions.family import LOG_2PI
 from cavity.models.gp.evidence import MANY_ROWS
 
@@ -39,7 +40,7 @@ class Regression:
         n_targets = self.dual.shape[1]
         weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T  # [RW]_ (eq. 5.9)
         with Threads(1) as threads:
-            return covariance._gradient(X, weights, None, threads)
+            return gradient(covariance, X, weights, None, threads)
 
 
 def regress(covariance, X, noise, Y):

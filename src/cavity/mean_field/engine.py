@@ -22,7 +22,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome
 from cavity.mean_field.acceleration import METHODS, History
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
@@ -34,23 +34,15 @@ CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that littl
 ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit(Outcome):
     """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
 
     state: object
     image: object
     elbo: float
-    status: str
-    n_iter: int
-    trace: dict
     contraction: float
     predicted_gap: float
-
-    @property
-    def converged(self):
-        """Whether the stopping rule was met."""
-        return self.status == CONVERGED
 
 
 def check_options(accelerate, max_iter, tol):
@@ -127,14 +119,14 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
                 NumericalWarning,
             )
     return Fit(
-        climb.state,
-        climb.image,
-        climb.elbo,
-        status,
-        climb.n_iter,
-        climb.trace(),
-        climb.contraction,
-        climb.predicted_gap(),
+        state=climb.state,
+        image=climb.image,
+        elbo=climb.elbo,
+        status=status,
+        n_iter=climb.n_iter,
+        trace=climb.trace(),
+        contraction=climb.contraction,
+        predicted_gap=climb.predicted_gap(),
     )
 
 

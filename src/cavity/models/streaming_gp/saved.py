@@ -8,6 +8,7 @@ from cavity.base import arrays
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import to_tuple
 from cavity.covariances.program import program_of
+from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
@@ -105,7 +106,7 @@ def rebuilt(stored, settings):
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
     history = settings.get("history")
     history = _unknown_history(now) if history is None else History.from_settings(history)
-    return made(replace(now, history=history), settings["options"])
+    return made(replace(now, history=history), Options(**settings["options"]))
 
 
 def _unknown_history(now):

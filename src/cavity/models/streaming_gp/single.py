@@ -9,8 +9,8 @@ from math import log, log1p
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.ep.sites import Sites
-from cavity.likelihoods.base import LOG_2PI
 from cavity.models.streaming_gp.absorb import UNSEEN
 from cavity.models.streaming_gp.inducing import avoidable
 from cavity.models.streaming_gp.information import kernel

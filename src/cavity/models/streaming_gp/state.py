@@ -12,6 +12,7 @@ from cavity.base.results import table, to_list
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.information import SUMS
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -349,14 +350,15 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, now = self._likelihood_to_settings(), self._now
+        likelihood, now = likelihood_settings(self.model.likelihood), self._now
         model, basis, information, waiting = now.model, now.basis, now.information, now.waiting
         stored = {"prior_mean": np.asarray(model.mean), "Z": basis.Z, "nugget": basis.nugget}
         stored |= {"triangle": basis.factor, "inducing_ids": now.inducing_ids}
         stored |= {name: getattr(information, name) for name in FACTOR}
         stored |= {"waiting_X": waiting.X, "waiting_weight": waiting.weight}
         settings = {"information": {name: getattr(information, name) for name in SUMS}}
-        settings |= {"n_features": self.n_features, "options": self._options}
+        options = self._options.record("schedule", "damping", "max_iter", "tol")
+        settings |= {"n_features": self.n_features, "options": options}
         stored |= {f"trace_{name}": values for name, values in now.trace.items()}
         settings["history"] = now.history.to_settings()
         settings["parts"] = {name: getattr(now, field) for name, field in NUMBERS.items()}
@@ -386,8 +388,8 @@ def begun(model, X, options):
         The settings.
     X : array_like (N, D), or Source
         Rows, of which D and the names of the columns are taken.
-    options : dict
-        Of EP.
+    options : Options
+        Those of EP.
     """
     shape = np.shape(X)
     if len(shape) != 2:
@@ -422,7 +424,7 @@ def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_thre
     warn_of(surprise)
     if new.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]
-        warn_unconverged(new.status, change, options["tol"], options["max_iter"])
+        warn_unconverged(new.status, change, options.tol, options.max_iter)
     return state
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
-from cavity.ep.sites import Sites
 from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
@@ -32,8 +32,8 @@ class Update:
         What is known before.
     rows : BatchRows
         The batch.
-    options : dict
-        Of EP.
+    options : Options
+        Those of EP.
     threads : Threads
         Who takes blocks.
     callback : callable, optional
@@ -47,10 +47,8 @@ class Update:
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
         self.learning = EMPTY["learning"]
-        if options["schedule"] == "auto" and not is_exact(now.model.likelihood):
-            compiled = Sites(now.model.likelihood, rows.y[:1], None, now.model.alpha).compiled
-            options = options | {"schedule": "sequential" if compiled else "parallel"}
-        self.options = options
+        model = now.model
+        self.options = options if is_exact(model.likelihood) else scheduled(options, model.likelihood, model.alpha)
 
     def run(self, learn, scales, columns):
         """Return the snapshot with the rows, and words about those that speak against the settings, or None.

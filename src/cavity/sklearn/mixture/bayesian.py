@@ -252,7 +252,16 @@ class BayesianGaussianMixture(Mixture):
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, change) hears of every pass."""
         if self.max_iter == 0:
-            return engine.Fit(start, start, -np.inf, MAX_ITER, 0, {"elbo": np.empty(0)}, np.nan, np.inf)
+            return engine.Fit(
+                state=start,
+                image=start,
+                elbo=-np.inf,
+                status=MAX_ITER,
+                n_iter=0,
+                trace={"elbo": np.empty(0)},
+                contraction=np.nan,
+                predicted_gap=np.inf,
+            )
         bounds = [-np.inf]
 
         def callback(n_iter, elbo):

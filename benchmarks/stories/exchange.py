@@ -140,6 +140,9 @@ def drawn(found, path):
         lost = np.array([by_part[part][0] for part in PARTS])
         colours = ["black", *["#3b6ea5"] * (len(PARTS) - 3), *["#b0b0b0"] * 2]
         axis.barh(range(len(PARTS)), lost, color=colours)
+        for place, value in enumerate(lost):
+            axis.text(0.02, place, f"{value:,.0f}", transform=axis.get_yaxis_transform(), color="white", va="center")
+        axis.set_xlim(0.0, 2.0 * lost[0])  # what is beyond that has its number
         axis.axvline(lost[0], color="black", linewidth=0.8)
         axis.axvline(lost[0] / 0.9, color="#c03030", linewidth=0.8, linestyle="--")
         axis.set_title(stream, fontsize=10)

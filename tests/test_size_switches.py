@@ -234,6 +234,7 @@ class Switch:
 
 probit, counts = likelihoods.Probit(), likelihoods.Poisson()
 student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
+CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
@@ -253,13 +254,15 @@ SWITCHES = [
         "-student",
         few=True,
     ),
-    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(batches=2)),
-    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
-    Switch("models.streaming_gp.increment.HELD", (HUGE, 0), streaming(learn=True), few=True),
+    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(batches=2)),
+    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
+    Switch("models.streaming_gp.increment.KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
-    Switch("models.streaming_gp.inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
+    Switch(
+        "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
+    ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),

@@ -187,6 +187,7 @@ class Stream:
     def _begin(self):
         """The state after the first batch."""
         from cavity.models.streaming_gp.model import StreamingGP
+        from cavity.models.streaming_gp.state import rename
 
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
@@ -203,7 +204,7 @@ class Stream:
         self.learn = "covariance" if given else True
         self.learnt = options.learn != "never" and self.learn
         state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
-        state.columns, state.classes = tuple(problem.names), self.classes
+        rename(state, tuple(problem.names), self.classes)
         self.scores = Scores(state.model.likelihood)
         return state
 

@@ -100,7 +100,6 @@ POSTERIORS = {
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),
     "streaming_gp, labels": lambda: streaming(likelihood=labels.Probit()).fit(X, LABELS, learn=False),
     "streaming_gp, empty": lambda: streaming().fit(X[:0], Y[:0]),
-    "univariate_gaussian": lambda: cavity.UnivariateGaussian().fit(Y),
     "mean_field": lambda: cavity.mean_field.fit(Factors(), max_iter=2),
     "unit_mixture": lambda: cavity.UnitMixture(2).fit(Y),
     "unit_mixture, unequal": lambda: cavity.UnitMixture(
@@ -152,8 +151,6 @@ def uses(posterior):
         return [lambda: p.predict(X_new), lambda: p.variance, lambda: p.covariance, *draws]
     if kind == "logistic_regression":
         return [lambda: p.predict_proba(X_new), lambda: p.variance, lambda: p.covariance, *draws]
-    if kind == "univariate_gaussian":
-        return [lambda: p.mean.variance, lambda: p.precision.mean]
     if kind == "mean_field":
         return [factor.entropy for factor in p.factors.values()]
     return [lambda: p.log_density(y_new), lambda: p.responsibilities(y_new), *draws]

@@ -15,8 +15,8 @@ KINDS = {  # where each has RECORD, what its files hold, and `rebuilt`, which ma
     "mean_field": "mean_field.model",
     "streaming_gp": "models.streaming_gp.saved",
     "unit_mixture": "models.unit_mixture.saved",
-    "univariate_gaussian": "models.univariate_gaussian",
 }
+LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
 def load(path):
@@ -35,9 +35,10 @@ def load(path):
     Raises
     ------
     ValueError
-        If the file is not one of ours, damaged, or from a newer format; the message names it, and the part of it.
+        If the file is not one of ours, damaged, from a newer format, or of a kind that is read no more; the message
+        names it, and the part of it, or the last version that reads it.
     """
-    kind, arrays, settings = persistence.read(path, KINDS)
+    kind, arrays, settings = persistence.read(path, KINDS, LEFT)
     try:
         return rebuilt(kind, arrays, settings)
     except ValueError as error:

@@ -1,16 +1,15 @@
 """What a file of a Gaussian process holds, and the posterior made of it again."""
 
-from dataclasses import fields
-
 import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
 from cavity.base.results import to_tuple
+from cavity.base.rows import Rows
 from cavity.ep.latent_solver import Solver
 from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior, Rows
-from cavity.models.gp.process import COVARIANCE, OPTIONS, fits_columns
+from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior
+from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import FITTED, TRACE
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
@@ -51,7 +50,7 @@ SETTINGS = FITTED | {
 
 def _fits(arrays, settings, sizes):
     """Whether rows, solver and model fit together, as a rule of the record."""
-    fits_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
+    check_columns(settings["covariance"], arrays["prior_mean"], sizes["D"])
     likelihood, y = settings["likelihood"], arrays["rows_y"]
     with records.refusing("array 'rows_y': "):
         same = y.ndim == likelihood._y_ndim and np.array_equal(likelihood.check(y), y)
@@ -73,13 +72,16 @@ RECORD = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGAT
 
 def rebuilt(arrays, settings):
     """Return the posterior of checked arrays and settings."""
-    missing = {f.name: None for f in fields(Rows)}
+    rows = {name: arrays.get(f"rows_{name}") for name in ("X", "y", "base", "weights", "noise", "spare", "idle")}
+    weights, idle = rows["weights"], rows["idle"] if np.any(rows["idle"]) else None
+    if np.any(rows["spare"]):  # without weights in the file those of all others are one
+        weights = np.where(rows["spare"], 0.0, 1.0 if weights is None else weights)
     return GaussianProcessPosterior(
         model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
         **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
         **{name: settings[name] for name in PLAIN},
         trace=records.part(arrays, "trace_"),
         **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
-        _rows=Rows(**missing | records.part(arrays, "rows_")),
+        _rows=Rows(rows["X"], rows["y"], rows["base"], weights, rows["noise"], idle),
         _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
     )

@@ -124,10 +124,10 @@ class Objective:
         return value, -gradient
 
 
-def starts(settings, data, vector):
-    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the data."""
+def starts(settings, rows, vector):
+    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the rows."""
     real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
-    variance = _variance(settings, data) if real else None
+    variance = _variance(settings, rows) if real else None
     noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance) if real else None
     bounds = vector.bounds(noise)
     given = vector.pack(settings)
@@ -135,7 +135,7 @@ def starts(settings, data, vector):
     for factor in SPREADS:
         candidate = given.copy()
         if vector.n_covariance:
-            candidate[: vector.n_covariance] = scaled_to(settings.covariance, data.X, factor, variance)
+            candidate[: vector.n_covariance] = scaled_to(settings.covariance, rows.X, factor, variance)
         if real and vector.scales:
             candidate[-1] = noise
         candidate = np.clip(candidate, *bounds.T)
@@ -144,9 +144,9 @@ def starts(settings, data, vector):
     return bounds, found
 
 
-def _variance(settings, data):
+def _variance(settings, rows):
     """Variance of y about its mean function by least squares."""
-    rest = data.y - data.offset
+    rest = rows.y - rows.offset
     if settings.basis is not None:
         rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
     with np.errstate(over="ignore"):
@@ -191,7 +191,7 @@ def _term_of(covariance, label):
     return int(np.searchsorted(sizes, place, side="right"))
 
 
-def learn(settings, data, evidence, covariance, scales, n_starts):
+def learn(settings, evidence, covariance, scales, n_starts):
     """Return the settings of the largest evidence found, the values on the way, and whether the search came to rest.
 
     Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
@@ -200,7 +200,7 @@ def learn(settings, data, evidence, covariance, scales, n_starts):
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
         return settings, np.zeros(0), True
-    objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
+    objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
     ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
     if not objective.values:
         warn_without_start(len(found))

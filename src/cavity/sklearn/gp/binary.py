@@ -10,6 +10,7 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import posterior_of
+from cavity.models.gp.process import checked_rows
 from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.sklearn.checks import log_probabilities
 from cavity.sklearn.gp import kernels
@@ -76,12 +77,9 @@ class BinaryClassifier(ClassifierMixin, Learner):
         """Return the model, its checked rows, and what evaluates their evidence."""
         covariance = kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
-        rows = model._check(self.X_train_, self.y_train_, None, None, None)
-        data = rows.used()
-        options = model._options(
-            Options.checked(schedules=("auto",), schedule="auto", max_iter=self.max_iter_predict, tol=TOL), data
-        )
-        return model, rows, Evidence(data, threads, options, start)
+        rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
+        options = Options.checked(schedules=("auto",), schedule="auto", max_iter=self.max_iter_predict, tol=TOL)
+        return model, rows, Evidence(rows, threads, model._options(options, rows), start)
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""

@@ -8,20 +8,17 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from cavity.base import arrays
 from cavity.base.frames import names_of
-from cavity.base.loop import CONVERGED, STOPPED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.options import SCHEDULES, Options
-from cavity.ep.sites import Sites
-from cavity.models.gp.evidence import Evidence, Settings, mean_basis
+from cavity.models.gp import search
+from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import LatentProcess, checked_rows, what_to_learn
-from cavity.models.gp.search import learn as maximise
+from cavity.models.latent import AUTO
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +159,7 @@ class GaussianProcess(LatentProcess):
         learn, scales = what_to_learn(self, learn, rows.noise is not None)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         options = Options.checked(
-            schedules=("auto", *SCHEDULES[::-1]),
+            schedules=(AUTO, *SCHEDULES),
             schedule=schedule,
             damping=damping,
             power=power,
@@ -170,42 +167,12 @@ class GaussianProcess(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        options = self._options(options, rows)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence(rows, threads, replace(options, callback=None))
-            settings, back = self._settings(evidence.rows)
-            values, at_rest = np.zeros(0), True
-            if learn or settings.basis is not None:
-                settings, values, at_rest = maximise(settings, evidence, learn, scales, n_starts)
-            point = evidence.at(settings, callback=callback)
-            if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
-                point = self._otherwise(evidence, point, callback)
-            posterior = posterior_of(
-                self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
-            )
+            evidence = Evidence.of(self.likelihood, rows, threads, options)
+            found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
+            point = evidence.final(found.settings, options)
+            posterior = posterior_of(self, evidence, point, found, columns=names_of(X))
         if point.fit is not None:
             point.fit.warn(options)
         return posterior
-
-    @staticmethod
-    def _otherwise(evidence, point, callback):
-        """The point by the other schedule if that finds a fixed point, else the same point."""
-        evidence.start, here = None, evidence.options.schedule
-        other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
-        return other if other.fit.status == CONVERGED else evidence.reopened(point)
-
-    def _options(self, options, rows):
-        """Checked options with a schedule that the engine knows in place of "auto"."""
-        if options.schedule != "auto":
-            return options
-        rows = rows.used()
-        compiled = Sites(self.likelihood, rows.y, rows.weights, options.power).compiled
-        return replace(options, schedule="sequential" if compiled else "parallel")
-
-    def _settings(self, rows):
-        """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""
-        if not isinstance(self.mean, str):
-            return Settings(self.covariance, self.likelihood), None
-        basis, back = mean_basis(rows.X, 1 if self.mean == "constant" else 2)
-        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back

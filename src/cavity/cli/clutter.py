@@ -10,7 +10,14 @@ from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
 SHOWN = 20  # most clutter points listed
-SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
+SETTINGS = {  # that are scaled to the data where they are not given
+    "noise_variance": "variance of the signal around the mean (default (1.4826 MAD)^2)",
+    "clutter_variance": "variance of the clutter (default 100 noise, or the farthest point's squared distance)",
+    "clutter_mean": "centre of the clutter (default the median)",
+    "prior_mean": "prior mean (default the median)",
+    "prior_variance": "prior variance (default 100 noise)",
+}
+FIT_OPTIONS = "method", "schedule", "damping", "power", "max_iter", "tol"
 
 
 def add(models):
@@ -22,35 +29,13 @@ def add(models):
         "default to values scaled to the data (robustly, by median and MAD); all are printed.",
     )
     command.add_argument("data", help="a shipped data set (newcomb), a .csv, .npy or .parquet file")
-    command.add_argument(
-        "--column",
-        action="append",
-        metavar="NAME",
-        help="column name or number; repeat for points in several dimensions",
-    )
+    text = "column name or number; repeat for points in several dimensions"
+    command.add_argument("--column", action="append", metavar="NAME", help=text)
     model = command.add_argument_group("model")
-    model.add_argument(
-        "--clutter-weight",
-        type=float,
-        default=WEIGHT,
-        metavar="W",
-        help=f"prior probability that a point is clutter (default {WEIGHT})",
-    )
-    model.add_argument(
-        "--noise-variance",
-        type=float,
-        metavar="V",
-        help="variance of the signal around the mean (default (1.4826 MAD)^2)",
-    )
-    model.add_argument(
-        "--clutter-variance",
-        type=float,
-        metavar="V",
-        help="variance of the clutter (default 100 noise, or the farthest point's squared distance)",
-    )
-    model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
-    model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
-    model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 100 noise)")
+    text = f"prior probability that a point is clutter (default {WEIGHT})"
+    model.add_argument("--clutter-weight", type=float, default=WEIGHT, metavar="W", help=text)
+    for name, text in SETTINGS.items():
+        model.add_argument(shared.typed(name), type=float, metavar=name.split("_")[1][0].upper(), help=text)
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
     shared.damping(fit, "(0, 1]")
     fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
@@ -66,19 +51,11 @@ def run(options):
     x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
     model = settled(x, options)
     settings = {name: getattr(model, name) for name in ("clutter_weight", *SETTINGS)}
-    order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
+    asked = {name: getattr(options, name) for name in FIT_OPTIONS} | {"n_threads": options.threads}
+    if options.random_order is not None:
+        asked |= {"order": "random", "rng": options.random_order}
     started = time.perf_counter()
-    posterior = model.fit(
-        x,
-        method=options.method,
-        schedule=options.schedule,
-        damping=options.damping,
-        power=options.power,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        n_threads=options.threads,
-        **order,
-    )
+    posterior = model.fit(x, **asked)
     seconds = time.perf_counter() - started
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 

@@ -15,7 +15,6 @@ References
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.ep.free_energy import Cavities, free_energy
 
 DOUBLE_LOOP_ITER = 500  # natural-gradient steps from each start; five to thirty are typical
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
@@ -25,10 +24,14 @@ LOST = "the sites lost their digits to rounding; rescale the columns of X or use
 
 
 class DoubleLoop:
-    """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`."""
+    """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`.
 
-    def __init__(self, geometry, sites, belief, tau, rho, max_iter, tol):
-        self.geometry, self.sites = geometry, sites
+    `energy(belief, cavities)` gives F, the sites that the moments imply, and the cavities they leave; those it gets
+    are cavities nearby, or None.
+    """
+
+    def __init__(self, geometry, energy, belief, tau, rho, max_iter, tol):
+        self.geometry, self.energy = geometry, energy
         self.belief, self.tau, self.rho = belief, tau, rho
         self.max_iter, self.tol = max_iter, tol
         self.changes = []
@@ -41,18 +44,18 @@ class DoubleLoop:
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in STARTS:
-            status = self._descend(self.geometry.sharpened(start, factor), callback, n_before)
+            status = self.descend(self.geometry.sharpened(start, factor), callback, n_before)
             if status not in (NO_FIXED_POINT, LOST):
                 return status
             failed = LOST if status == LOST else failed  # which says why
         return failed
 
-    def _descend(self, belief, callback, n_before):
+    def descend(self, belief, callback, n_before):
         """Go downhill from a belief, appending to the changes; return the status."""
         if belief is None:
             return NO_FIXED_POINT
         self.belief = belief
-        value, tau, rho, inner = free_energy(self.geometry, self.sites, belief, Cavities(len(self.tau)))
+        value, tau, rho, inner = self.energy(belief, None)
         if not np.isfinite(value):
             return NO_FIXED_POINT
         history, length = Extrapolation(self.geometry), 1.0
@@ -74,7 +77,7 @@ class DoubleLoop:
             if proposal is not None:
                 trial = self.geometry.belief(*proposal)
                 if trial is not None:
-                    moved = free_energy(self.geometry, self.sites, trial, inner)
+                    moved = self.energy(trial, inner)
                     if not (moved[0] < value - 1e-4 * min(slope, 1.0) or (drowned and moved[0] < value + 1e-9)):
                         moved = None
                         history.forget()
@@ -84,7 +87,7 @@ class DoubleLoop:
                     self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
                 )
                 if trial is not None:
-                    moved = free_energy(self.geometry, self.sites, trial, inner)
+                    moved = self.energy(trial, inner)
                     if not (moved[0] < value - 1e-4 * length * slope or (drowned and np.isfinite(moved[0]))):
                         moved = None
                 if moved is None:

@@ -7,12 +7,15 @@ Every schedule has the same fixed points. Where sweeps do not settle, `double_lo
 stationary points they are.
 """
 
+from functools import partial
+
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, iterate
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import DOUBLE_LOOP_ITER, LOST, DoubleLoop
 from cavity.ep.fit import Fit
+from cavity.ep.free_energy import free_energy
 from cavity.ep.visits import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
@@ -104,7 +107,8 @@ class Engine:
         status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
         if status == STUCK:
             limit = DOUBLE_LOOP_ITER if options.double_loop is None else options.double_loop
-            loop = DoubleLoop(self.geometry, self.sites, self.belief, self.tau, self.rho, limit, options.tol)
+            energy = partial(free_energy, self.geometry, self.sites)
+            loop = DoubleLoop(self.geometry, energy, self.belief, self.tau, self.rho, limit, options.tol)
             status, steps = loop.run(options.callback, len(self.improper)), loop.changes
             self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
         if status == CONVERGED:

@@ -19,9 +19,9 @@ SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loo
 
 
 def free_energy(geometry, sites, belief, start):
-    """F at a belief, the sites its moments imply, and the cavities they leave; `start` are cavities nearby."""
-    n = len(start.t)
-    inner, total = start.copy(), 0.0
+    """F at a belief, the sites its moments imply, and the cavities they leave; `start` are cavities nearby, or None."""
+    n, total = geometry.n_rows, 0.0
+    inner = Cavities(n) if start is None else start.copy()
     tau, rho = np.empty(n), np.empty(n)
     for part in geometry.blocks(0, geometry.n_rows):
         _, mean, variance = geometry.values(belief, part)

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import clutter as reference
-from support.clutters import FIELDS, assert_same_bits, bits, draw, finite
+from support.clutters import FIELDS, assert_same_bits, bits, draw, finite, points_of, sweeper_of
 
 import cavity
 from cavity import Clutter, ConvergenceWarning, SettingsWarning, _core
-from cavity.blocks.executors import Threads
-from cavity.models.clutter import lanes, sweeps
-from cavity.models.clutter import units as clutter_units
+from cavity.models.clutter import double_loop, evidence, lanes, lost, sweeps
+from cavity.models.clutter.points import Points
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -81,15 +80,14 @@ def test_single_sweeps_equal_the_naive_twin(d):
     """Before convergence too: the order of updates, the damping and the skipping of improper cavities."""
     x = draw((40, d), seed=3)
     for n_sweeps, damping, parallel in itertools.product((1, 2, 5), (1.0, 0.5, 0.3), (False, True)):
-        units = Clutter()._units(x)
-        with Threads(1) as threads:
-            sweeper = sweeps.Sweeper(x, units, "sequential", None, None, damping, threads)
-            for _ in range(n_sweeps):
-                sweeper._parallel() if parallel else sweeper._sequential(len(x))
+        sweeper = sweeper_of(points_of(x), damping=damping)
+        for _ in range(n_sweeps):
+            sweeper.all_at_once() if parallel else sweeper.one_by_one(len(x))
         m, v, *_ = reference.ep(x, n_sweeps, damping=damping, parallel=parallel)
-        state = sweeper.state
-        np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, m, rtol=1e-9)
-        assert 1 / state.rho / units.scale**2 == pytest.approx(v, rel=1e-9)
+        mean, variance = sweeper.sites.moments
+        units = sweeper.points.units
+        np.testing.assert_allclose(units.origin + mean / units.scale, m, rtol=1e-9)
+        assert variance / units.scale**2 == pytest.approx(v, rel=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -186,14 +184,12 @@ def test_every_draw_of_minkas_setting_converges(n):
     assert (posterior.status == "converged").all()
     assert (posterior.trace["double_loop"] <= 70).all()
     # each is a fixed point: one more sweep from the sites found moves nothing
-    sites = posterior._state
+    sites = posterior._sites
     for b in np.flatnonzero(posterior.trace["double_loop"] > 0)[:5]:
-        units = posterior._units.problem(b)
-        with Threads(1) as threads:
-            sweeper = sweeps.Sweeper(x[b], units, "sequential", None, None, 1.0, threads)
-            sweeper.state.site_tau[:], sweeper.state.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
-            sweeper.refresh()
-            change, complete = sweeper.step(None)
+        sweeper = sweeper_of(Points(x[b], posterior._units.problem(b)))
+        sweeper.sites.site_tau[:], sweeper.sites.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
+        sweeper.refresh()
+        change, complete = sweeper.step(None)
         assert complete[0]
         assert change[0] < 1e-7
         assert (1 / posterior.variance[b] - posterior.sites.rho[b]).min() > 0
@@ -207,18 +203,14 @@ def test_parallel_always_converges_too(n):
 
 def test_double_loop_agrees_with_sweeps_where_they_settle():
     x = draw((60, 3), seed=8)
-    model = Clutter()
-    units, swept = model._units(x), model.fit(x, tol=1e-12)
-    with Threads(1) as threads:
-        sweeper = sweeps.Sweeper(x, units, "sequential", None, None, 1.0, threads)
-        sweeper._sequential(len(x))
-        status, changes = sweeps.double_loop(sweeper, 1e-12)
-        sweeps.finish(x, units, sweeper.state, threads)
+    swept, sweeper = Clutter().fit(x, tol=1e-12), sweeper_of(points_of(x), tol=1e-12)
+    sweeper.one_by_one(len(x))
+    status, changes = sweeper.rescue()
+    sites, units = sweeper.finished(), sweeper.points.units
     assert status == "converged"
     assert len(changes) < 30
-    state = sweeper.state
-    np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, swept.mean, rtol=1e-9)
-    assert state.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=1e-11)
+    np.testing.assert_allclose(units.origin + sites.moments[0] / units.scale, swept.mean, rtol=1e-9)
+    assert sites.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=1e-11)
 
 
 def test_not_converging_is_said():
@@ -326,8 +318,9 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     options = {}, dict(schedule="parallel"), {}, dict(schedule="parallel")
     base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
-    monkeypatch.setattr(sweeps, "_kernel", _core.load("clutter", variant))
-    monkeypatch.setattr(lanes, "_lane_kernel", _core.load("clutter_lanes", variant))
+    for module in (lost, evidence, sweeps):
+        monkeypatch.setattr(module, "kernel", _core.load("clutter", variant))
+    monkeypatch.setattr(lanes, "kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
         assert_same_bits(bits(Clutter().fit(x, **o)), expected)
         assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)
@@ -653,7 +646,7 @@ def test_bad_points_for_a_posterior():
     with pytest.raises(ValueError, match="x must have 1 dimension"):
         posterior.update(np.ones((2, 2)))
     with pytest.raises(
-        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got \(4, 3\)"
+        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got shape \(4, 3\)"
     ):
         Clutter().fit(np.ones((4, 2))).update(np.ones((4, 3)))
     with pytest.raises(ValueError, match="x must be points of dimension 2"):
@@ -920,7 +913,7 @@ def test_the_last_rows_of_a_tile_count(variant, n):
     for d in (1, 2):
         x = draw((n, d), seed=n)
         x[-1] = 2.2
-        unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+        unit = points_of(x).units
         where = unit.model, x, unit.origin, unit.scale, unit.centre
         site_tau, site_rho, sums = np.zeros((n, d)), np.zeros(n), np.empty((1, d + 1))
         tau, rho = np.zeros(d) - 1.3 * unit.origin, 1.3
@@ -941,7 +934,7 @@ def problems_in_lanes(n, seed=0):
     """Two groups of problems in lanes, the last row of each far out: (model, x, centre, prior tau, sites of zero)."""
     x = np.moveaxis(draw((2, 32, n, 1), seed=seed)[..., 0], 1, 2).copy()
     x[:, -1] = 4.0 + 0.1 * np.arange(32)
-    model = clutter_units.working_units(x.reshape(-1, 1), 0.5, 10.0, 1.0, np.zeros(1), np.zeros(1), 100.0).model
+    model = points_of(x.reshape(-1, 1)).units.model
     return model, x, np.zeros((2, 32)), np.linspace(-0.02, 0.02, 64).reshape(2, 32), np.zeros((2, 2, n, 32))
 
 
@@ -1014,36 +1007,37 @@ def test_every_lane_and_every_chunk_is_summed(variant, n):
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_cavities_of_the_double_loop(n, d):
-    """Each tilted distribution has the moments asked for; the sums are those of the cavities and their derivative."""
-    kernel, x = _core.load("double_loop", _core.BASELINE), draw((n, d), seed=10 * n + d)
+    """Each tilted distribution has the moments asked for; the gradient of F is that of its differences."""
+    x = draw((n, d), seed=10 * n + d)
     x[-1] = 2.0 + 0.1 * np.arange(d)
-    unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
-    fixed = np.linspace(0.5, 1.0, d)
+    points = points_of(x)
+    geometry, origin = double_loop.Spherical(points), points.units.origin
+    fixed, v = np.linspace(0.5, 1.0, d), 0.7
 
-    def cavities(mean, v):
-        tau, rho = np.tile(mean / v, (n, 1)), np.full(n, 1 / v)
-        gradient, hessian = np.zeros(d + 1), np.zeros((d + 1, d + 1))
-        where = x, unit.origin, unit.scale, unit.centre
-        total, failed = kernel.moments(unit.model, *where, mean, v, tau, rho, gradient, hessian)
-        assert (np.isfinite(total), failed) == (True, 0)
-        return tau, rho, gradient, hessian
+    def at(mean, v):
+        rho = 1 / v
+        return geometry.belief(rho - geometry.rho, rho * mean - geometry.tau)
 
-    tau, rho, gradient, hessian = cavities(fixed, 0.7)
-    for row, t, r in zip(x, tau, rho, strict=True):
-        _, _, m, v = reference.tilted(row, t / r + unit.origin, 1 / r, 0.5, 10.0, 1.0)
-        np.testing.assert_allclose(m - unit.origin, fixed, rtol=1e-8)
-        assert v == pytest.approx(0.7, rel=1e-8)
-    np.testing.assert_allclose(gradient, [*(tau - rho[:, None] * fixed).sum(axis=0), rho.sum()], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-12)
-    step, columns = 1e-4, []
-    for j in range(d + 1):  # natural parameters of y and -|y|^2/2 by their means, y = theta - fixed
+    belief = at(fixed, v)
+    value, tau, rho, (cavity_tau, cavity_rho) = geometry.free_energy(belief, None)
+    for row, t, r in zip(x, cavity_tau, cavity_rho, strict=True):
+        _, _, m, tilted_v = reference.tilted(row, t / r + origin, 1 / r, 0.5, 10.0, 1.0)
+        np.testing.assert_allclose(m - origin, fixed, rtol=1e-8)
+        assert tilted_v == pytest.approx(v, rel=1e-8)
+    np.testing.assert_allclose(tau + cavity_tau, np.tile(fixed / v, (n, 1)), rtol=1e-12)
+    np.testing.assert_allclose(rho + cavity_rho, 1 / v, rtol=1e-12)
+    # in natural parameters of q the gradient of F is the Fisher matrix times (q - implied q)
+    h, g = geometry.gather(tau, rho)
+    gap = geometry.coordinates(belief, belief.h - h, belief.g - g)
+    for j in range(d + 1):
         ends = []
-        for sign in (1, -1):
-            mean, v = fixed.copy(), 0.7 - 2 * sign * step / d * (j == d)
-            if j < d:
-                mean[j] += sign * step
-                v -= step**2 / d
-            t, r, *_ = cavities(mean, v)
-            ends.append(np.append((t - r[:, None] * fixed).sum(axis=0), r.sum()))
-        columns.append((ends[0] - ends[1]) / (2 * step))
-    np.testing.assert_allclose(hessian, np.transpose(columns), rtol=1e-5, atol=1e-5 * np.max(np.abs(hessian)))
+        for step in (1e-5, -1e-5):
+            moved = geometry.belief(belief.h + step * (j == d), belief.g + step * (np.arange(d) == j))
+            ends.append(geometry.free_energy(moved, None)[0])
+        along = geometry.coordinates(belief, float(j == d), 1.0 * (np.arange(d) == j))
+        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(along @ gap, rel=1e-5, abs=1e-7)
+    assert np.isfinite(value)
+    assert belief.change_from(belief) == 0
+    assert geometry.belief(-2 * geometry.rho, np.zeros(d)) is None
+    sharp = geometry.sharpened(belief, 4.0)
+    np.testing.assert_allclose([*sharp.mean, sharp.variance], [*fixed, v / 4], rtol=1e-12)

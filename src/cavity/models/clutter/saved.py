@@ -3,11 +3,12 @@
 from cavity.base import arrays, records
 from cavity.base.records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names, one_of, together
 from cavity.base.results import to_tuple
-from cavity.models.clutter import units
 from cavity.models.clutter.model import Clutter
-from cavity.models.clutter.posterior import OUTCOME, ClutterPosterior
+from cavity.models.clutter.points import WorkingUnits
+from cavity.models.clutter.posterior import REPORTED, ClutterPosterior
+from cavity.models.clutter.sites import ClutterSites
 
-BEFORE = {f"before_{name}": OUTCOME[name] for name in ("mean", "variance", "log_evidence")}
+BEFORE = {f"before_{name}": REPORTED[name] for name in ("mean", "variance", "log_evidence")}
 ARRAYS = {  # a batch has the axis B
     "state_site_tau": Array("B? N D"),
     "state_site_rho": Array("B? N"),
@@ -25,7 +26,7 @@ ARRAYS = {  # a batch has the axis B
     "trace_change?": Array("c B?", "any"),
     "trace_improper?": Array("i B?", "nonnegative", kind="i"),
     "trace_double_loop?": Array("B?", "nonnegative", kind="i"),
-    **OUTCOME,
+    **REPORTED,
     **{f"{name}?": array for name, array in BEFORE.items()},
 }
 SETTINGS = {
@@ -69,13 +70,13 @@ def rebuilt(stored, settings):
     """Return the posterior of checked arrays and settings."""
     plain = {name: array if array.ndim else array.item() for name, array in stored.items()}
     return ClutterPosterior(
-        **{name: plain[name] for name in OUTCOME},
+        **{name: plain[name] for name in REPORTED},
         model=settings["model"],
         n_samples=settings["n_samples"],
         method=settings["method"],
         columns=to_tuple(settings.get("columns")),
         trace=records.part(stored, "trace_"),
         before=tuple(records.part(plain, "before_").values()) or None,
-        _state=units.State(**records.part(plain, "state_")),
-        _units=units.Units(**records.part(plain, "units_")),
+        _sites=ClutterSites(**records.part(plain, "state_")),
+        _units=WorkingUnits(**records.part(plain, "units_")),
     )

@@ -16,6 +16,7 @@ from cavity.blocks.sources import rows
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.dense import Dense
 from cavity.ep.engine import filter_rows
+from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.weights import Covariance, weights_of
 from cavity.models.glm.learn import weight_gradient
@@ -379,7 +380,7 @@ class GLMPosterior(LatentPosterior):
         """Take in checked rows by ADF."""
         if self._covariance is None:
             prior = replace(self.model, prior_mean=self.mean, prior_variance=self.variance)
-            new = prior._fit_diagonal(data, "adf", 1.0, dict(damping=1.0, max_iter=1, tol=0.0, callback=None))
+            new = prior._fit_diagonal(data, "adf", Options())
             return replace(
                 new,
                 model=self.model,

@@ -82,8 +82,9 @@ class LaneSweeper:
     def finished(self):
         """Return the sites of all problems, with their values and the log evidences; the lanes are given up."""
         points, sums = self.points, np.empty(self.index.shape)
-        sites = self.site_tau, self.site_rho, self.tau, self.rho
-        kernel.evaluate_lanes(points.units.model, self.centre, *sites, self.x, sums)
+        kernel.evaluate_lanes(
+            points.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
+        )
         site_tau, site_rho, site_value = (self._rows(name) for name in ("site_tau", "site_rho", "x"))
         tau, rho = self._each(self.tau)[:, None].copy(), self._each(self.rho).copy()
         result = ClutterSites(site_tau[..., None], site_rho, tau, rho, site_value)

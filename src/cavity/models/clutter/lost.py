@@ -3,7 +3,8 @@
 A cavity is the posterior without one site. Where that site holds all but a 2^-20 of the precision, as a lone signal
 under a very vague prior does, the difference has lost its digits, or all of them: prior 1e-17 and site 1 sum to 1. The
 kernels leave such sites alone. Here their cavities are summed without rounding from the prior and the other sites, one
-at a time. There are few of them: the precisions of two could only both be that large if others were negative.
+at a time; rounded once, they are proper if they are positive. There are few of them: the precisions of two could only
+both be that large if others were negative.
 """
 
 from itertools import chain

@@ -30,6 +30,7 @@ import numpy as np
 from cavity.base.loop import STUCK
 from cavity.blocks.executors import spans
 from cavity.blocks.merge import starts
+from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import CHUNK, evaluate
 from cavity.models.clutter.sweeps import Sweeper
@@ -279,7 +280,7 @@ class PowerSweeper(Sweeper):
         sites, (site_tau, site_rho) = self.sites, self.sites.part(part)
         x = (data - origin) * scale
         cavity_rho = sites.rho - self.power * site_rho
-        proper = cavity_rho > 0
+        proper = cavity_rho > SMALLEST_SHARE * sites.rho
         cavity_rho = np.where(proper, cavity_rho, sites.rho)
         mean = (sites.tau - self.power * site_tau) / cavity_rho[:, None]
         d, from_centre, miss = x.shape[1], x - centre, x - mean

@@ -12,12 +12,10 @@ import numpy as np
 from cavity import _core
 from cavity.base.loop import CONVERGED, STUCK
 from cavity.blocks.merge import starts
-from cavity.ep.double_loop import DoubleLoop
+from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.models.clutter.sites import moment_change
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
-
-MOST_STEPS = 100  # from each start; five to twenty are typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,13 @@ class Spherical:
         """The prior as a belief."""
         return self.belief(0.0, np.zeros(len(self.tau)))
 
+    def start(self):
+        """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
+        units, data, prior = self.points.units, self.points.data, self.prior()
+        corners = (np.stack([data.min(axis=0), data.max(axis=0)]) - units.origin) * units.scale - prior.mean
+        reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
+        return self.sharpened(prior, max(1.0, prior.variance / reach))
+
     def gather(self, tau, rho):
         """(h, g) of given sites."""
         return float(np.sum(rho)), np.sum(tau, axis=0)
@@ -78,8 +83,8 @@ class Spherical:
         return np.inf if failed else total + entropy - prior, mean / v - tau, 1.0 / v - rho, (tau, rho)
 
 
-def minimise(points, sites, tol):
-    """Find the fixed point that sweeps do not find, from the prior, then from where that has led, and put it in place.
+def minimise(points, sites, options):
+    """Find the fixed point that sweeps do not find, from `start`, then from where that has led, and put it in place.
 
     Returns
     -------
@@ -87,8 +92,9 @@ def minimise(points, sites, tol):
         CONVERGED or STUCK, and the change of the posterior in each step.
     """
     geometry = Spherical(points)
-    loop = DoubleLoop(geometry, geometry.free_energy, None, sites.site_tau, sites.site_rho, MOST_STEPS, tol)
-    status = loop.descend(geometry.prior(), None, 0)
+    most = STEPS_A_SWEEP * options.max_iter
+    loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
+    status = loop.descend(geometry.start(), None, 0)
     if status != CONVERGED:
         status = loop.run(None, 0)
     sites.site_tau, sites.site_rho = loop.tau, loop.rho

@@ -159,7 +159,7 @@ class Clutter:
             For EP: the exponent alpha of power EP [P]_, 1 for EP itself. Each site then minimises an alpha-divergence;
             as alpha falls to 0 the posterior becomes that of variational Bayes: narrower, and on one mode of several.
         max_iter : int, default 100
-            Most sweeps. Steps of the double loop, at most 100 from each of up to five starts, come on top.
+            Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-10
             Stopping rule: a sweep moves the posterior mean by at most tol posterior standard deviations and the
             variance by at most the relative amount tol (both divided by `damping`).

@@ -183,7 +183,7 @@ class Sweeper:
 
     def rescue(self):
         """Find the fixed point by the double loop where sweeps do not; return the status and its changes."""
-        status, changes = minimise(self.points, self.sites, self.options.tol)
+        status, changes = minimise(self.points, self.sites, self.options)
         self.refresh()
         return status, changes
 

@@ -261,7 +261,7 @@ SWITCHES = [
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
     Switch("models.streaming_gp.inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
-    Switch("models.streaming_gp.posterior.PREDICT_ROWS", (N, 7), streaming()),
+    Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
@@ -269,7 +269,7 @@ SWITCHES = [
     Switch("ep.latent_solver.FEW_ROWS", (N, N - 1, 32), process(gaussian, learn=True), RULES, few=True),
     Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
     Switch("covariances.program.MIN_ROWS covariances.program.NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING),
-    Switch("models.gp.posterior.PREDICT_ROWS", (N, 7), process(gaussian), ROUNDING),
+    Switch("models.gp.process.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
@@ -278,8 +278,8 @@ SWITCHES = [
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), glm()),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
@@ -307,8 +307,8 @@ SWITCHES = [
     Switch("blocks.sources.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.units.SAMPLE", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.BLOCK", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
-    Switch("likelihoods.quadrature.CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
-    Switch("likelihoods.quadrature.BLOCK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
     Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
     Switch("base.arrays.TILE", (N, 7), gram),
     Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
@@ -421,7 +421,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "approximation"), [("models.glm.rows", "full"), ("models.glm.diagonal", "diagonal")]
+    ("module", "approximation"), [("models.glm.solution", "full"), ("models.glm.diagonal", "diagonal")]
 )
 def test_copies_of_rows(module, approximation, monkeypatch):
     X, y = numbers()

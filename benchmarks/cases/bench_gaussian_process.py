@@ -15,9 +15,10 @@ from scipy.linalg.blas import dgemm
 
 import cavity
 from cavity import covariances, likelihoods
+from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Data, Evidence, Settings
+from cavity.models.gp.evidence import Evidence, Settings
 
 VARIANCE, NOISE = 4.0, 0.5
 LENGTHSCALES = {2: 1.0, 8: 2.5}  # by the number of columns: neighbours are correlated, all rows are not
@@ -190,7 +191,7 @@ def sklearn_regression(X, y):
 def our_evidence(X, y, threads):
     """Return a function that finds our log evidence and gradient, as learning does at every step."""
     process = model(X.shape[1], likelihoods.Gaussian(NOISE))
-    data = Data(X, y, np.zeros(len(y)), None, None)
+    data = Rows(X, y, np.zeros(len(y)))
     evidence = Evidence(data, threads, Options(max_iter=1, tol=1.0))
 
     def call():

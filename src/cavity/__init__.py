@@ -30,8 +30,6 @@ _PUBLIC = {
     "StreamingGPState": "models.streaming_gp.state",
     "UnitMixture": "models.unit_mixture.model",
     "UnitMixturePosterior": "models.unit_mixture.posterior",
-    "UnivariateGaussian": "models.univariate_gaussian",
-    "UnivariateGaussianPosterior": "models.univariate_gaussian",
     "divide": "distributions.products",
     "kl": "distributions.divergence",
     "load": "models.saved",

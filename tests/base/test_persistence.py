@@ -18,6 +18,7 @@ from cavity import covariances, distributions
 from cavity.base import persistence
 from cavity.base.frozen import _arrays_in
 from cavity.likelihoods import labels, noise
+from cavity.models import saved
 
 RNG = np.random.default_rng(1)
 POSTERIORS = {
@@ -175,6 +176,13 @@ def test_other_files_are_refused(tmp_path):
         cavity.load(tmp_path / "missing.npz")
 
 
+@pytest.mark.parametrize("kind", [*saved.LEFT])
+def test_kinds_that_have_left_name_the_last_version_that_reads_them(kind, tmp_path):
+    persistence.write(tmp_path / "file.npz", kind, {"a": np.zeros(1)}, {"n_samples": 1})
+    with pytest.raises(ValueError, match=f"holds a '{kind}'; the last version of cavity that reads it is 0.2.0"):
+        cavity.load(tmp_path / "file.npz")
+
+
 def test_newer_formats_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "file.npz"
     monkeypatch.setattr(persistence, "FORMAT", persistence.FORMAT + 1)
@@ -189,7 +197,6 @@ def test_newer_formats_are_refused(tmp_path, monkeypatch):
 X, Y = RNG.normal(size=(30, 2)), RNG.normal(size=30)
 RBF, PRECISION = covariances.RBF(1.0, [1.0, 1.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
 FROZEN = POSTERIORS | {
-    "univariate": lambda: cavity.UnivariateGaussian().fit(Y),
     "mixture": lambda: cavity.GaussianMixture(2).fit(X),
     "selection": lambda: cavity.select_components(cavity.GaussianMixture(1), X, (1, 2)),
     "unit mixture": lambda: cavity.UnitMixture(2).fit(Y),

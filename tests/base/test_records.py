@@ -100,7 +100,6 @@ POSTERIORS = {
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),
     "streaming_gp, labels": lambda: streaming(likelihood=labels.Probit()).fit(X, LABELS, learn=False),
     "streaming_gp, empty": lambda: streaming().fit(X[:0], Y[:0]),
-    "univariate_gaussian": lambda: cavity.UnivariateGaussian().fit(Y),
     "mean_field": lambda: cavity.mean_field.fit(Factors(), max_iter=2),
     "unit_mixture": lambda: cavity.UnitMixture(2).fit(Y),
     "unit_mixture, unequal": lambda: cavity.UnitMixture(
@@ -152,8 +151,6 @@ def uses(posterior):
         return [lambda: p.predict(X_new), lambda: p.variance, lambda: p.covariance, *draws]
     if kind == "logistic_regression":
         return [lambda: p.predict_proba(X_new), lambda: p.variance, lambda: p.covariance, *draws]
-    if kind == "univariate_gaussian":
-        return [lambda: p.mean.variance, lambda: p.precision.mean]
     if kind == "mean_field":
         return [factor.entropy for factor in p.factors.values()]
     return [lambda: p.log_density(y_new), lambda: p.responsibilities(y_new), *draws]
@@ -286,7 +283,8 @@ def test_what_was_saved_comes_back(name, tmp_path):
     first = {key: header[key] for key in ("kind", "cavity", "settings")} | {"format": 1}  # that had these arrays, too
     for each in (first, header):
         np.savez(path, header=coded(each), **arrays)
-        again, settings = cavity.load(path).to_arrays()
+        posterior = cavity.load(path)
+        again, settings = posterior.to_arrays()
         assert again.keys() == arrays.keys()
         for key, array in arrays.items():
             assert np.asarray(again[key]).dtype == array.dtype
@@ -605,7 +603,7 @@ def test_settings():
         "n": records.integer(1, "N"),
         "x?": Nullable(records.POSITIVE),
         "pair": [records.NUMBER, records.one_of("a", "b")],
-        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}),
+        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}, vars),
     }
     record = Record({"a": Array("N")}, form)
     good = {"n": 2, "x": 1, "pair": [1, "a"], "inner": {"flag": True}}

@@ -108,37 +108,6 @@ def test_a_regression_of_ones_own_is_the_shipped_one(accelerate):
     assert np.all(np.diff(trace) >= -1e-13 * np.abs(trace).max())
 
 
-def test_a_gaussian_of_ones_own_is_the_shipped_one():
-    class Normal(mean_field.Model):
-        def __init__(self, x):
-            self.x, self.n_samples = x, len(x)
-
-        def initial(self):
-            return {"mean": cavity.Gaussian(0.0, 1.0), "precision": Gamma(1.0, 1.0)}
-
-        def squares(self, q):
-            mu, v = q["mean"].mean, q["mean"].variance
-            return np.sum((self.x - mu) ** 2) + len(self.x) * v + 0.5 * ((mu - 1.0) ** 2 + v)
-
-        def update(self, name, q):
-            if name == "mean":
-                tau = q["precision"].mean
-                return cavity.Gaussian(tau * (self.x.sum() + 0.5), tau * (len(self.x) + 0.5))
-            return Gamma(2.0 + 0.5 * (len(self.x) + 1), 3.0 + 0.5 * self.squares(q))
-
-        def expected_log_joint(self, q):
-            log_tau, tau = q["precision"].statistics
-            gaussians = 0.5 * ((len(self.x) + 1) * (log_tau - LOG_2PI) + np.log(0.5) - tau * self.squares(q))
-            return gaussians + gamma_log_prior(Gamma(2.0, 3.0), q["precision"])
-
-    x = np.random.default_rng(1).normal(2.0, 1.5, 12)
-    own = mean_field.fit(Normal(x), tol=1e-15)
-    shipped = cavity.UnivariateGaussian(prior_mean=1.0, prior_count=0.5, prior_shape=2.0, prior_rate=3.0).fit(x)
-    assert own.elbo == pytest.approx(shipped.elbo, abs=1e-12)
-    assert own["mean"].mean == pytest.approx(shipped.mean.mean, rel=1e-13)
-    assert own["precision"].rate == pytest.approx(shipped.precision.rate, rel=1e-7)
-
-
 def test_log_evidence_is_elbo_plus_kl_on_a_conjugate_model():
     model = Counts(COUNTS)
     exact = mean_field.fit(model)

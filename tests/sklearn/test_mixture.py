@@ -29,8 +29,8 @@ PRIORS = pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distr
 STARTS = pytest.mark.parametrize("init", ["kmeans", "k-means++", "random", "random_from_data"])
 ALL = pytest.mark.parametrize(
     "estimator",
-    [BayesianGaussianMixture(), BayesianGaussianMixture(parity=True), GaussianMixture()],
-    ids=["bayes", "parity", "likelihood"],
+    [BayesianGaussianMixture(), GaussianMixture()],
+    ids=["bayes", "likelihood"],
 )
 GAUSSIANS = ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_")
 FACTORS = ("mean_precision_", "degrees_of_freedom_", "weight_concentration_")
@@ -74,7 +74,7 @@ def same_bounds(ours, known, rtol=1e-8):
         BayesianGaussianMixture(),
         BayesianGaussianMixture(covariance_type="tied", weight_concentration_prior_type="dirichlet_distribution"),
         BayesianGaussianMixture(covariance_type="diag"),
-        BayesianGaussianMixture(parity=True, covariance_type="spherical"),
+        BayesianGaussianMixture(covariance_type="spherical"),
         GaussianMixture(),
         GaussianMixture(covariance_type="diag"),
     ]
@@ -87,20 +87,19 @@ def test_contract_of_scikit_learn(estimator, check):
 def test_settings_are_those_of_scikit_learn(name):
     ours, known = getattr(cavity.sklearn, name)().get_params(), getattr(theirs, name)().get_params()
     assert {key: ours[key] for key in known} == known
-    more = {"parity": False, "n_threads": 1} if name.startswith("B") else {"n_threads": 1}
-    assert {key: value for key, value in ours.items() if key not in known} == more
+    assert {key: value for key, value in ours.items() if key not in known} == {"n_threads": 1}
 
 
 @ALL
 def test_attributes_are_those_of_scikit_learn(estimator):
     X = pd.DataFrame(draw(50), columns=["a", "b", "c"])
     ours = clone(estimator).set_params(n_components=2, random_state=0).fit(X)
-    settings = {key: value for key, value in ours.get_params().items() if key not in ("parity", "n_threads")}
+    settings = {key: value for key, value in ours.get_params().items() if key != "n_threads"}
     known = getattr(theirs, type(ours).__name__)(**settings).fit(X)
     public = {name for name in vars(known) if name.endswith("_")}
     more = {name for name in vars(ours) if name.endswith("_")} - public - {"lower_bounds_"}  # which is new there
     assert public <= set(vars(ours))
-    assert more == ({"posterior_"} if isinstance(ours, BayesianGaussianMixture) and not ours.parity else set())
+    assert more == ({"posterior_"} if isinstance(ours, BayesianGaussianMixture) else set())
     for name in public - {"weight_concentration_", "lower_bounds_", "n_iter_", "feature_names_in_"}:
         assert np.shape(getattr(ours, name)) == np.shape(getattr(known, name)), name
     assert ours.feature_names_in_.tolist() == ["a", "b", "c"]
@@ -137,54 +136,6 @@ def test_float32_in_float32_out(estimator, kind):
 
 
 # ---------------------------------------------------------------------------------------------- scikit-learn's numbers
-
-
-@TYPES
-@PRIORS
-@STARTS
-@UNFINISHED
-def test_parity(kind, prior, init):
-    X = draw(70)
-    settings = dict(
-        n_components=4,
-        covariance_type=kind,
-        weight_concentration_prior_type=prior,
-        init_params=init,
-        reg_covar=0.01,
-        random_state=3,
-    )
-    for max_iter in (0, 1, 12):
-        a = theirs.BayesianGaussianMixture(**settings, max_iter=max_iter).fit(X)
-        b = BayesianGaussianMixture(**settings, max_iter=max_iter, parity=True).fit(X)
-        same(b, a, (*GAUSSIANS, *FACTORS, "mean_prior_", "covariance_prior_"))
-        assert (b.n_iter_, b.converged_) == (a.n_iter_, a.converged_)
-        if max_iter:
-            same_bounds(b, a)
-            assert isinstance(b.lower_bound_, float)
-        np.testing.assert_allclose(b.score_samples(X), a.score_samples(X), rtol=1e-7)
-        np.testing.assert_allclose(b.predict_proba(X), a.predict_proba(X), atol=1e-8)
-        assert b.score(X) == pytest.approx(a.score(X), rel=1e-8)
-    rows, labels = b.sample(20)
-    expected = a.sample(20)
-    np.testing.assert_allclose(rows, expected[0], rtol=1e-6, atol=1e-6)
-    np.testing.assert_array_equal(labels, expected[1])
-
-
-@PRIORS
-def test_parity_with_given_priors(prior):
-    X = draw()
-    given = dict(
-        weight_concentration_prior=2.5,
-        mean_precision_prior=0.3,
-        mean_prior=[1.0, 2.0, 3.0],
-        degrees_of_freedom_prior=4.5,
-        covariance_prior=np.diag([1.0, 2.0, 3.0]) + 0.5,
-    )
-    settings = dict(n_components=3, weight_concentration_prior_type=prior, random_state=0, max_iter=300, **given)
-    a = theirs.BayesianGaussianMixture(**settings).fit(X)
-    b = BayesianGaussianMixture(**settings, parity=True).fit(X)
-    same(b, a, (*GAUSSIANS, *FACTORS))
-    assert b.n_iter_ == a.n_iter_
 
 
 @TYPES
@@ -231,15 +182,11 @@ def test_maximum_likelihood_from_given_parameters(kind):
     np.testing.assert_allclose(product, np.broadcast_to(wanted, product.shape), atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["BayesianGaussianMixture", "GaussianMixture"])
 @UNFINISHED
-def test_warm_start_has_scikit_learns_numbers(name):
+def test_warm_start_has_scikit_learns_numbers():
     X = draw()
     settings = dict(n_components=3, warm_start=True, max_iter=2, random_state=0, tol=1e-4)
-    a = getattr(theirs, name)(**settings)
-    b = getattr(cavity.sklearn, name)(**settings)
-    if name.startswith("B"):
-        b.set_params(parity=True)
+    a, b = theirs.GaussianMixture(**settings), GaussianMixture(**settings)
     for part in (X, X, X[:400], X):
         same(b.fit(part), a.fit(part), GAUSSIANS)
         same_bounds(b, a)
@@ -373,20 +320,9 @@ def test_partial_fit_is_update():
     assert ours.posterior_.n_samples == 602.5
 
 
-def test_partial_fit_is_not_there_with_parity():
-    assert not hasattr(BayesianGaussianMixture(parity=True), "partial_fit")
+def test_partial_fit_is_there_with_priors_only():
     assert not hasattr(GaussianMixture(), "partial_fit")
     assert hasattr(BayesianGaussianMixture(), "partial_fit")
-
-
-@UNFINISHED
-def test_parity_forgets_an_earlier_posterior():
-    X = draw(50)
-    ours = BayesianGaussianMixture(n_components=2, random_state=0).fit(X)
-    ours.set_params(parity=True, warm_start=True).fit(X)  # nothing to go on from
-    fresh = BayesianGaussianMixture(n_components=2, random_state=0, parity=True).fit(X)
-    assert not hasattr(ours, "posterior_")
-    same(ours, fresh, (*GAUSSIANS, *FACTORS), rtol=1e-14)
 
 
 # ---------------------------------------------------------------------------------------------- weights
@@ -407,11 +343,10 @@ def test_weights_are_repetitions_likelihood(kind):
 
 
 @TYPES
-@pytest.mark.parametrize("parity", [False, True])
-def test_weights_are_repetitions_bayes(kind, parity):
+def test_weights_are_repetitions_bayes(kind):
     X = draw(60, apart=12.0)
     times = np.random.default_rng(0).integers(0, 4, size=len(X))
-    settings = dict(n_components=3, covariance_type=kind, tol=1e-9, parity=parity, max_iter=500)
+    settings = dict(n_components=3, covariance_type=kind, tol=1e-9, max_iter=500)
     settings |= {"weight_concentration_prior_type": "dirichlet_distribution", "random_state": 0}
     weighted = BayesianGaussianMixture(**settings).fit(X, sample_weight=times)
     repeated = BayesianGaussianMixture(**settings).fit(np.repeat(X, times, axis=0))
@@ -609,9 +544,8 @@ def test_bad_settings(estimator, settings, error, message):
         ({"covariance_prior": -1.0, "covariance_type": "spherical"}, "'spherical covariance_prior' should be positive"),
     ],
 )
-@pytest.mark.parametrize("parity", [False, True])
-def test_bad_priors(settings, message, parity):
-    ours = BayesianGaussianMixture(parity=parity, **settings)
+def test_bad_priors(settings, message):
+    ours = BayesianGaussianMixture(**settings)
     with pytest.raises(ValueError, match=message):
         ours.fit(draw(10))
     with pytest.raises(sklearn.exceptions.NotFittedError):

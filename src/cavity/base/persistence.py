@@ -132,8 +132,17 @@ def write(path, kind, arrays, settings):
         np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
 
-def read(path, kinds):
+def read(path, kinds, left=()):
     """Return (kind, arrays, settings) of a file that `write` wrote, their contents not yet checked.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    kinds : collection of str
+        The kinds that are read.
+    left : dict of str
+        Kinds that are read no more, with the last version that read each.
 
     Raises
     ------
@@ -145,6 +154,8 @@ def read(path, kinds):
             kind, version, settings, arrays = _read(file, kinds)
     except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
+    if arrays is None and kind in [*left]:  # of a newer format it may be anything
+        raise ValueError(f"{path} holds a {kind!r}; the last version of cavity that reads it is {left[kind]}")
     if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
     return kind, arrays, settings

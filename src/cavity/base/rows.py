@@ -1,8 +1,121 @@
-"""The rows a GLM is fitted to: checked design matrices and observations, and what becomes of special rows."""
+"""The one container of checked rows, from the door of a fit down to its engine, and the checks at the door."""
+
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from cavity.base import arrays
+
+FILLED = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """N checked rows. All entries but y may be None.
+
+    Attributes
+    ----------
+    X : array (N, D), CSR matrix, Source, or None
+        Rows of features, as the family of models has them; None where nothing reads them any more.
+    y : ndarray (N,) or (N, 2)
+        Observations, as the likelihood wants them.
+    offset : ndarray (N,) or None
+        Known part of f; None is 0 for all.
+    weights : ndarray (N,) or None
+        How many copies each row counts as; 0 leaves it out. None is 1 for all.
+    noise : ndarray (N,) or None
+        Known variance of the noise of each row; None where the likelihood says it.
+    f_known : ndarray (N,) of bool or None
+        Rows whose f is the offset, whatever is unknown: they get no site. None where there are none.
+    """
+
+    X: object
+    y: np.ndarray
+    offset: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    noise: np.ndarray | None = None
+    f_known: np.ndarray | None = None
+
+    @classmethod
+    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, some=True):
+        """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
+        n = X.shape[0]
+        y = observations(likelihood, y, n)
+        offset = None if offset is None else row_vector(offset, "offset", n)
+        weights = None if sample_weight is None else row_weights(sample_weight, n, some=some)
+        return cls(X, y, offset, weights, noise)
+
+    @property
+    def n(self):
+        """N."""
+        return len(self.y)
+
+    @property
+    def has_offset(self):
+        """Whether some row has an offset other than 0."""
+        return self.offset is not None and bool(np.any(self.offset))
+
+    def part(self, index):
+        """Return the rows of a mask, a slice or an array of indices."""
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value[index] for name, value in found.items() if value is not None})
+
+    def joined(self, other):
+        """Return these rows and then others; both have X, and both or neither noise."""
+
+        def both(name):
+            pair = [(rows.n, getattr(rows, name)) for rows in (self, other)]
+            if all(value is None for _, value in pair):
+                return None
+            return np.concatenate([np.full(n, FILLED[name]) if value is None else value for n, value in pair])
+
+        return replace(self, **{f.name: both(f.name) for f in fields(self)})
+
+    @property
+    def left_out(self):
+        """Rows of weight zero, a mask (N,)."""
+        return np.zeros(self.n, dtype=bool) if self.weights is None else self.weights == 0
+
+    @property
+    def in_use(self):
+        """Rows that get a site, a mask (N,): of positive weight, and with an f that is not known."""
+        return ~self.left_out if self.f_known is None else ~(self.left_out | self.f_known)
+
+    def used(self):
+        """Return the rows in use; their weights are None if all are one."""
+        mask = self.in_use
+        rows = self if mask.all() else self.part(mask)
+        weights = None if rows.weights is None or np.all(rows.weights == 1) else rows.weights
+        return replace(rows, weights=weights, f_known=None)
+
+    def scattered(self, values, fill):
+        """Return values of the rows in use in their places among all rows, and `fill`, a number or (N,), elsewhere."""
+        mask = self.in_use
+        if mask.all():
+            return values
+        out = np.array(np.broadcast_to(fill, mask.shape), dtype=np.float64)
+        out[mask] = values
+        return out
+
+    def log_p_known(self, likelihood):
+        """Return the log likelihoods of the rows whose f is known, and their sum, weighted."""
+        if self.f_known is None:
+            return np.zeros(0), 0.0
+        rows = self.part(self.f_known)
+        log_p = likelihood.log_p(rows.y, np.zeros(rows.n) if rows.offset is None else rows.offset)
+        return log_p, float(np.sum(rows.weight() * log_p))
+
+    def weight(self, part=slice(None)):
+        """Return weights of a part, (n,), or (1,) where all are one."""
+        return np.ones(1) if self.weights is None else self.weights[part]
+
+    def noise_variance(self, likelihood, part=slice(None)):
+        """Return noise variances of Gaussian observations of a part, a number or (n,)."""
+        return likelihood.noise_variance if self.noise is None else self.noise[part]
+
+    def precision(self, likelihood, part=slice(None)):
+        """Return precisions of Gaussian observations of a part, weights included, (n,) or (1,)."""
+        return self.weight(part) / self.noise_variance(likelihood, part)
 
 
 def design_matrix(X, approximation):
@@ -51,7 +164,7 @@ def row_weights(value, n, *, some=True):
     weights = row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
-        raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
+        raise arrays.wrong("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
     if some and not np.any(weights > 0):
-        raise ValueError("sample_weight must be positive in some row, got zeros only")
+        raise arrays.wrong("sample_weight", "must be positive in some row, got zeros only")
     return weights

@@ -129,7 +129,7 @@ def test_covariances_that_do_not_match_the_columns():
         posterior.sample(np.ones((4, 1)), 1, 0)
     with pytest.raises(ValueError, match="X must have 2 columns"):
         posterior.log_density(np.ones((4, 1)), np.ones(4))
-    with pytest.raises(ValueError, match="lengthscale must be a number or one for each of 1 column"):
+    with pytest.raises(ValueError, match="X must have 2 columns like the data of the fit, got 1"):
         posterior.update(np.ones((4, 1)), np.ones(4))
     shared = GaussianProcess(covariances.RBF(), likelihood).fit(
         X, y, learn=False

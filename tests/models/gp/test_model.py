@@ -323,6 +323,8 @@ def test_threads_and_layout_do_not_change_a_bit():
     ]
     assert_same_bits(*learnt)
     assert np.array_equal(*(each.model.covariance.log_parameters for each in learnt))
+    new = np.random.default_rng(1).normal(size=(1100, X.shape[1]))
+    np.testing.assert_array_equal(first.predict(new), first.predict(new, n_threads=3))
 
 
 def test_inputs_are_left_alone_and_results_are_read_only():
@@ -363,6 +365,28 @@ def test_saved_posteriors_come_back_in_every_bit(name, tmp_path):
     np.testing.assert_array_equal(back.sample(X[:3], 4, 1), posterior.sample(X[:3], 4, 1))
     new = X[:3] + 0.1
     np.testing.assert_array_equal(back.update(new, y[:3]).mean, posterior.update(new, y[:3]).mean)
+
+
+@pytest.mark.parametrize("more", [1.0, [2.0, 1.0, 0.0, 1.0]])
+def test_rows_that_are_not_in_use_come_back_too(more, tmp_path):
+    """Rows of weight zero and rows whose f is known, before and after an update of what was loaded."""
+    X = np.random.default_rng(3).normal(size=(12, 2))
+    X[[4, 9]], weights = 0.0, np.ones(12)
+    weights[[2, 7]] = 0.0
+    y, kernel = X[:, 0] > 0, covariances.Linear(1.5)
+    posterior = fit(likelihoods.Probit(), X, y, kernel, mean=0.2, sample_weight=weights)
+    posterior.save(tmp_path / "a.npz")
+    both = [
+        each.update(X[:4], y[:4], sample_weight=np.full(4, more))
+        for each in (posterior, cavity.load(tmp_path / "a.npz"))
+    ]
+    both[0].save(tmp_path / "b.npz")
+    whole = np.append(weights, np.full(4, more))
+    again = fit(likelihoods.Probit(), np.vstack([X, X[:4]]), np.append(y, y[:4]), kernel, mean=0.2, sample_weight=whole)
+    assert_same(both[0], again, 1e-8)
+    for other in (both[1], cavity.load(tmp_path / "b.npz")):
+        for name in ("mean", "variance", "loo_log_density"):
+            np.testing.assert_array_equal(getattr(both[0], name), getattr(other, name))
 
 
 def test_a_likelihood_of_ones_own_cannot_be_saved(tmp_path):

@@ -1,31 +1,22 @@
 """The posterior of a clutter model."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.records import Array
-from cavity.base.results import Posterior, table, to_list
-from cavity.distributions.family import LOG_2PI
+from cavity.base.results import Posterior, table
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
 from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
-
-REPORTED = {  # what files hold of a posterior in units of the data
-    "mean": Array("B? D | ()"),
-    "variance": Array("B?", "positive"),
-    "log_evidence": Array("B?"),
-    "converged": Array("B?", kind="b"),
-    "n_iter": Array("B?", "nonnegative", kind="i"),
-    "status": Array("B?", kind="U"),
-}
 
 
 def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
@@ -108,6 +99,7 @@ class ClutterPosterior(Posterior):
     columns: tuple | None = None
 
     kind = "clutter"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -257,18 +249,6 @@ class ClutterPosterior(Posterior):
         return posterior_of(
             self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self
         )
-
-    def to_arrays(self):
-        """Return named arrays and JSON-able settings that hold all of the posterior."""
-        stored = {f"state_{name}": np.asarray(value) for name, value in self._sites.present().items()}
-        stored |= {f"units_{name}": np.asarray(getattr(self._units, name)) for name in WorkingUnits.__slots__}
-        stored |= {f"trace_{name}": value for name, value in self.trace.items()}
-        stored |= {name: np.asarray(getattr(self, name)) for name in REPORTED}
-        names = "before_mean", "before_variance", "before_log_evidence"
-        stored |= {name: np.asarray(value) for name, value in zip(names, self.before or (), strict=False)}
-        settings = {name: np.asarray(value).tolist() for name, value in asdict(self.model).items()}
-        settings = {"model": settings, "method": self.method, "n_samples": self.n_samples}
-        return stored, settings | {"columns": to_list(self.columns)}
 
     def __repr__(self):
         shape = self._sites.site_tau.shape

@@ -10,15 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED, STOPPED
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
+from cavity.ep.fit import Fit
 from cavity.ep.latent import Belief, Latent
+from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.base import LOG_2PI, ONE
+from cavity.models.latent import AUTO, scheduled
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
@@ -27,35 +30,20 @@ MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memo
 SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Data:
-    """Checked rows in use."""
+def mean_basis(X, degree):
+    """Return orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
 
-    X: np.ndarray  # (N, D)
-    y: np.ndarray
-    offset: np.ndarray  # (N,)
-    weights: np.ndarray | None
-    noise: np.ndarray | None  # (N,): known noise variances
-    idle: "Data | None" = None  # rows whose f has no variance: constants of the evidence, but for scales
-
-    def weight(self):
-        """Weights, (N,) or (1,) where all are one."""
-        return ONE if self.weights is None else self.weights
-
-    def basis(self, degree):
-        """Orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
-
-        H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there
-        are fewer in the basis, and the coefficients are the shortest ones in units of the columns.
-        """
-        n = len(self.X)
-        columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), self.X])
-        scale = np.max(np.abs(columns), axis=0)
-        scale[scale == 0] = 1.0
-        left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
-        keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
-        back = right[keep].T / values[keep] / scale[:, None]
-        return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
+    H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there are
+    fewer in the basis, and the coefficients are the shortest ones in units of the columns.
+    """
+    n = len(X)
+    columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), X])
+    scale = np.max(np.abs(columns), axis=0)
+    scale[scale == 0] = 1.0
+    left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
+    keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
+    back = right[keep].T / values[keep] / scale[:, None]
+    return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +53,24 @@ class Settings:
     covariance: object
     likelihood: object
     basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
+    back: np.ndarray | None = None  # (1 + D, p) or (1, p): from coefficients to those of [1, X]
     coefficients: np.ndarray | None = None  # (p,)
+
+    @classmethod
+    def of(cls, model, rows):
+        """Return those of a model, where a search begins."""
+        if not isinstance(model.mean, str):
+            return cls(model.covariance, model.likelihood)
+        basis, back = mean_basis(rows.X, 1 if model.mean == "constant" else 2)
+        return cls(model.covariance, model.likelihood, basis, back, np.zeros(basis.shape[1]))
+
+    def put_in(self, model):
+        """Return the model with these settings."""
+        mean = model.mean
+        if self.basis is not None:
+            mean = self.back @ self.coefficients  # (1 + D, p) (p,)
+            mean = float(mean[0]) if len(mean) == 1 else mean
+        return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,26 +82,36 @@ class Point:
     belief: Belief
     geometry: Latent
     base: np.ndarray
-    fit: object  # of the engine; None if exact
+    fit: Fit | None  # of the engine; None if exact
+
+    @property
+    def converged(self):
+        """Whether it is the posterior, or a fixed point of EP."""
+        return self.fit is None or self.fit.converged
 
 
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
 
-    def __init__(self, data, threads, options, start=None):
-        self.data, self.threads, self.options = data, threads, options
-        shape = (len(data.X), len(data.X))
+    def __init__(self, given, threads, options, start=None):
+        self.given, self.rows = given, given.used()
+        self.threads, self.options, self.start = threads, replace(options, callback=None), start
+        shape = (self.rows.n, self.rows.n)
         what = "the fit: the covariance and a work matrix, each"
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
-        self.start = start
+
+    @classmethod
+    def of(cls, likelihood, given, threads, options, start=None):
+        """Return the evidence of rows with options as the user gave them."""
+        used = given.weight()[given.in_use] if given.weights is not None else given.weight()
+        return cls(given, threads, scheduled(options, likelihood, options.power * np.minimum(1.0, used)), start)
 
     def at(self, settings, *, known=None, **options):
         """Return the Point of some settings.
 
         `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
         """
-        data = self.data
-        settings.covariance._gram(data.X, self.gram, self.threads)
+        settings.covariance._gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
             point = (
                 self._exact(settings, known)
@@ -106,33 +121,41 @@ class Evidence:
         within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
-    def reopened(self, point):
-        """The same point, after another fit at its settings has taken its work matrix."""
-        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))
+    def final(self, settings, options):
+        """Return the Point that a fit ends with, for options as the user gave them.
+
+        The schedule "auto" tries the other one where the first finds no fixed point.
+        """
+        point = self.at(settings, callback=options.callback)
+        if options.schedule != AUTO or point.converged or point.fit.status == STOPPED:
+            return point
+        self.start = None
+        (schedule,) = set(SCHEDULES) - {self.options.schedule}
+        other = self.at(settings, callback=options.callback, schedule=schedule)
+        if other.converged:
+            return other
+        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))  # it was taken
 
     def _ep(self, settings, options):
         """By EP."""
-        data = self.data
-        base = data.offset if settings.basis is None else data.offset + settings.basis @ settings.coefficients
+        rows = self.rows
+        base = rows.offset
+        if settings.basis is not None:
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         geometry = Latent(self.gram, base, self.threads, self.buffer)
-        sites = Sites(settings.likelihood, data.y, data.weights, self.options.power)
+        sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
-        if fit.status == CONVERGED:
+        if fit.converged:
             self.start = fit.tau, fit.rho
-        value = fit.log_evidence + self._idle(settings.likelihood)
+        value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
         return Point(settings, value, fit.belief, geometry, base, fit)
-
-    def _idle(self, likelihood):
-        """Log likelihood of the rows whose f is known."""
-        idle = self.data.idle
-        return 0.0 if idle is None else float(np.sum(idle.weight() * likelihood.log_p(idle.y, idle.offset)))
 
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
-        data, weight = self.data, self.data.weight()
-        noise = settings.likelihood.noise_variance if data.noise is None else data.noise
+        rows, weight = self.rows, self.rows.weight()
+        noise = rows.noise_variance(settings.likelihood)
         with np.errstate(over="ignore"):
-            rho = within_range(np.broadcast_to(weight / noise, data.y.shape).copy(), "precisions of the noise")
+            rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if known is None:
             solver = latent_solver.solver_of(self.gram, rho, self.buffer)
         else:
@@ -143,15 +166,16 @@ class Evidence:
                 f"{np.min(noise):.3g} is lost in rounding beside a prior variance of "
                 f"{np.max(np.diagonal(self.gram)):.3g}; raise noise_variance"
             )
-        base = data.offset
+        base = rows.offset
         if settings.basis is not None:
-            columns = solver.forward(solver.root * settings.basis.T).T
-            rest = solver.forward((solver.root * (data.y - data.offset))[None])[0]
-            settings = replace(settings, coefficients=np.linalg.lstsq(columns, rest)[0])
-            base = base + settings.basis @ settings.coefficients
-        apart = data.y - base
+            # generalised least squares: L^-1 S H c = L^-1 S (y - offset), S = R^(1/2), L L' = I + S K S
+            columns = solver.forward(solver.root * settings.basis.T).T  # (N, p)
+            target = solver.forward((solver.root * (rows.y - rows.offset))[None])[0]  # (N,)
+            settings = replace(settings, coefficients=np.linalg.lstsq(columns, target)[0])
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
+        apart = rows.y - base
         g = rho * apart
-        alpha, mean = latent_solver.solve(self.gram, solver, rho, g)
+        alpha, mean = latent_solver.solve(self.gram, solver, rho, g)  # (K + R^-1)^-1 (y - base), and K times it
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
         geometry = Latent(self.gram, base, self.threads, self.buffer)
@@ -166,34 +190,37 @@ class Evidence:
         """
         settings, alpha = point.settings, point.belief.alpha
         weights = point.geometry.evidence_weights(point.belief)
-        by_covariance = settings.covariance._gradient(self.data.X, weights, None, self.threads)
+        by_covariance = settings.covariance._gradient(self.rows.X, weights, None, self.threads)
         by_mean = np.zeros(0)
         if settings.coefficients is not None and point.fit is not None:
-            by_mean = settings.basis.T @ alpha
+            by_mean = settings.basis.T @ alpha  # H' alpha, (p,)
         return by_covariance, by_mean, self._scale_gradient(point, np.diagonal(weights))
 
     def _scale_gradient(self, point, weights):
         """Derivatives in the logs of the scales of the likelihood."""
         likelihood = point.settings.likelihood
         if point.fit is None:
-            if self.data.noise is not None:
+            if self.rows.noise is not None:
                 return np.zeros(0)
-            rest = np.sum(1.0 - np.broadcast_to(self.data.weight(), weights.shape))
+            rest = np.sum(1.0 - np.broadcast_to(self.rows.weight(), weights.shape))
             return np.array([float(np.sum(weights / point.belief.h)) + 0.5 * float(rest)])
         return np.array([self._scale_slope(point, name) for name in likelihood.scales])
 
     def _scale_slope(self, point, name):
-        """Of the sum of log normalisers at the cavities of the fixed point, by differences: good to 1e-10."""
-        belief, fit, data = point.belief, point.fit, self.data
-        sites = Sites(point.settings.likelihood, data.y, data.weights, self.options.power)
-        mean = point.base + belief.mean
-        m, v, _ = cavities(mean, belief.variance, fit.tau, fit.rho, sites.fraction)
+        """Return the derivative in the log of a scale of the log normalisers at the cavities, good to 1e-10."""
+        belief, fit, rows = point.belief, point.fit, self.rows
+        likelihood = point.settings.likelihood
+        sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
+        m, v, _ = cavities(point.base + belief.mean, belief.variance, fit.tau, fit.rho, sites.fraction)
 
         def total(likelihood):
-            moved = Sites(likelihood, data.y, data.weights, self.options.power)
-            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._idle(likelihood)
+            moved = Sites(likelihood, rows.y, rows.weights, self.options.power)
+            return (
+                float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction))
+                + self.given.log_p_known(likelihood)[1]
+            )
 
-        return log_slope(sites.likelihood, name, total)
+        return log_slope(likelihood, name, total)
 
 
 def log_slope(likelihood, name, total):
@@ -206,21 +233,40 @@ def log_slope(likelihood, name, total):
     return (8.0 * near - far) / (12.0 * SCALE_STEP)
 
 
-def leave_one_out(data, likelihood, point):
-    """Marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
+def ended(rows, point):
+    """Return the marginal variances of f at rows in use, and the `Fit`, of a point: exact ones are fits, too."""
+    if point.fit is not None:
+        return point.belief.variance, point.fit
+    variance, loo = _leave_one_out(rows, point)
+    trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
+    h = point.belief.h
+    return variance, Fit(
+        belief=point.belief,
+        tau=h * rows.y,
+        rho=h,
+        log_evidence=point.log_evidence,
+        loo=loo,
+        status=CONVERGED,
+        n_iter=1,
+        residual=0.0,
+        trace=trace,
+    )
+
+
+def _leave_one_out(rows, point):
+    """Return marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
 
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
     """
     belief, geometry = point.belief, point.geometry
     solver = geometry.solver(belief)
     variance, left = latent_solver.variances(geometry.gram, solver, belief.h), solver.kept()
-    share = np.minimum(1.0, 1.0 / data.weight())
+    share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     m = point.base + belief.mean - v * share * belief.alpha
-    spread = v + (likelihood.noise_variance if data.noise is None else data.noise)
-    return variance, gaussian_log_density(data.y, m, spread)
+    return variance, gaussian_log_density(rows.y, m, v + rows.noise_variance(point.settings.likelihood))
 
 
 def gaussian_log_density(y, mean, variance):
-    """log N(y; mean, variance)."""
+    """Return log N(y; mean, variance)."""
     return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

@@ -8,24 +8,17 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import CONVERGED, STOPPED
-from cavity.base.rows import observations, row_vector, row_weights
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.options import SCHEDULES, Options
-from cavity.ep.sites import Sites
-from cavity.likelihoods import Gaussian
+from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, Settings
-from cavity.models.gp.posterior import Rows, posterior_of
-from cavity.models.gp.process import LatentProcess, rows_of
-from cavity.models.gp.search import learn as maximise
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.gp.posterior import posterior_of
+from cavity.models.gp.process import LatentProcess, checked_rows, what_to_learn
+from cavity.models.latent import AUTO
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,14 +153,13 @@ class GaussianProcess(LatentProcess):
         >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        rows = self._check(X, y, offset, noise_variance, sample_weight)
-        data = rows.used()
-        if len(data.y) == 0:
+        rows = checked_rows(self, X, y, offset, noise_variance, sample_weight)
+        if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        learn, scales = self._what_to_learn(learn, data.noise is not None)
+        learn, scales = what_to_learn(self, learn, rows.noise is not None)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         options = Options.checked(
-            schedules=("auto", *SCHEDULES[::-1]),
+            schedules=(AUTO, *SCHEDULES),
             schedule=schedule,
             damping=damping,
             power=power,
@@ -175,71 +167,12 @@ class GaussianProcess(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        options = self._options(options, data)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
-        settings, back = self._settings(data)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence(data, threads, replace(options, callback=None))
-            values, at_rest = np.zeros(0), True
-            if learn or settings.basis is not None:
-                search = settings, data, evidence, learn, scales, n_starts
-                settings, values, at_rest = maximise(*search)
-            point = evidence.at(settings, callback=callback)
-            if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
-                point = self._otherwise(evidence, point, callback)
-            posterior = posterior_of(
-                self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
-            )
+            evidence = Evidence.of(self.likelihood, rows, threads, options)
+            found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
+            point = evidence.final(found.settings, options)
+            posterior = posterior_of(self, evidence, point, found, columns=names_of(X))
         if point.fit is not None:
             point.fit.warn(options)
         return posterior
-
-    @staticmethod
-    def _otherwise(evidence, point, callback):
-        """The point by the other schedule if that finds a fixed point, else the same point."""
-        evidence.start, here = None, evidence.options.schedule
-        other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
-        return other if other.fit.status == CONVERGED else evidence.reopened(point)
-
-    def _options(self, options, data):
-        """Checked options with a schedule that the engine knows in place of "auto"."""
-        if options.schedule != "auto":
-            return options
-        compiled = Sites(self.likelihood, data.y, data.weights, options.power).compiled
-        return replace(options, schedule="sequential" if compiled else "parallel")
-
-    def _settings(self, data):
-        """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""
-        if not isinstance(self.mean, str):
-            return Settings(self.covariance, self.likelihood), None
-        basis, back = data.basis(1 if self.mean == "constant" else 2)
-        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back
-
-    def _check(self, X, y, offset, noise_variance, sample_weight):
-        """Validate the data; rows of weight zero, and rows where f is known to be its mean, are set aside."""
-        X = rows_of(X, self.covariance)
-        n, d = X.shape
-        self._check_slopes(d)
-        y = observations(self.likelihood, y, n)
-        offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
-        noise = self._row_noise(noise_variance, n)
-        weights = None if sample_weight is None else row_weights(sample_weight, n)
-        spare = np.zeros(n, dtype=bool) if weights is None else weights == 0
-        idle = np.zeros(n, dtype=bool)
-        if not isinstance(self.likelihood, Gaussian):
-            idle = ~spare & (self.covariance._program(d).diagonal(X) < SMALLEST_VARIANCE)
-            if isinstance(self.mean, str) and idle.any():
-                raise ValueError(
-                    f"mean={self.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(idle))}, where "
-                    "the mean alone decides; add a Constant to the covariance, or give a mean"
-                )
-        if weights is not None and np.all(weights[~spare] == 1):
-            weights = None
-        # the posterior keeps its rows and makes them read-only: they must not be the caller's
-        with np.errstate(over="ignore", invalid="ignore"):
-            base = within_range(offset + self.prior_mean(X), "the prior means of f")
-        return Rows(X.copy(), y.copy(), base, _own(weights), _own(noise), spare, idle)
-
-
-def _own(array):
-    return None if array is None else array.copy()

@@ -1,6 +1,6 @@
 """The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,120 +9,55 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
-from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import freeze, table, to_list
-from cavity.base.rows import check_moments
+from cavity.base.loop import CONVERGED
+from cavity.base.results import freeze, table
+from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
-from cavity.distributions.gaussian import Gaussian as Sites
+from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Data, Evidence, Settings, gaussian_log_density, leave_one_out
-from cavity.models.gp.process import ProcessPosterior, short
+from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
+from cavity.models.gp.process import ProcessPosterior, checked_rows, short
+from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
 
-PREDICT_ROWS = 512
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Checked rows, and which of them are not in use: those of weight zero, and those whose f has no variance."""
-
-    X: np.ndarray  # (N, D)
-    y: np.ndarray
-    base: np.ndarray  # (N,): offset plus known prior mean
-    weights: np.ndarray | None
-    noise: np.ndarray | None
-    spare: np.ndarray  # (N,) bool
-    idle: np.ndarray  # (N,) bool
-
-    def used(self):
-        """The rows in use, with those that are idle beside them."""
-        data = self._part(self.keep)
-        return replace(data, idle=self._part(self.idle)) if self.idle.any() else data
-
-    def _part(self, mask):
-        parts = (getattr(self, name) for name in ("X", "y", "base", "weights", "noise"))
-        return Data(*(part if part is None or mask.all() else part[mask] for part in parts))
-
-    @property
-    def keep(self):
-        """Which rows are in use."""
-        return ~(self.spare | self.idle)
-
-    def scatter(self, values):
-        """Put values of the rows in use into place, zeros elsewhere."""
-        out = np.zeros(len(self.y))
-        out[self.keep] = values
-        return out
-
-    def and_then(self, other):
-        """These rows and others after them."""
-
-        def joined(name):
-            a, b = getattr(self, name), getattr(other, name)
-            if a is None and b is None:
-                return None
-            a, b = (np.ones(len(r.y)) if v is None else v for r, v in ((self, a), (other, b)))
-            return np.concatenate([a, b])
-
-        return Rows(**{f.name: joined(f.name) for f in fields(self)})
-
-
-def learnt(model, point, back):
-    """The model with what was learnt in it."""
-    settings, mean = point.settings, model.mean
-    if back is not None:
-        mean = back @ settings.coefficients
-        mean = float(mean[0]) if len(mean) == 1 else mean
-    return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
-
-
-def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, back=None, values=(), at_rest=True):
-    """Return the posterior at a point of the evidence of the rows in use."""
-    data, belief, fit = evidence.data, point.belief, point.fit
-    model = learnt(model, point, back)
-    if fit is None:
-        variance, loo = leave_one_out(data, model.likelihood, point)
-        tau, rho, status, n_iter, residual = belief.h * data.y, belief.h, CONVERGED, 1, 0.0
-        trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
-    else:
-        variance, loo, tau, rho = belief.variance, fit.loo, fit.tau, fit.rho
-        status, n_iter, residual, trace = fit.status, fit.n_iter, fit.residual, dict(fit.trace)
-    trace["learning"] = np.asarray(values, dtype=np.float64)
-    if status == CONVERGED and not at_rest:
-        status = NOT_LEARNT
+def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
+    """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
+    belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
+    variance, fit = ended(evidence.rows, point)
+    model = point.settings.put_in(model)
+    status = NOT_LEARNT if found is not None and fit.converged and not found.at_rest else fit.status
+    values = np.zeros(0) if found is None else found.values
     solver = point.geometry.final_solver(belief)
     for i, row in enumerate(solver.triangle):
         row[i + 1 :] = 0.0
-    rows = replace(rows, base=rows.base + model.prior_mean(rows.X)) if back is not None else rows
+    rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
-        mean=rows.scatter(point.base + belief.mean),
-        variance=rows.scatter(variance),
+        mean=rows.scattered(point.base + belief.mean, rows.offset),
+        variance=rows.scattered(variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
-        n_iter=n_iter,
+        n_iter=fit.n_iter,
         status=status,
-        residual=residual,
-        n_samples=len(rows.y),
-        trace=trace,
+        residual=fit.residual,
+        n_samples=rows.n,
+        trace={**fit.trace, "learning": values},
         columns=columns,
         classes=classes,
-        _loo=rows.scatter(loo),
-        _tau=rows.scatter(tau),
-        _rho=rows.scatter(rho),
+        _loo=rows.scattered(fit.loo, 0.0),
+        _tau=rows.scattered(fit.tau, 0.0),
+        _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
         _rows=rows,
         _solver=solver,
-        _options=evidence.options.record("schedule", "damping", "power", "max_iter", "tol"),
+        _options=evidence.options,
     )
-    return out if rows.keep.all() else out._completed()
-
-
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
+    return out if rows.in_use.all() else out._completed()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,9 +125,10 @@ class GaussianProcessPosterior(ProcessPosterior):
     _alpha: np.ndarray
     _rows: Rows
     _solver: Solver
-    _options: dict
+    _options: Options
 
     kind = "gaussian_process"
+    record = RECORD
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -225,7 +161,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     @property
     def has_offset(self):
         """Whether the rows had offsets on top of the mean: predictions then want theirs."""
-        return not np.array_equal(self._rows.base, self.model.prior_mean(self.X))
+        return not np.array_equal(self._rows.offset, self.model.prior_mean(self.X))
 
     @property
     def loo_log_density(self):
@@ -244,21 +180,25 @@ class GaussianProcessPosterior(ProcessPosterior):
     @property
     def sites(self):
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
-        return Sites(self._tau, self._rho)
+        return Gaussian(self._tau, self._rho)
 
     @cached_property
     def covariance(self):
         """Posterior covariance of f at the rows, (N, N)."""
-        keep = self._rows.keep
+        keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             self.model.covariance._gram(self.X, gram, threads)
-            if not keep.all():
-                reduced = self._solver.reduced(gram, gram[:, keep])
-                return arrays.read_only(within_range(reduced, "covariance: its entries"))
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            lower = latent_solver.covariance(gram, own, self._rho)
-            return arrays.read_only(within_range(np.tril(lower) + np.tril(lower, -1).T, "covariance: its entries"))
+            if keep.all():
+                lower = latent_solver.covariance(gram, self._own_solver(), self._rho)
+                found = np.tril(lower) + np.tril(lower, -1).T
+            else:
+                found = self._solver.reduced(gram, gram[:, keep])
+            return arrays.read_only(within_range(found, "covariance: its entries"))
+
+    def _own_solver(self):
+        """The solver, with a triangle that may be overwritten."""
+        return replace(self._solver, triangle=self._solver.triangle.copy())
 
     @cached_property
     def log_evidence_gradient(self):
@@ -266,84 +206,28 @@ class GaussianProcessPosterior(ProcessPosterior):
 
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
-        X = self._rows.used().X
         with Threads(1) as threads, single_blas():
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            weights = latent_solver.evidence_weights(own, self._alpha)
-            return arrays.read_only(self.model.covariance._gradient(X, weights, None, threads))
+            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha)
+            return arrays.read_only(self.model.covariance._gradient(self._X_in_use, weights, None, threads))
 
-    def predict(self, X, *, offset=None, noise=False):
-        """Predict the latent value f at new rows: its moments.
+    @cached_property
+    def _X_in_use(self):
+        """X of the rows with sites, (U, D)."""
+        return self._rows.used().X
 
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-        noise : bool, default False
-            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+    def _cross(self, X, threads):
+        """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
+        cross = np.empty((len(X), len(self._alpha)))
+        self.model.covariance._cross(X, self._X_in_use, cross, threads)
+        return cross
 
-        Returns
-        -------
-        mean, variance : ndarray (n,)
-            Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+    def _moments(self, X, threads):
+        cross, prior = self._cross(X, threads), self.model.covariance._program(X.shape[1]).diagonal(X)
+        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
 
-        Raises
-        ------
-        ValueError, TypeError
-            For bad rows, and for noise=True with another likelihood.
-        OverflowError
-            If moments leave the range of float64, naming the row.
-        """
-        X, base = self._new_rows(X, offset)
-        extra = self._noise() if arrays.flag(noise, "noise") else 0.0
-        mean, variance = np.empty(len(X)), np.empty(len(X))
-        known = self._rows.used().X
-        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
-        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            for low in range(0, len(X), PREDICT_ROWS):
-                part = slice(low, low + PREDICT_ROWS)
-                cross = np.empty((len(X[part]), len(known)))
-                self.model.covariance._cross(X[part], known, cross, threads)
-                mean[part] = base[part] + cross @ self._alpha
-                variance[part] = self._solver.spread(prior[part], cross)
-        check_moments(mean, variance)
-        return mean, variance + extra
-
-    def predict_covariance(self, X, *, offset=None):
-        """Predict the latent values at new rows together.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        mean : ndarray (n,)
-            Of f under the posterior.
-        covariance : ndarray (n, n)
-            Of f under the posterior.
-
-        Raises
-        ------
-        ValueError, TypeError, OverflowError
-            As in `predict`.
-        """
-        X, base = self._new_rows(X, offset)
-        known = self._rows.used().X
-        out = arrays.matrix((len(X), len(X)), "the covariance of X")
-        cross = np.empty((len(X), len(known)))
-        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            self.model.covariance._gram(X, out, threads)
-            self.model.covariance._cross(X, known, cross, threads)
-            mean = base + cross @ self._alpha
-            out = self._solver.reduced(out, cross)
-        check_moments(mean, out)
-        return mean, out
+    def _joint(self, X, gram, threads):
+        cross = self._cross(X, threads)
+        return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_own_noise(self, what):
         if self._rows.noise is not None:
@@ -352,10 +236,9 @@ class GaussianProcessPosterior(ProcessPosterior):
             )
 
     def _noise(self):
-        if not self._exact:
-            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        noise = super()._noise()
         self._check_own_noise("noise=True")
-        return self.model.likelihood.noise_variance
+        return noise
 
     def log_density(self, X, y, offset=None):
         """Log predictive density of new observations, integrated over the posterior.
@@ -417,53 +300,34 @@ class GaussianProcessPosterior(ProcessPosterior):
             If EP did not converge.
         """
         columns = names_of(X) if self.columns is None else self.columns
-        X = in_order(X, self.columns)
-        rows = self.model._check(X, y, offset, noise_variance, sample_weight)
-        if rows.X.shape[1] != self.X.shape[1]:
-            raise ValueError(f"X must have {self.X.shape[1]} columns like the data of the fit, got {rows.X.shape[1]}")
+        arguments = in_order(X, self.columns), y, offset, noise_variance, sample_weight
+        rows = checked_rows(self.model, *arguments, like=self.n_features)
         if (rows.noise is None) != (self._rows.noise is None):
             raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
-        joined = self._rows.and_then(rows)
-        data, fresh = joined.used(), np.zeros(int(rows.keep.sum()))
-        start = tuple(np.append(a[self._rows.keep], fresh) for a in (self._tau, self._rho))
+        joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
+        start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(data, threads, Options(**self._options), start)
+            evidence = Evidence(joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)
-        if not posterior.converged:
-            options, change = self._options, posterior.trace["change"]
-            warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
+            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)
+        if point.fit is not None:
+            point.fit.warn(self._options)
         return posterior
 
     def _completed(self):
-        """This posterior with the rows that are not in use: predictions where weights are zero, and known values."""
-        rows, mean, variance, loo = self._rows, self.mean.copy(), self.variance.copy(), self._loo.copy()
-        likelihood, idle, spare = self.model.likelihood, rows.idle, rows.spare
-        mean[idle] = rows.base[idle]
-        loo[idle] = likelihood.log_p(rows.y[idle], rows.base[idle])
-        if spare.any():
-            known = rows.base[spare] - self.model.prior_mean(self.X[spare])
-            mean[spare], variance[spare] = self.predict(self.X[spare], offset=known)
+        """This posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
+        rows, likelihood = self._rows, self.model.likelihood
+        mean, variance, loo = (values.copy() for values in (self.mean, self.variance, self._loo))
+        if rows.f_known is not None:
+            loo[rows.f_known] = rows.log_p_known(likelihood)[0]
+        out = rows.left_out
+        if out.any():
+            new = rows.part(out)
+            given = new.offset - self.model.prior_mean(new.X)
+            mean[out], variance[out] = moments = self.predict(new.X, offset=given)
             if rows.noise is None:
-                loo[spare] = log_density(likelihood, rows.y[spare], mean[spare], variance[spare])
+                loo[out] = log_density(likelihood, new.y, *moments)
             else:
-                loo[spare] = gaussian_log_density(rows.y[spare], mean[spare], variance[spare] + rows.noise[spare])
+                loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {"prior_mean": np.asarray(self.model.mean)}
-        for prefix, record in (("", self), ("rows_", self._rows), ("solver_", self._solver)):
-            for f in fields(record):
-                value = getattr(record, f.name)
-                if isinstance(value, np.ndarray):
-                    arrays[prefix + f.name] = value
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        settings = {key: getattr(self, key) for key in PLAIN}
-        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["covariance"] = self.model.covariance.to_settings()
-        settings["likelihood"] = likelihood
-        return arrays, settings

@@ -7,16 +7,20 @@ import numpy as np
 
 from cavity import covariances
 from cavity.base import arrays
+from cavity.base.errors import within_range
 from cavity.base.frames import in_order
 from cavity.base.frozen import Frozen
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
-from cavity.base.rows import design_matrix, row_vector
+from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
+from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.models.latent import LatentPosterior
+from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
 
-COVARIANCE = Made(covariances.from_settings, TABLE)
+ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
+COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
 OPTIONS = {  # of EP
     "damping": SHARE,
     "max_iter": integer(1),
@@ -33,16 +37,8 @@ class LatentProcess(Frozen):
     mean: float | np.ndarray | str = 0.0
 
     def __post_init__(self):
-        for name, value, kind in (
-            ("covariance", self.covariance, Covariance),
-            ("likelihood", self.likelihood, Likelihood),
-        ):
-            if not isinstance(value, kind):
-                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
-                if type(value).__module__.startswith("sklearn."):
-                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
-                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
-                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        check_kind(self.covariance, "covariance", Covariance, "covariances")
+        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         self.covariance._leaves()  # TypeError for one of the user's own
         for name in self.likelihood.scales:
             kind = type(self.likelihood).__name__
@@ -71,53 +67,48 @@ class LatentProcess(Frozen):
         ndarray (n,)
             Their prior means, offsets not included; a mean that is yet to be found counts as 0.
         """
-        return self._means(arrays.finite_array(X, "X", ndim=(2,)))
-
-    def _means(self, X):
-        """Prior means of checked rows."""
-        if isinstance(self.mean, str):
-            return np.zeros(len(X))
-        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + X.shape[1]:
-            raise ValueError(f"X must have {len(self.mean) - 1} columns like the mean has slopes, got {X.shape[1]}")
-        if np.ndim(self.mean) == 0:
-            return np.full(len(X), self.mean)
-        return self.mean[0] + X @ self.mean[1:]
-
-    def _check_slopes(self, n_features):
-        """Raise ValueError unless the mean has a slope for each column, or none at all."""
-        if np.ndim(self.mean) == 1 and len(self.mean) != 1 + n_features:
-            raise ValueError(
-                f"mean must be a number or have 1 + {n_features} coefficients for {n_features} columns, "
-                f"got {len(self.mean)}"
-            )
-
-    def _row_noise(self, value, n):
-        """Checked noise variances of n rows, or None if there are none."""
-        if value is None:
-            return None
-        if not isinstance(self.likelihood, Gaussian):
-            raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
-        noise = row_vector(value, "noise_variance", n)
-        if not np.all(noise > 0):
-            row = int(np.argmin(noise > 0))
-            raise ValueError(f"noise_variance must be positive, got {float(noise[row])!r} in row {row}")
-        return noise
-
-    def _what_to_learn(self, learn, known_noise):
-        """Whether the covariance is learnt, and the scales of the likelihood that are."""
-        if isinstance(learn, str) and learn == "covariance":
-            return True, ()
-        if not isinstance(learn, bool | np.bool_):
-            kind = ValueError if isinstance(learn, str) else TypeError
-            raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
-        return bool(learn), self.likelihood.scales if learn and not known_noise else ()
+        X = arrays.finite_array(X, "X", ndim=(2,))
+        check_columns(self.covariance, self.mean, X.shape[1])
+        return prior_means(self, X)
 
 
-def fits_columns(covariance, mean, n_features):
-    """Raise ValueError unless a covariance and a mean, a number or coefficients, are for so many columns."""
+def prior_means(model, X):
+    """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
+    if np.ndim(model.mean) == 0:
+        return np.full(len(X), 0.0 if isinstance(model.mean, str) else model.mean)
+    return model.mean[0] + X @ model.mean[1:]  # (n, D) (D,)
+
+
+def check_columns(covariance, mean, n_features):
+    """Raise ValueError unless a covariance and a mean, a number, coefficients or a name, are for so many columns."""
     covariance.check_columns(n_features)
-    if mean.ndim and len(mean) != 1 + n_features:
-        raise ValueError(f"array 'prior_mean' must have 1 + {n_features} coefficients, got {len(mean)}")
+    if np.ndim(mean) == 1 and len(mean) != 1 + n_features:
+        raise ValueError(
+            f"mean must be a number or have 1 + {n_features} coefficients for {n_features} columns, got {len(mean)}"
+        )
+
+
+def row_noise(model, value, n):
+    """Return n known noise variances checked, or None if there are none."""
+    if value is None:
+        return None
+    if not isinstance(model.likelihood, Gaussian):
+        raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
+    noise = row_vector(value, "noise_variance", n)
+    if not np.all(noise > 0):
+        row = int(np.argmin(noise > 0))
+        raise ValueError(f"noise_variance must be positive, got {float(noise[row])!r} in row {row}")
+    return noise
+
+
+def what_to_learn(model, learn, known_noise):
+    """Return whether the covariance is learnt, and the scales of the likelihood that are."""
+    if isinstance(learn, str) and learn == "covariance":
+        return True, ()
+    if not isinstance(learn, bool | np.bool_):
+        kind = ValueError if isinstance(learn, str) else TypeError
+        raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
+    return bool(learn), model.likelihood.scales if learn and not known_noise else ()
 
 
 def short(settings):
@@ -125,8 +116,8 @@ def short(settings):
     return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
-def rows_of(X, covariance, like=None):
-    """Return rows checked, float64 in C order and aligned, of as many columns as the covariance (or the fit) wants."""
+def checked_X(X, like=None):
+    """Return rows of X checked, float64 in C order and aligned, of as many columns as the fit had, if one is named."""
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if len(np.shape(X)) == 1:
@@ -137,14 +128,113 @@ def rows_of(X, covariance, like=None):
     arrays.check_finite(X, "X")
     if like is not None and X.shape[1] != like:
         raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
-    covariance.check_columns(X.shape[1])
     return X
 
 
+def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
+    """Return the `Rows` of a fit, in memory of their own; their offset is all that is known of the prior mean of f."""
+    X = checked_X(X, like)
+    check_columns(model.covariance, model.mean, X.shape[1])
+    noise = row_noise(model, noise_variance, len(X))
+    rows = Rows.checked(model.likelihood, X, y, offset, sample_weight, noise)
+    f_known = None
+    if not isinstance(model.likelihood, Gaussian):
+        f_known = ~rows.left_out & (model.covariance._program(X.shape[1]).diagonal(X) < SMALLEST_VARIANCE)
+        if isinstance(model.mean, str) and f_known.any():
+            raise ValueError(
+                f"mean={model.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(f_known))}, where "
+                "the mean alone decides; add a Constant to the covariance, or give a mean"
+            )
+        f_known = f_known if f_known.any() else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        base = within_range((0.0 if offset is None else rows.offset) + prior_means(model, X), "the prior means of f")
+    # the posterior keeps its rows and makes them read-only: they must not be the caller's
+    own = (None if value is None else value.copy() for value in (rows.weights, noise))
+    return Rows(X.copy(), rows.y.copy(), base, *own, f_known)
+
+
 class ProcessPosterior(LatentPosterior):
-    """Base of posteriors of a latent process; it reads model, columns and n_features, and calls predict_covariance."""
+    """Base of posteriors of a latent process.
+
+    It reads model, columns and n_features, and calls ``_moments(X, threads)`` for a few rows and
+    ``_joint(X, gram, threads)``: what the posterior adds to prior means of f, and variances or, in place of prior
+    covariances, covariances of f.
+    """
 
     __slots__ = ()
+
+    def predict(self, X, *, offset=None, noise=False, n_threads=1):
+        """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
+
+        Parameters
+        ----------
+        X : array_like (n, D) or data frame
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+        n_threads : int, default 1
+            Threads that work on blocks of rows; the result has the same bits for any number.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, and for noise=True with another likelihood.
+        OverflowError
+            If moments leave the range of float64, naming the row.
+        """
+        X, base = self._new_rows(X, offset)
+        extra = self._noise() if arrays.flag(noise, "noise") else 0.0
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            parts = threads.run(lambda *part: self._moments(X[slice(*part)], threads), starts(len(X), ROWS_A_TASK))
+            shift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+            mean = base + shift
+        check_moments(mean, variance)
+        return mean, variance + extra
+
+    def predict_covariance(self, X, *, offset=None):
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D) or data frame
+            Rows.
+        offset : array_like (n,), optional
+            Known part of f.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
+        """
+        X, base = self._new_rows(X, offset)
+        gram = arrays.matrix((len(X), len(X)), "the covariance of X")
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            self.model.covariance._gram(X, gram, threads)
+            shift, covariance = self._joint(X, gram, threads)
+            mean = base + shift
+        check_moments(mean, covariance)
+        return mean, covariance
+
+    def _noise(self):
+        """Return the variance of the noise of new observations."""
+        if not isinstance(self.model.likelihood, Gaussian):
+            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
+        return self.model.likelihood.noise_variance
 
     def sample(self, X, n, rng, *, offset=None):
         """Draw functions from the posterior.
@@ -167,10 +257,11 @@ class ProcessPosterior(LatentPosterior):
         """
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset)
+        # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def _new_rows(self, X, offset):
-        """New rows checked, and their prior means."""
-        X = rows_of(in_order(X, self.columns), self.model.covariance, self.n_features)
-        base = self.model._means(X)
+        """Return new rows checked, and their prior means."""
+        X = checked_X(in_order(X, self.columns), self.n_features)
+        base = prior_means(self.model, X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))

@@ -1,13 +1,13 @@
 """Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn, within_range
-from cavity.base.loop import CONVERGED
 from cavity.covariances import Sum
 from cavity.likelihoods import Gaussian, Laplace, StudentT
+from cavity.models.gp.evidence import Settings
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
@@ -103,7 +103,7 @@ class Objective:
             point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
         except (ArithmeticError, np.linalg.LinAlgError):
             point = None
-        if point is None or (point.fit is not None and point.fit.status != CONVERGED):
+        if point is None or not point.converged:
             self.failures += 1
             return None, PENALTY - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
@@ -124,10 +124,10 @@ class Objective:
         return value, -gradient
 
 
-def starts(settings, data, vector):
-    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the data."""
+def starts(settings, rows, vector):
+    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the rows."""
     real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
-    variance = _variance(settings, data) if real else None
+    variance = _variance(settings, rows) if real else None
     noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance) if real else None
     bounds = vector.bounds(noise)
     given = vector.pack(settings)
@@ -135,7 +135,7 @@ def starts(settings, data, vector):
     for factor in SPREADS:
         candidate = given.copy()
         if vector.n_covariance:
-            candidate[: vector.n_covariance] = scaled_to(settings.covariance, data.X, factor, variance)
+            candidate[: vector.n_covariance] = scaled_to(settings.covariance, rows.X, factor, variance)
         if real and vector.scales:
             candidate[-1] = noise
         candidate = np.clip(candidate, *bounds.T)
@@ -144,9 +144,9 @@ def starts(settings, data, vector):
     return bounds, found
 
 
-def _variance(settings, data):
+def _variance(settings, rows):
     """Variance of y about its mean function by least squares."""
-    rest = data.y - data.offset
+    rest = rows.y - rows.offset
     if settings.basis is not None:
         rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
     with np.errstate(over="ignore"):
@@ -191,23 +191,33 @@ def _term_of(covariance, label):
     return int(np.searchsorted(sizes, place, side="right"))
 
 
-def learn(settings, data, evidence, covariance, scales, n_starts):
-    """Return the settings of the largest evidence found, the values on the way, and whether the search came to rest.
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What a search ended with."""
+
+    settings: Settings
+    values: np.ndarray  # (n,): log evidence plus log prior of every fixed point on the way
+    at_rest: bool
+
+
+def learn(settings, evidence, covariance, scales, n_starts):
+    """Return the settings of the largest evidence found, as `Found`.
 
     Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
     Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
     """
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
-        return settings, np.zeros(0), True
-    objective, (bounds, found) = Objective(evidence, vector), starts(settings, data, vector)
+        return Found(settings, np.zeros(0), True)
+    objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
     ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
     if not objective.values:
         warn_without_start(len(found))
-        return settings, np.zeros(0), False
+        return Found(settings, np.zeros(0), False)
     runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
     value, x, slope = min(runs, key=lambda run: run[0])
-    return vector.unpack(x), np.array(objective.values), came_to_rest(objective, value, slope)
+    at_rest = came_to_rest(objective, value, slope)
+    return Found(vector.unpack(x), np.array(objective.values), at_rest)
 
 
 def warn_without_start(n):

@@ -53,6 +53,11 @@ class Solution:
     mean: np.ndarray | None = None  # mu
     inverse: np.ndarray | None = None  # B^-1
 
+    @property
+    def converged(self):
+        """Whether EP did, if it was needed."""
+        return self.fit is None or self.fit.status == CONVERGED
+
     def prepare(self):
         """Find mean and inverse of the posterior."""
         if self.inverse is None:

@@ -4,14 +4,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.rows import check_moments
 from cavity.base.triangles import solved
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.merge import starts
 from cavity.models.gp.process import ProcessPosterior
-from cavity.models.streaming_gp.rows import INLINE, is_exact
-
-PREDICT_ROWS = 512
 
 
 class SparsePosterior(ProcessPosterior):
@@ -51,84 +45,17 @@ class SparsePosterior(ProcessPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(half @ half.T, "covariance: its entries")
 
-    def predict(self, X, *, offset=None, noise=False, n_threads=1):
-        """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
+    def _moments(self, X, threads):
+        """Return means of f at a few rows, less the prior's, and variances."""
+        W, residual = self._basis.features(X, threads)
+        shift, spread = self._information.marginals(W)
+        return shift, residual + spread
 
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-        noise : bool, default False
-            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
-
-        Returns
-        -------
-        mean, variance : ndarray (n,)
-            Of f (or y) under the posterior.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For bad rows, and for noise=True with another likelihood.
-        OverflowError
-            If moments leave the range of float64, naming the row.
-        """
-        X, base = self._new_rows(X, offset)
-        extra = self._noise() if arrays.flag(noise, "noise") else 0.0
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
-
-        def task(start, stop):
-            with np.errstate(over="ignore", invalid="ignore"):
-                W, residual = self._basis.features(X[start:stop], INLINE)
-                shift, spread = self._information.marginals(W)
-                return shift, residual + spread
-
-        with Threads(n_threads) as threads, single_blas():
-            parts = threads.run(task, starts(len(X), PREDICT_ROWS))
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        check_moments(mean, variance)
-        return base + mean, variance + extra
-
-    def predict_covariance(self, X, *, offset=None):
-        """Predict the latent values at new rows together.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        mean : ndarray (n,)
-            Of f under the posterior.
-        covariance : ndarray (n, n)
-            Of f under the posterior.
-
-        Raises
-        ------
-        ValueError, TypeError, OverflowError
-            As in `predict`.
-        """
-        X, base = self._new_rows(X, offset)
-        out = arrays.matrix((len(X), len(X)), "the covariance of X")
-        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            self._basis.program.gram(X, out, threads)
-            W, residual = self._basis.features(X, threads)
-            T = solved(self._information.factor, W.copy())
-            out += T @ T.T - W @ W.T
-            out = 0.5 * (out + out.T)
-            out[np.diag_indices_from(out)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
-            mean = base + T @ self._information.c
-        check_moments(mean, out)
-        return mean, out
-
-    def _noise(self):
-        if not is_exact(self.model.likelihood):
-            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
-        return self.model.likelihood.noise_variance
+    def _joint(self, X, gram, threads):
+        """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
+        W, residual = self._basis.features(X, threads)
+        T = solved(self._information.factor, W.copy())
+        gram += T @ T.T - W @ W.T
+        gram = 0.5 * (gram + gram.T)
+        gram[np.diag_indices_from(gram)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
+        return T @ self._information.c, gram

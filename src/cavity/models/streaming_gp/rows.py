@@ -23,7 +23,7 @@ from cavity.blocks.executors import Threads
 from cavity.blocks.sources import Source, open_source
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.base import ONE
-from cavity.models.gp.process import rows_of
+from cavity.models.gp.process import checked_X, prior_means, row_noise
 from cavity.models.streaming_gp.basis import BLOCK
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
@@ -72,7 +72,7 @@ class Rows:
 
     def base(self, model, X, part):
         """Prior means of f of a part."""
-        base = model._means(X)
+        base = prior_means(model, X)
         return base if self.offset is None else base + self.offset[part]
 
     def bases(self, model):
@@ -116,14 +116,14 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
             return None
         if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
-        X = rows_of(X, model.covariance, n_features)
+        X = checked_X(X, n_features)
     elif source.n_features != n_features:
         raise ValueError(f"X must have {n_features} columns like the data of the fit, got {source.n_features}")
     n = len(X) if source is None else source.n_rows
     y = paths_in(y, "y", 1).rows() if paths_in(y, "y", 1) is not None else y
     y = observations(model.likelihood, y, n)
     offset = None if offset is None else row_vector(offset, "offset", n)
-    noise = model._row_noise(noise_variance, n)
+    noise = row_noise(model, noise_variance, n)
     weights = None if sample_weight is None else row_weights(sample_weight, n, some=False)
     if weights is not None and np.any(weights == 0):
         keep = weights > 0

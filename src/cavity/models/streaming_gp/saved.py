@@ -6,7 +6,7 @@ from cavity.base import arrays
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import to_tuple
 from cavity.ep.options import Options
-from cavity.models.gp.process import COVARIANCE, OPTIONS, fits_columns
+from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
@@ -67,7 +67,7 @@ SETTINGS = {
 
 def _fits(stored, settings, sizes):
     """Whether model, inducing points and what is known of them fit together, as a rule of the record."""
-    fits_columns(settings["covariance"], stored["prior_mean"], sizes["D"])
+    check_columns(settings["covariance"], stored["prior_mean"], sizes["D"])
     for name, rows in (("Z", stored["Z"]), ("inducing_ids", stored["inducing_ids"][:, None])):
         if len(np.unique(rows, axis=0)) < len(rows):
             return f"array {name!r} must not say anything twice"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
-from cavity.models.gp.evidence import Data, Settings
+from cavity.models.gp.evidence import Settings
 from cavity.models.gp.search import Objective, Vector, came_to_rest, climb, free_slope, starts, warn_without_start
 from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import Rows, is_exact
@@ -199,7 +199,7 @@ def sampled(rows, most):
 def _data(rows, model):
     """Rows as searches want them to find starts."""
     X, _ = rows.candidates(rows.n)
-    return Data(X, rows.y, rows.bases(model), rows.weights, rows.noise)
+    return replace(rows, X=X, offset=rows.bases(model))
 
 
 def _pair(settings):

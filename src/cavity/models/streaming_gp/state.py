@@ -10,8 +10,9 @@ from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table, to_list
 from cavity.blocks.executors import Threads, single_blas
-from cavity.models.gp.process import short
+from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.history import ENOUGH, History, Watch, warn_of
@@ -134,13 +135,12 @@ class StreamingGPState(SparsePosterior):
         shape = np.shape(X) if paths_in(X) is None else paths_in(X).shape
         if len(shape) != 2:
             raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
-        model.covariance.check_columns(shape[1])
+        check_columns(model.covariance, model.mean, shape[1])
         out.model, out.n_features, out._options = model, shape[1], options
         out.columns, out.classes = names_of(X), None
         Z = np.zeros((0, shape[1])) if model.inducing is None else model.inducing
         if Z.shape[1] != shape[1]:
             raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
-        model._check_slopes(shape[1])
         with Threads(1) as threads, single_blas():
             out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
         out._information, out._single = Information.empty(len(Z)), None
@@ -233,7 +233,7 @@ class StreamingGPState(SparsePosterior):
         self.n_iter, self.status, self.last_information_lost, self.trace = 1, CONVERGED, 0.0, EMPTY
 
     def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
-        learn, scales = self.model._what_to_learn(learn, noise_variance is not None)
+        learn, scales = what_to_learn(self.model, learn, noise_variance is not None)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         columns = names_of(X) if self.columns is None else self.columns
         X = in_order(X, self.columns)
@@ -536,7 +536,7 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, model, information = self._likelihood_to_settings(), self.model, self._information
+        likelihood, model, information = likelihood_settings(self.model.likelihood), self.model, self._information
         stored = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
         stored |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
         stored |= {name: getattr(information, name) for name in INFORMATION}

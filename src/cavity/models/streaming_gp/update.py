@@ -8,10 +8,9 @@ from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.ep.options import Options
-from cavity.ep.sites import Sites
 from cavity.likelihoods import Laplace, StudentT
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.latent import SMALLEST_VARIANCE, scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
@@ -104,11 +103,7 @@ class Update:
 
     def _ep_options(self):
         """Options of the engine."""
-        options = self.options
-        if options.schedule == "auto":
-            compiled = Sites(self.model.likelihood, self.rows.y[:1], None, self.model.alpha).compiled
-            options = replace(options, schedule="sequential" if compiled else "parallel")
-        return options
+        return scheduled(self.options, self.model.likelihood, self.model.alpha)
 
     def _candidates(self, model):
         """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""

@@ -1,29 +1,19 @@
-"""What both Gaussian mixtures share: settings, starts, the fit by scikit-learn's formulas, and how rows are judged."""
+"""What both Gaussian mixtures share: settings, weights, the best of several starts, and how rows are judged."""
 
 import time
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
-from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
-from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.state import Frame
 from cavity.sklearn.checks import NamesArguments, sample_weights
-from cavity.sklearn.mixture.em import TYPES, ascend, moments, open_unscaled, precisions, warn_unfinished
-from cavity.sklearn.mixture.starts import METHODS, responsibilities, statistics, unclaimed
+from cavity.sklearn.mixture.em import TYPES, warn_unfinished
+from cavity.sklearn.mixture.starts import METHODS
 
 FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
-BLOCK_ROWS = 8192  # rows judged at a time
-JUDGEMENTS = {  # of log rho (rows, K)
-    "predict": lambda logs: np.argmax(logs, axis=1),
-    "responsibilities": lambda logs: softmax(logs, axis=1),
-    "log_density": lambda logs: logsumexp(logs, axis=1),
-}
 
 
 class Progress:
@@ -55,7 +45,12 @@ class Progress:
 
 
 class Mixture(DensityMixin, NamesArguments, BaseEstimator):
-    """Base of the mixtures. What a subclass adds is described where `_ascend` and `_judge` call it."""
+    """Base of the mixtures.
+
+    A subclass has `_fit_rows(X, weight, random_state, threads)`, which sets the fitted attributes and returns why the
+    fit ended early, if it did; `_judge(X, what)`, where `what` is "predict", "responsibilities" or "log_density"; and
+    `_drawn(n, random_state)`, rows with their components.
+    """
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -163,48 +158,19 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         k, d = self.n_components, self.n_features_in_
         return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
 
-    def _ascend(self, X, weight, random_state, threads):
-        """Fit by scikit-learn's formulas; return why that ended early, if it did."""
-        data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
-        step = self._step(data, threads)  # the model, see `_em.ascend`
-        started = self._started()
+    def _best_start(self, climb, started):
+        """Return the best of `n_init` fits by climb(report), which returns the bound, whether it converged, and more.
+
+        A fit that goes on from the last one has but one start.
+        """
         progress = Progress(self.verbose, self.verbose_interval)
         best = None
         for init in range(1 if started else self.n_init):
             progress.begin(init)
-            fresh = None if started else self._begin(step, data, X, weight, random_state)  # from responsibilities
-            done = ascend(
-                data,
-                threads,
-                step,
-                self._state(data.frame.origin) if started else fresh,  # of the last fit
-                covariance_type=self.covariance_type,
-                reg_covar=self.reg_covar,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                before=self.lower_bound_ if started else -np.inf,
-                report=progress.step,
-            )
-            progress.end(done.bound, done.converged)
-            best = done if best is None or done.bound > best.bound else best
-        self._keep(best.state, data.frame.origin, X.dtype)  # its attributes
-        self.n_iter_, self.converged_ = best.n_iter, best.converged
-        self.lower_bound_, self.lower_bounds_ = best.bound, best.bounds
-        return best.reason
-
-    def _start(self, data, X, weight, random_state):
-        """Return the moments of initial responsibilities."""
-        given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, found = statistics(data, given, is_full(self.covariance_type))
-        rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
-        return moments(found, mean, self.covariance_type, self.reg_covar, rest)
-
-    def _keep_gaussians(self, state, origin, dtype):
-        """Set the attributes of the Gaussians."""
-        self.means_ = (origin + state.mean).astype(dtype)
-        self.covariances_ = state.covariance.astype(dtype)
-        self.precisions_cholesky_ = state.root.astype(dtype)
-        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+            done = climb(progress.step)
+            progress.end(*done[:2])
+            best = done if best is None or done[0] > best[0] else best
+        return best
 
     # ------------------------------------------------------------------------------------------ judging
 
@@ -271,24 +237,14 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         return float(np.mean(self.score_samples(X)))
 
     def _judged(self, X, what):
-        """Return what is known about new rows, checked; what it is has the name of a cavity posterior's method."""
+        """Return what a subclass says about new rows, checked, in their precision."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=FLOATS, reset=False)
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 
-    def _judge(self, X, what):
-        """Return what scikit-learn's formulas say about rows, block by block."""
-        frame = Frame(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
-        expectation = self._gaussians(frame.origin).expectation(frame)  # of the fitted attributes
-        parts = [
-            JUDGEMENTS[what](expectation.log_weights(sources.rows(X, slice(*span))))
-            for span in merge.starts(len(X), BLOCK_ROWS)
-        ]
-        return np.concatenate(parts)
-
     def sample(self, n_samples=1):
-        """Draw rows from the fitted mixture, by `random_state`.
+        """Draw rows, by `random_state`: of the estimates, or of the posterior predictive distribution.
 
         Parameters
         ----------
@@ -305,15 +261,4 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         check_is_fitted(self)
         if n_samples < 1:
             raise ValueError(f"Invalid value for 'n_samples': {n_samples}; at least one row can be drawn")
-        rng = check_random_state(self.random_state)
-        counts = rng.multinomial(n_samples, np.asarray(self.weights_, dtype=np.float64))
-        covariances = self.covariances_
-        if self.covariance_type == "tied":
-            covariances = np.broadcast_to(covariances, (len(counts), *covariances.shape))
-        parts = [
-            rng.multivariate_normal(mean, covariance, int(count))
-            if np.ndim(covariance) == 2
-            else mean + rng.standard_normal(size=(count, len(mean))) * np.sqrt(covariance)
-            for mean, covariance, count in zip(self.means_, covariances, counts, strict=True)
-        ]
-        return np.vstack(parts), np.repeat(np.arange(len(counts)), counts)
+        return self._drawn(n_samples, check_random_state(self.random_state))

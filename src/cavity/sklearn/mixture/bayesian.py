@@ -8,11 +8,9 @@ References
 """
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn.utils import check_random_state
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from cavity.base import arrays
@@ -26,11 +24,9 @@ from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.state import Frame, State
 from cavity.models.mixture.sweep import Sweeps
 from cavity.sklearn.mixture import priors
-from cavity.sklearn.mixture.base import FLOATS, Mixture, Progress
+from cavity.sklearn.mixture.base import FLOATS, Mixture
 from cavity.sklearn.mixture.em import precisions, roots, warn_unfinished
-from cavity.sklearn.mixture.priors import Priors
 from cavity.sklearn.mixture.starts import responsibilities, statistics
-from cavity.sklearn.mixture.steps import Belief, Constrained, mean_weights
 
 WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
 
@@ -50,9 +46,8 @@ class Next:
 class BayesianGaussianMixture(Mixture):
     """A Gaussian mixture with priors, by variational inference [B]_, with scikit-learn's settings and attributes.
 
-    By default it is `cavity.GaussianMixture`: the models that the covariance types promise, a lower bound with all
-    constants, accelerated fits, predictive densities, streams. With ``parity=True`` it has the numbers of
-    ``sklearn.mixture.BayesianGaussianMixture``, sooner. Either way no array of N x K is made.
+    It is `cavity.GaussianMixture`: the models that the covariance types promise, a lower bound with all constants,
+    accelerated fits, predictive densities, streams. No array of N x K is made.
 
     Parameters
     ----------
@@ -62,11 +57,9 @@ class BayesianGaussianMixture(Mixture):
         A matrix for each component, one matrix for all, or variances: of every column, or one for all columns.
     tol : float, default 1e-3
         Stopping rule: the predicted remaining gain of the lower bound is at most tol nats (of the sum over the rows).
-        A fit that goes on from the last one (`warm_start`) stops, too, if the bound rose by less than tol since. With
-        parity: the lower bound has changed by less than tol.
+        A fit that goes on from the last one (`warm_start`) stops, too, if the bound rose by less than tol since.
     reg_covar : float, default 1e-6
-        Added to the diagonal of the prior's inverse scale, `covariance_prior`. With parity: to the variances of every
-        component in every iteration.
+        Added to the diagonal of the prior's inverse scale, `covariance_prior`.
     max_iter : int, default 100
         Most passes over the rows; with 0, the mixture stays where it started.
     n_init : int, default 1
@@ -94,15 +87,13 @@ class BayesianGaussianMixture(Mixture):
         Whether to print progress; 2 prints times too.
     verbose_interval : int, default 10
         Print every so many iterations.
-    parity : bool, default False
-        Whether to make scikit-learn's updates.
     n_threads : int, default 1
         Threads; the result has the same bits for any number.
 
     Attributes
     ----------
     posterior_ : GaussianMixturePosterior
-        What the attributes below are taken from; not with parity.
+        What the attributes below are taken from.
     weights_ : ndarray (K,)
         Expected weights of the components.
     means_ : ndarray (K, D)
@@ -113,7 +104,7 @@ class BayesianGaussianMixture(Mixture):
         The expected precisions U U' and their factors U (upper triangular), of the same shape.
     weight_concentration_ : ndarray (K,) or tuple of two
         Dirichlet parameters, or both Beta parameters of every stick. The last stick is all that is left, its second
-        parameter 0; with parity it may be broken once more.
+        parameter 0.
     mean_precision_ : ndarray (K,)
         How many observations each mean is known from, prior included.
     degrees_of_freedom_ : ndarray (K,) or float
@@ -121,8 +112,7 @@ class BayesianGaussianMixture(Mixture):
     weight_concentration_prior_, mean_precision_prior_, mean_prior_, degrees_of_freedom_prior_, covariance_prior_
         The priors, given or from X, without `reg_covar`.
     lower_bound_ : float
-        Lower bound on the log evidence in nats, with all constants: it compares across K, types and priors. With
-        parity: without constants, which depend on K.
+        Lower bound on the log evidence in nats, with all constants: it compares across K, types and priors.
     lower_bounds_ : list of float
         The bound after every pass.
     n_iter_ : int
@@ -184,7 +174,6 @@ class BayesianGaussianMixture(Mixture):
         warm_start=False,
         verbose=0,
         verbose_interval=10,
-        parity=False,
         n_threads=1,
     ):
         self.n_components = n_components
@@ -204,7 +193,6 @@ class BayesianGaussianMixture(Mixture):
         self.warm_start = warm_start
         self.verbose = verbose
         self.verbose_interval = verbose_interval
-        self.parity = parity
         self.n_threads = n_threads
 
     def _check_settings(self):
@@ -212,23 +200,15 @@ class BayesianGaussianMixture(Mixture):
         arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
         priors.check_numbers(self)
 
-    def _set_priors(self, data, threads):
-        """Set the attributes of the priors, and return these."""
-        found = priors.settled(self, data, threads)
-        for field in fields(Priors):
-            setattr(self, f"{field.name}_prior_", getattr(found, field.name))
-        return found
+    def _process(self):
+        """Return whether the weights are broken from a stick."""
+        return self.weight_concentration_prior_type == "dirichlet_process"
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    def _fit_rows(self, X, weight, random_state, threads):
-        if self.parity:
-            return self._ascend(X, weight, random_state, threads)
-        return self._fit_posterior(X, weight, random_state, threads)
-
     def _started(self):
         """Return whether the fit goes on from the last one, which had the same model."""
-        if not super()._started() or hasattr(self, "posterior_") == self.parity:
+        if not super()._started():
             return False
         if isinstance(self.weight_concentration_, tuple) != self._process():
             raise ValueError(
@@ -237,42 +217,31 @@ class BayesianGaussianMixture(Mixture):
             )
         return True
 
-    def _process(self):
-        return self.weight_concentration_prior_type == "dirichlet_process"
-
-    def _fit_posterior(self, X, weight, random_state, threads):
+    def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
         data = model._open(X, weight, threads)
-        model, prior = self._with_priors(model, self._set_priors(data, threads))._prior(data, threads)
+        found = priors.settled(self, data, threads)
+        for name, value in found.items():
+            setattr(self, f"{name}_", value)
+        square = np.asarray(found["covariance_prior"])
+        ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
+        model, prior = replace(model, **found | {"covariance_prior": square + ridge})._prior(data, threads)
         sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
-        progress = Progress(self.verbose, self.verbose_interval)
-        started, best = self._started(), None
-        for init in range(1 if started else self.n_init):
-            progress.begin(init)
+        started = self._started()
+
+        def climb(report):
             start = self._next.in_frame(data.frame) if started else self._first(prior, data, X, weight, random_state)
-            done = self._climb(sweeps, start, progress)
-            progress.end(done.elbo, done.converged)
-            best = done if best is None or done.elbo > best.elbo else best
+            done = self._climb(sweeps, start, report)
+            return done.elbo, done.converged, done
+
+        _, converged, best = self._best_start(climb, started)
         last = self.lower_bound_ if started else -np.inf
         outcome = VariationalPosterior.outcome(best)
         self._keep_posterior(model._posterior(best.state, best.image.counts, data, prior, outcome), X.dtype)
         self._next = Next(best.image, data.frame)
-        self.converged_ = best.converged or 0.0 <= self.lower_bound_ - last < self.tol
+        self.converged_ = converged or 0.0 <= self.lower_bound_ - last < self.tol
         return ""
-
-    def _with_priors(self, model, priors):
-        """Return the model with these priors, the inverse scale regularised."""
-        square = np.asarray(priors.covariance)
-        ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
-        return replace(
-            model,
-            weight_concentration_prior=float(priors.weight_concentration),
-            mean_prior=priors.mean,
-            mean_precision_prior=float(priors.mean_precision),
-            degrees_of_freedom_prior=float(priors.degrees_of_freedom),
-            covariance_prior=square + ridge,
-        )
 
     def _first(self, prior, data, X, weight, random_state):
         """Return the state that initial responsibilities lead to."""
@@ -280,8 +249,8 @@ class BayesianGaussianMixture(Mixture):
         mean, found = statistics(data, given, is_full(self.covariance_type))
         return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
 
-    def _climb(self, sweeps, start, progress):
-        """Return how coordinate ascent ended."""
+    def _climb(self, sweeps, start, report):
+        """Return how coordinate ascent ended; report(n_iter, change) hears of every pass."""
         if self.max_iter == 0:
             return engine.Fit(
                 state=start,
@@ -297,7 +266,7 @@ class BayesianGaussianMixture(Mixture):
 
         def callback(n_iter, elbo):
             bounds.append(elbo)
-            progress.step(n_iter, elbo - bounds[-2])
+            report(n_iter, elbo - bounds[-2])
 
         options = engine.check_options(True, self.max_iter, self.tol / sweeps.n_samples)
         return engine.fit(sweeps, start, **options, callback=callback)
@@ -325,7 +294,6 @@ class BayesianGaussianMixture(Mixture):
         last = second[-1] - self.weight_concentration_prior_ if len(second) else posterior.n_samples
         return np.append(first, 1.0 + last), np.append(second, 0.0)
 
-    @available_if(lambda self: not self.parity)
     def partial_fit(self, X, y=None, sample_weight=None):
         """Take in more rows: a fit with the posterior so far as the prior.
 
@@ -356,7 +324,6 @@ class BayesianGaussianMixture(Mixture):
         Notes
         -----
         The first call is `fit`: it settles the model and its priors, which later changes of settings leave as they are.
-        Not with parity.
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)
@@ -377,7 +344,7 @@ class BayesianGaussianMixture(Mixture):
     # ------------------------------------------------------------------------------------------ judging
 
     def score_samples(self, X):
-        """Log density of each row.
+        """Log posterior predictive density of each row, a mixture of Student-t densities.
 
         Parameters
         ----------
@@ -387,68 +354,15 @@ class BayesianGaussianMixture(Mixture):
         Returns
         -------
         ndarray, shape (N,)
-            The log posterior predictive density, a mixture of Student-t densities. With parity what scikit-learn
-            returns: the log of sum_k exp(E[log pi_k N(x; mu_k, Lambda_k)]), which does not integrate to one.
+            The log densities, which integrate to one.
         """
         return super().score_samples(X)
 
     def _judge(self, X, what):
-        return getattr(self.posterior_, what)(X) if hasattr(self, "posterior_") else super()._judge(X, what)
+        return getattr(self.posterior_, what)(X)
 
-    def sample(self, n_samples=1):
-        """Draw rows from the posterior predictive distribution, by `random_state`.
-
-        Parameters
-        ----------
-        n_samples : int, default 1
-            How many.
-
-        Returns
-        -------
-        X : ndarray, shape (n_samples, D)
-            The rows, sorted by component. With parity, of Gaussians with the fitted means and covariances.
-        y : ndarray, shape (n_samples,)
-            Their components.
-        """
-        if not hasattr(self, "posterior_"):
-            return super().sample(n_samples)
-        if n_samples < 1:
-            raise ValueError(f"Invalid value for 'n_samples': {n_samples}; at least one row can be drawn")
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        rows, component = mixture_posterior.sample(self.posterior_._state, self.posterior_._frame, n_samples, rng)
+    def _drawn(self, n_samples, rng):
+        generator = np.random.default_rng(rng.randint(2**31 - 1))
+        rows, component = mixture_posterior.sample(self.posterior_._state, self.posterior_._frame, n_samples, generator)
         order = np.argsort(component, kind="stable")
         return rows[order], component[order]
-
-    # ------------------------------------------------------------------------------------------ parity
-
-    def _step(self, data, threads):
-        return self._constrained(self._set_priors(data, threads), data.frame.origin)
-
-    def _constrained(self, priors, origin):
-        return Constrained(self.covariance_type, self._process(), replace(priors, mean=priors.mean - origin))
-
-    def _begin(self, step, data, X, weight, random_state):
-        return step.best(self._start(data, X, weight, random_state))
-
-    def _state(self, origin):
-        """Return the fitted factors, means measured from an origin."""
-        return Belief(
-            self.weight_concentration_,
-            self.mean_precision_,
-            self.means_.astype(np.float64) - origin,
-            self.degrees_of_freedom_,
-            self.covariances_,
-            self.precisions_cholesky_.astype(np.float64),
-        )
-
-    def _gaussians(self, origin):
-        priors = Priors(**{field.name: getattr(self, f"{field.name}_prior_") for field in fields(Priors)})
-        return self._constrained(priors, origin).gaussians(self._state(origin))
-
-    def _keep(self, state, origin, dtype):
-        self.__dict__.pop("posterior_", None)  # an earlier fit's
-        self.weight_concentration_ = state.concentration
-        self.weights_ = mean_weights(state.concentration).astype(dtype)
-        self.mean_precision_ = state.mean_precision
-        self.degrees_of_freedom_ = state.degrees_of_freedom
-        self._keep_gaussians(state, origin, dtype)

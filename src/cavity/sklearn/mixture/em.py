@@ -1,10 +1,14 @@
-"""Gaussian mixtures by scikit-learn's formulas, EM and its variational cousin: statistics, factors, the loop.
+"""Expectation maximisation of Gaussian mixtures by scikit-learn's formulas: statistics, estimates, the loop.
 
 Rows are measured from the mean of the data, in their own units. An E-step leaves, for every component with mean m_k,
 
     N_k = sum_n w_n r_nk,    s_k = sum_n w_n r_nk (x_n - m_k),    S_k = sum_n w_n r_nk (x_n - m_k)(x_n - m_k)'.
 
 Differences to the last means keep all digits wherever the data lie.
+
+References
+----------
+.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 9.2.2.
 """
 
 from dataclasses import dataclass, replace
@@ -13,6 +17,7 @@ import numpy as np
 from sklearn import exceptions
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.triangles import inverse_lower
 from cavity.models.mixture.data import open_data
@@ -82,24 +87,40 @@ def moments(statistics, mean, covariance_type, reg_covar, unclaimed=0.0):
 
 
 @dataclass(frozen=True, slots=True)
-class Gaussians:
-    """log rho_nk = height_k - |root_k'(x_n - mean_k)|^2/2, root_k root_k' the precision, of the type's shape."""
+class Estimates:
+    """Point estimates of a mixture: means are measured from the origin, `root` is as `roots` returns it."""
 
     covariance_type: str
+    weights: np.ndarray
     mean: np.ndarray
+    covariance: np.ndarray
     root: np.ndarray
-    height: np.ndarray
+
+    @classmethod
+    def of(cls, moments, covariance_type):
+        """Return those of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
+        count, mean, covariance = moments.count, moments.mean, moments.covariance
+        return cls(covariance_type, count / np.sum(count), mean, covariance, roots(covariance, covariance_type))
 
     def expectation(self, frame):
-        """Return what the kernels need."""
+        """Return the E-step: log pi_k + log N(x_n; mean_k, covariance_k) is height_k - |root_k'(x_n - mean_k)|^2/2."""
         k, dim = self.mean.shape
-        mean, height = np.ascontiguousarray(self.mean), np.ascontiguousarray(self.height)
+        with np.errstate(divide="ignore"):  # a given weight may be zero
+            height = np.log(self.weights) - 0.5 * dim * LOG_2PI
+        height = height + self._log_determinants()
+        mean, root = np.ascontiguousarray(self.mean), self.root
         if is_full(self.covariance_type):
-            lower = np.ascontiguousarray(np.broadcast_to(np.swapaxes(self.root, -1, -2), (k, dim, dim)))
+            lower = np.ascontiguousarray(np.broadcast_to(np.swapaxes(root, -1, -2), (k, dim, dim)))
             return Expectation(frame, mean, lower, height)
-        precision = self.root**2
-        columns = precision if self.covariance_type == "diag" else precision[:, None]
-        return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(columns, (k, dim))), height)
+        precision = root**2 if self.covariance_type == "diag" else root[:, None] ** 2
+        return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(precision, (k, dim))), height)
+
+    def _log_determinants(self):
+        """Return half the log determinant of every component's precision, (K,); a number for the tied one."""
+        if self.covariance_type == "spherical":
+            return self.mean.shape[1] * np.log(self.root)
+        diagonal = self.root if self.covariance_type == "diag" else np.diagonal(self.root, axis1=-2, axis2=-1)
+        return np.log(diagonal).sum(axis=-1)
 
 
 def roots(covariance, covariance_type):
@@ -145,26 +166,18 @@ def covariances_of(root, covariance_type):
     return (lower @ np.swapaxes(lower, -1, -2)).reshape(root.shape)
 
 
-def log_determinants(root, covariance_type, d):
-    """Return half the log determinant of every component's precision, (K,); a number for the tied one."""
-    if covariance_type == "spherical":
-        return d * np.log(root)
-    return np.log(root if covariance_type == "diag" else np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-
-
 @dataclass(frozen=True, slots=True)
 class Ascent:
-    """How a fit ended."""
+    """How expectation maximisation ended: `bounds` are the mean log likelihoods before every iteration."""
 
-    state: object
+    estimates: Estimates
     bound: float
     bounds: list
-    n_iter: int
     converged: bool
     reason: str  # why it stopped early, if it did
 
 
-def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, tol, before, report):
+def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, report):
     """Alternate E- and M-steps until the bound changes by less than tol, or until a component collapses.
 
     Parameters
@@ -173,13 +186,8 @@ def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, 
         The rows, see `open_unscaled`.
     threads : Threads
         Who visits them.
-    step : object
-        The model: `gaussians(state)` for the E-step, `best(moments)` -> state, the M-step, and
-        `bound(state, log_likelihood, entropy)` after it, of sums over the rows.
-    state : object
+    estimates : Estimates
         Where to start.
-    covariance_type : str
-        One of TYPES.
     reg_covar : float
         Added to variances.
     max_iter : int
@@ -187,22 +195,23 @@ def ascend(data, threads, step, state, *, covariance_type, reg_covar, max_iter, 
     tol : float
         Stopping rule.
     before : float
-        The bound of the state, if it is known, else -inf.
+        The bound of the estimates, if it is known, else -inf.
     report : callable
         Called as report(n_iter, change) after every iteration.
     """
     bounds, bound, converged, reason = [], before, False, ""
+    kind = estimates.covariance_type
     while len(bounds) < max_iter and not converged:
-        expectation, last = step.gaussians(state).expectation(data.frame), bound
+        expectation, last = estimates.expectation(data.frame), bound
         found, total = data.statistics(expectation, threads)
         statistics = Statistics.of(found, data.source.n_features, expectation.full)
         try:
-            state = step.best(moments(statistics, expectation.mean, covariance_type, reg_covar))
+            estimates = Estimates.of(moments(statistics, expectation.mean, kind, reg_covar), kind)
         except CollapsedError as error:
             reason = f" It stopped before iteration {len(bounds) + 1}: {error}"
             break
-        bound = step.bound(state, total, total - expectation.energy(statistics))
+        bound = total / data.n_samples
         bounds.append(bound)
         report(len(bounds), bound - last)
         converged = abs(bound - last) < tol
-    return Ascent(state, bound, bounds, len(bounds), converged, reason)
+    return Ascent(estimates, bound, bounds, converged, reason)

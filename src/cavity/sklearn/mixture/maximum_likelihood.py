@@ -6,13 +6,33 @@ References
 """
 
 import numpy as np
+from scipy.special import logsumexp, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
+from cavity.blocks import merge, sources
+from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.state import Frame
 from cavity.sklearn import checks
 from cavity.sklearn.mixture.base import Mixture
-from cavity.sklearn.mixture.em import covariances_of, roots, roots_of_precisions
-from cavity.sklearn.mixture.steps import Likelihood, Point
+from cavity.sklearn.mixture.em import (
+    Estimates,
+    covariances_of,
+    maximise,
+    moments,
+    open_unscaled,
+    precisions,
+    roots,
+    roots_of_precisions,
+)
+from cavity.sklearn.mixture.starts import responsibilities, statistics, unclaimed
+
+BLOCK_ROWS = 8192  # rows judged at a time
+JUDGEMENTS = {  # of log weights (rows, K)
+    "predict": lambda logs: np.argmax(logs, axis=1),
+    "responsibilities": lambda logs: softmax(logs, axis=1),
+    "log_density": lambda logs: logsumexp(logs, axis=1),
+}
 
 
 class GaussianMixture(Mixture):
@@ -139,22 +159,40 @@ class GaussianMixture(Mixture):
         self.n_threads = n_threads
 
     def _fit_rows(self, X, weight, random_state, threads):
-        return self._ascend(X, weight, random_state, threads)
+        data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
+        origin, started = data.frame.origin, self._started()
+        options = dict(reg_covar=self.reg_covar, max_iter=self.max_iter, tol=self.tol)
 
-    def _step(self, data, threads):
-        return Likelihood(self.covariance_type, data.n_samples)
+        def climb(report):
+            start = self._estimates(origin) if started else self._first(data, X, weight, random_state)
+            before = self.lower_bound_ if started else -np.inf
+            done = maximise(data, threads, start, **options, before=before, report=report)
+            return done.bound, done.converged, done
 
-    def _begin(self, step, data, X, weight, random_state):
+        bound, converged, done = self._best_start(climb, started)
+        self.weights_ = done.estimates.weights.astype(X.dtype)
+        self.means_ = (origin + done.estimates.mean).astype(X.dtype)
+        self.covariances_ = done.estimates.covariance.astype(X.dtype)
+        self.precisions_cholesky_ = done.estimates.root.astype(X.dtype)
+        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+        self.n_iter_, self.converged_ = len(done.bounds), converged
+        self.lower_bound_, self.lower_bounds_ = bound, done.bounds
+        return done.reason
+
+    def _first(self, data, X, weight, random_state):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
         weights, mean, root = self._given(data.frame.origin)
         covariance = None if root is None else covariances_of(root, self.covariance_type)
         if any(each is None for each in (weights, mean, root)):
-            moments = self._start(data, X, weight, random_state)
-            weights = moments.count / data.n_samples if weights is None else weights
-            mean = moments.mean if mean is None else mean
+            given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
+            around, found = statistics(data, given, is_full(self.covariance_type))
+            rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
+            held = moments(found, around, self.covariance_type, self.reg_covar, rest)
+            weights = held.count / data.n_samples if weights is None else weights
+            mean = held.mean if mean is None else mean
             if root is None:
-                covariance, root = moments.covariance, roots(moments.covariance, self.covariance_type)
-        return Point(weights, mean, covariance, root)
+                covariance, root = held.covariance, roots(held.covariance, self.covariance_type)
+        return Estimates(self.covariance_type, weights, mean, covariance, root)
 
     def _given(self, origin):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
@@ -180,19 +218,34 @@ class GaussianMixture(Mixture):
             root = roots_of_precisions(given, self.covariance_type)
         return weights, mean, root
 
-    def _state(self, origin):
+    def _estimates(self, origin):
         """Return the fitted estimates, means measured from an origin."""
-        mean = self.means_.astype(np.float64) - origin
-        return Point(
-            self.weights_.astype(np.float64), mean, self.covariances_, self.precisions_cholesky_.astype(np.float64)
+        weights, means, root = (
+            each.astype(np.float64) for each in (self.weights_, self.means_, self.precisions_cholesky_)
         )
+        return Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
 
-    def _gaussians(self, origin):
-        return Likelihood(self.covariance_type, np.nan).gaussians(self._state(origin))
+    def _judge(self, X, what):
+        frame = Frame(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
+        expectation = self._estimates(frame.origin).expectation(frame)
+        parts = [
+            JUDGEMENTS[what](expectation.log_weights(sources.rows(X, slice(*span))))
+            for span in merge.starts(len(X), BLOCK_ROWS)
+        ]
+        return np.concatenate(parts)
 
-    def _keep(self, state, origin, dtype):
-        self.weights_ = state.weights.astype(dtype)
-        self._keep_gaussians(state, origin, dtype)
+    def _drawn(self, n_samples, rng):
+        counts = rng.multinomial(n_samples, np.asarray(self.weights_, dtype=np.float64))
+        covariances = self.covariances_
+        if self.covariance_type == "tied":
+            covariances = np.broadcast_to(covariances, (len(counts), *covariances.shape))
+        parts = [
+            rng.multivariate_normal(mean, covariance, int(count))
+            if np.ndim(covariance) == 2
+            else mean + rng.standard_normal(size=(count, len(mean))) * np.sqrt(covariance)
+            for mean, covariance, count in zip(self.means_, covariances, counts, strict=True)
+        ]
+        return np.vstack(parts), np.repeat(np.arange(len(counts)), counts)
 
     def _n_parameters(self):
         """Return the number of free parameters."""

@@ -1,7 +1,5 @@
 """The priors of scikit-learn's Bayesian mixture: what is given, and what follows from the rows."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cavity.base import arrays
@@ -13,17 +11,6 @@ from cavity.sklearn import checks
 NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")
 
 
-@dataclass(frozen=True, slots=True)
-class Priors:
-    """By the names of the settings without "_prior"; `covariance` is an inverse scale, of the type's shape."""
-
-    weight_concentration: float
-    mean_precision: float
-    mean: np.ndarray
-    degrees_of_freedom: float
-    covariance: np.ndarray | float
-
-
 def check_numbers(settings):
     """Raise ValueError or TypeError for a number outside its domain, whatever the rows."""
     for name in NUMBERS:
@@ -32,7 +19,7 @@ def check_numbers(settings):
 
 
 def settled(settings, data, threads):
-    """Return the Priors of an estimator's settings for data."""
+    """Return the priors of an estimator's settings for data, by the names that `cavity.GaussianMixture` gives them."""
     dim, kind = data.source.n_features, settings.covariance_type
     freedom, mean, square = settings.degrees_of_freedom_prior, settings.mean_prior, settings.covariance_prior
     if freedom is not None and not freedom > dim - 1:
@@ -48,13 +35,13 @@ def settled(settings, data, threads):
     if mean is None or square is None:
         mean, square = _from_rows(mean, square, kind, data, threads)
     concentration, precision = settings.weight_concentration_prior, settings.mean_precision_prior
-    return Priors(
-        weight_concentration=1.0 / settings.n_components if concentration is None else concentration,
-        mean_precision=1.0 if precision is None else precision,
-        mean=mean,
-        degrees_of_freedom=dim if freedom is None else freedom,
-        covariance=square if np.ndim(square) else float(square),
-    )
+    return {
+        "weight_concentration_prior": 1.0 / settings.n_components if concentration is None else concentration,
+        "mean_precision_prior": 1.0 if precision is None else precision,
+        "mean_prior": mean,
+        "degrees_of_freedom_prior": dim if freedom is None else freedom,
+        "covariance_prior": square if np.ndim(square) else float(square),
+    }
 
 
 def _from_rows(mean, square, kind, data, threads):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+from cavity.ep.damping import IN_TURN, TOGETHER, Damping, DampingOfEach
 
 
 @pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
@@ -41,7 +41,7 @@ def test_less_than_the_least_may_be_asked_for():
 @pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
 def test_each_of_many_problems_has_its_own(progress):
     changes = np.random.default_rng(0).uniform(0.5, 1.5, (60, 3)) * 0.98 ** np.arange(60)[:, None]
-    together, apart = Damping(0.8, progress, 3), [Damping(0.8, progress) for _ in range(3)]
+    together, apart = DampingOfEach(0.8, progress, 3), [Damping(0.8, progress) for _ in range(3)]
     for change in changes:
         together.after(change)
         for one, each in zip(apart, change, strict=True):

@@ -31,12 +31,10 @@ class Damping:
         The share asked for.
     progress : Progress
         TOGETHER or IN_TURN.
-    n_problems : int, optional
-        How many problems, each with a share of its own; one if not given.
 
     Attributes
     ----------
-    step : float or ndarray (B,)
+    step : float
         The share in use.
 
     Examples
@@ -45,16 +43,16 @@ class Damping:
     >>> damping = Damping(1.0, TOGETHER)
     >>> for change in (4.0, 5.0, 4.0, 3.0, 1.0):
     ...     damping.after(change)
-    >>> round(float(damping.step), 2)
+    >>> round(damping.step, 2)
     0.72
     """
 
     __slots__ = ("best", "largest", "progress", "smallest", "step", "waited")
 
-    def __init__(self, largest, progress, n_problems=None):
-        self.largest, self.smallest, self.progress = largest, min(SMALLEST_STEP, largest), progress
-        shape = () if n_problems is None else n_problems
-        self.step, self.waited, self.best = np.full(shape, largest)[()], np.zeros(shape), np.full(shape, np.inf)
+    def __init__(self, largest, progress):
+        self.largest = self.step = largest
+        self.smallest = min(SMALLEST_STEP, largest)
+        self.progress, self.waited, self.best = progress, 0, np.inf
 
     @property
     def down(self):
@@ -63,13 +61,45 @@ class Damping:
 
     def after(self, change):
         """Adapt to the change of a sweep, divided by the step."""
+        if change < self.progress.fall * self.best:
+            self.best, self.waited = change, 0
+            self.step = min(LONGER * self.step, self.largest)
+            return
+        self.waited += 1
+        if self.waited >= self.progress.sweeps:
+            self.waited = 0
+            self.shorten(SHORTER)
+
+    def shorten(self, factor):
+        """Make steps shorter by a factor, as far as they get."""
+        self.step = max(factor * self.step, self.smallest)
+
+
+class DampingOfEach(Damping):
+    """The rule of `Damping` for many problems at once: `step` is (B,), and each goes its own way.
+
+    Parameters
+    ----------
+    largest : float in (0, 1]
+        The share asked for.
+    progress : Progress
+        TOGETHER or IN_TURN.
+    n_problems : int
+        B.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, largest, progress, n_problems):
+        super().__init__(largest, progress)
+        self.step, self.best = np.full(n_problems, largest), np.full(n_problems, np.inf)
+        self.waited = np.zeros(n_problems)
+
+    def after(self, change):
+        """Adapt to the changes (B,) of a sweep, divided by the steps."""
         progress = change < self.progress.fall * self.best
         self.best, waited = np.where(progress, change, self.best), np.where(progress, 0, self.waited + 1)
         late = waited >= self.progress.sweeps
         self.waited, longer = np.where(late, 0, waited), np.minimum(LONGER * self.step, self.largest)
         shorter = np.maximum(SHORTER * self.step, self.smallest)
-        self.step = np.where(progress, longer, np.where(late, shorter, self.step))[()]
-
-    def shorten(self, factor):
-        """Make steps shorter by a factor, as far as they get."""
-        self.step = max(factor * self.step, self.smallest)
+        self.step = np.where(progress, longer, np.where(late, shorter, self.step))

@@ -98,11 +98,14 @@ def _outcome(status, loop, improper, steps):
 
 
 def _padded(columns, length):
-    return np.pad(columns, ((0, length - len(columns)), (0, 0)))
+    more = length - len(columns)
+    return np.concatenate([columns, np.zeros((more, columns.shape[1]), dtype=columns.dtype)]) if more else columns
 
 
 def beside(outcomes):
     """Put the outcomes of problems fitted one by one side by side."""
+    if len(outcomes) == 1:
+        return outcomes[0]
     longest = max(len(outcome.trace["change"]) for outcome in outcomes)
     trace = {
         name: np.concatenate([_padded(outcome.trace[name], longest) for outcome in outcomes], axis=1)

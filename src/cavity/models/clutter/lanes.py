@@ -5,7 +5,7 @@ import numpy as np
 from cavity import _core
 from cavity.blocks.executors import spans
 from cavity.blocks.sources import rows
-from cavity.ep.damping import IN_TURN, Damping
+from cavity.ep.damping import IN_TURN, DampingOfEach
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.sites import ClutterSites, moment_change
@@ -22,7 +22,7 @@ class LaneSweeper:
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.n_problems, self.improper = len(points.data), []
-        self.damping = Damping(options.damping, IN_TURN, self.n_problems)
+        self.damping = DampingOfEach(options.damping, IN_TURN, self.n_problems)
         (n, _), units = points.shape, points.units
         groups = -(-self.n_problems // kernel.lanes)
         self.index = np.minimum(np.arange(groups * kernel.lanes), self.n_problems - 1).reshape(groups, -1)

@@ -67,11 +67,9 @@ def _far(x, model, mean, variance, limit):
 def warn_strangers(points, model, posterior):
     """Warn if many points (N, d), or of some problem of (B, N, d), are neither signal nor clutter by the settings."""
     n, d = points.shape[-2:]
-    with np.errstate(over="ignore"):  # nothing is far from the clutter if the box around all points is not
-        reach = np.abs(np.stack([points.max(axis=-2), points.min(axis=-2)]) - np.asarray(model.clutter_mean)).max(
-            axis=0
-        )
-        if np.max(np.sum(reach * reach, axis=-1)) <= (np.sqrt(d) + BEYOND) ** 2 * model.clutter_variance:
+    if d == 1:  # where not even the extremes are far from the clutter
+        centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND) * model.clutter_variance**0.5
+        if max(float(points.max()) - centre, centre - float(points.min())) <= limit:
             return
     found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = (found >= FEW) & (found > SHARE * n)

@@ -50,7 +50,7 @@ class ClutterSites:
     @property
     def moments(self):
         """Mean and variance of the posterior."""
-        return self.tau / np.asarray(self.rho)[..., None], 1.0 / self.rho
+        return self.tau / (self.rho if self.tau.ndim == 1 else self.rho[:, None]), 1.0 / self.rho
 
     def combine(self, units, total):
         """log of the integral of prior times sites, from the total of `site_value`.

@@ -1,6 +1,10 @@
 """How clutter problems are fitted: sweeps, the double loop for those that do not settle, the log evidence.
 
-One loop drives a sweeper of one problem (`sweeps`, `power`) or of many in SIMD lanes (`lanes`).
+One loop drives a sweeper of one problem (`sweeps`, `power`) or of many in SIMD lanes (`lanes`). Options, damping, the
+loop, its outcome and the double loop are those of all EP. The sweeps are not: a spherical site couples d coordinates,
+and a fused kernel renews site and posterior in one pass over the points. In one dimension, where `ep.engine` has the
+same fixed points, its sweeps take 2.4 to 4 times as long one by one, 4 to 12 times all at once; and 1024 problems of
+200 points side by side in lanes take a 37th of the time that they take one after the other.
 """
 
 from dataclasses import replace

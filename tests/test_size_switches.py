@@ -278,8 +278,8 @@ SWITCHES = [
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), glm()),
-    Switch("models.glm.posterior.PREDICT_ROWS", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
+    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
@@ -302,8 +302,8 @@ SWITCHES = [
     Switch("blocks.sources.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.units.SAMPLE", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.BLOCK", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
-    Switch("likelihoods.quadrature.CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
-    Switch("likelihoods.quadrature.BLOCK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
     Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
     Switch("base.arrays.TILE", (N, 7), gram),
     Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
@@ -418,7 +418,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "approximation"), [("models.glm.rows", "full"), ("models.glm.diagonal", "diagonal")]
+    ("module", "approximation"), [("models.glm.solution", "full"), ("models.glm.diagonal", "diagonal")]
 )
 def test_copies_of_rows(module, approximation, monkeypatch):
     X, y = numbers()

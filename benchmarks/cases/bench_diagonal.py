@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.special import log_ndtr
 
 from cavity import likelihoods
+from cavity.ep.options import Options
 from cavity.models.glm import diagonal
 
 ROWS, ACTIVE, COLUMNS = 1_000_000, 20, 1_000_000
@@ -38,9 +39,9 @@ def problem(features):
     return rows, np.where(rng.random(ROWS) < 0.3, 1.0, -1.0)
 
 
-def fit(rows, y, **options):
+def fit(rows, y, method="ep", **options):
     """Fit with a standard normal prior."""
-    return diagonal.fit(PROBIT, rows, y, **PRIOR, **options)
+    return diagonal.fit(PROBIT, rows, y, **PRIOR, method=method, options=Options(**options))
 
 
 def numpy_loop(rows, y):
@@ -67,8 +68,8 @@ def test_one_pass(measure, features, name):
     if name == "naive":
         result = fit(few, y[:LOOP], method="adf")
         mean, variance = numpy_loop(few, y[:LOOP])
-        np.testing.assert_allclose(result.mean, mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(result.variance, variance, rtol=1e-9)
+        np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-9)
         count, call = LOOP, lambda: numpy_loop(few, y[:LOOP])
     elif name == "sgd":
         linear_model = pytest.importorskip("sklearn.linear_model")

@@ -17,6 +17,7 @@ import cavity
 from cavity import covariances, likelihoods
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings
 
 VARIANCE, NOISE = 4.0, 0.5
@@ -191,7 +192,7 @@ def our_evidence(X, y, threads):
     """Return a function that finds our log evidence and gradient, as learning does at every step."""
     process = model(X.shape[1], likelihoods.Gaussian(NOISE))
     data = Rows(X, y, np.zeros(len(y)))
-    evidence = Evidence(data, threads, schedule="parallel", damping=1.0, power=1.0, max_iter=1, tol=1.0)
+    evidence = Evidence(data, threads, Options(max_iter=1, tol=1.0))
 
     def call():
         point = evidence.at(Settings(process.covariance, process.likelihood))

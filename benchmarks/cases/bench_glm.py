@@ -17,6 +17,7 @@ from cavity.blocks.executors import Threads, single_blas
 from cavity.ep import dense
 from cavity.ep import engine as ep_engine
 from cavity.ep import sites as ep_sites
+from cavity.ep.options import Options
 
 ROWS, COLUMNS = 10**6, 20
 
@@ -34,7 +35,7 @@ def engine(X, y, threads):
     """EP at its second pass, so that sites are not all zero."""
     geometry = dense.Dense(X, None, np.zeros(X.shape[1]), np.ones(X.shape[1]), threads)
     sites = ep_sites.Sites(likelihoods.Probit(), y)
-    fit = ep_engine.Engine(geometry, sites, schedule="parallel", damping=1.0, max_iter=10, tol=0.0, callback=None)
+    fit = ep_engine.Engine(geometry, sites, Options(max_iter=10, tol=0.0))
     for fit.sweeps in range(2):
         fit._parallel()
     return fit

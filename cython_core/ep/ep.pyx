@@ -1,9 +1,48 @@
-"""Sequential EP over a block of sites on jointly Gaussian values f."""
+"""Sequential EP over a block of sites on jointly Gaussian values f.
+
+[RW]  C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning, 2006.
+"""
 
 from libc.math cimport INFINITY, fabs
 
 from cavity._core.site_types cimport Likelihood, Tilted, unpack
 from cavity._core.sites cimport tilted
+
+cdef extern from *:
+    """
+    #define CV_SMALLEST_SHARE 1e-13
+    """
+    const double SMALLEST_SHARE "CV_SMALLEST_SHARE"  # of a posterior precision that a cavity keeps: less is rounding
+
+smallest_share = SMALLEST_SHARE
+
+cdef struct Rows:                            # the observations of a block; steps are 0 where one number serves all rows
+    Likelihood likelihood
+    const double *power                      # e, see cavity/ep/sites.py
+    const double *fraction                   # f
+    const double *residual                   # of what the sites act on
+    const double *y
+    const double *extra
+    Py_ssize_t powers, fractions, residuals, extras
+
+cdef struct Renewal:                         # of a site, damping included
+    double log_z                             # of its tilted distribution
+    double tau, rho                          # changes of the site
+    double shift, shrink                     # the mean moves by shift V_i, the covariance by -shrink V_i V_i'
+
+
+cdef inline Rows unpack_rows(int kind, const double[::1] parameters, const double[::1] power,
+                             const double[::1] fraction, const double[::1] residual, const double[::1] y,
+                             const double[::1] extra) noexcept nogil:
+    """What the sweeps read of their rows, from the arguments of Python."""
+    cdef Rows rows
+    rows.likelihood = unpack(kind, power[0], parameters)
+    rows.power, rows.powers = &power[0], 1 if power.shape[0] > 1 else 0
+    rows.fraction, rows.fractions = &fraction[0], 1 if fraction.shape[0] > 1 else 0
+    rows.residual, rows.residuals = &residual[0], 1 if residual.shape[0] > 1 else 0
+    rows.y = &y[0]
+    rows.extra, rows.extras = &extra[0], 1 if extra.shape[0] > 1 else 0
+    return rows
 
 
 cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, double v,
@@ -22,6 +61,40 @@ cdef inline bint finite(Tilted at) noexcept nogil:
     return fabs(at.tau) < INFINITY and fabs(at.rho) < INFINITY and at.log_z == at.log_z
 
 
+cdef inline bint renew(
+    Rows *rows, Py_ssize_t i,
+    double m, double v,                      # moments of f_i under the posterior
+    double tau, double rho,                  # the site
+    double up, double down,                  # damping of steps that raise and lower the precision of a site
+    Renewal *new,                            # out
+) noexcept nogil:
+    """Whether the site can be renewed: its cavity is proper and has moments, and the posterior stays proper.
+
+    `visits.visit` is the same in Python.
+    """
+    cdef double f = rows.fraction[i * rows.fractions], residual = rows.residual[i * rows.residuals]
+    cdef double keep = 1.0 - f * rho * v, cavity_v, damping, scale                # cavity precision times v
+    cdef Tilted at
+    if not (keep > SMALLEST_SHARE and v + residual > 0.0):
+        return False
+    cavity_v = v / keep
+    rows.likelihood.power = rows.power[i * rows.powers]
+    at = through(&rows.likelihood, rows.y[i], rows.extra[i * rows.extras], m + cavity_v * f * (rho * m - tau), cavity_v,
+                 residual)
+    if not finite(at):                       # no moments, or none within float64
+        return False
+    new.log_z, new.tau, new.rho = at.log_z, at.tau / f - tau, at.rho / f - rho
+    damping = up if new.rho >= 0.0 else down
+    if f < 1.0 and damping > f and 1.0 + damping * new.rho * v < 0.5:
+        damping = f                          # lands on the tilted moments
+    new.tau, new.rho = damping * new.tau, damping * new.rho
+    scale = 1.0 + new.rho * v
+    if not scale > 0.0:
+        return False
+    new.shift, new.shrink = (new.tau - new.rho * m) / scale, new.rho / scale
+    return True
+
+
 def sweep(int kind, const double[::1] parameters,
           const double[::1] power,           # in    (n,) or (1,): e, see cavity/ep/sites.py
           const double[::1] fraction,        # in    (n,) or (1,): f
@@ -32,52 +105,32 @@ def sweep(int kind, const double[::1] parameters,
           double[:, ::1] covariance,         # inout (n, n); only what later sites need is kept up to date
           double[::1] tau,                   # inout (n,): sites
           double[::1] rho,                   # inout (n,)
-          double up, double down,            # damping of steps that raise and lower the precision of a site
-          double[::1] log_z):                # out   (n,): untouched for the skipped
-    """Visit the sites in order, each seeing the changes of those before; return how many were skipped.
+          double up, double down):           # damping of steps that raise and lower the precision of a site
+    """Visit the sites in order, each seeing the changes of those before.
 
-    A site is skipped when its cavity is improper or has no moments. A change (dtau, drho) of site i moves the mean by
-    (dtau - drho m_i)/(1 + drho V_ii) V_i and the covariance by -drho/(1 + drho V_ii) V_i V_i' [RW, (3.65) onwards].
+    Returns the number of sites skipped, because their cavities are improper or have no moments, and the sum of the log
+    normalisers of the others. A change (dtau, drho) of site i moves the mean by (dtau - drho m_i)/(1 + drho V_ii) V_i
+    and the covariance by -drho/(1 + drho V_ii) V_i V_i' [RW, (3.65) onwards].
     """
-    cdef Likelihood lik = unpack(kind, power[0], parameters)
-    cdef Py_ssize_t n = y.shape[0], i, j, k
-    cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
-    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, residuals = 1 if residual.shape[0] > 1 else 0, skipped = 0
-    cdef double f, v, keep, cavity_v, cavity_m, dtau, drho, damping, scale, shift, c
-    cdef Tilted at
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef Py_ssize_t n = y.shape[0], i, j, k, skipped = 0
+    cdef double total = 0.0, c
+    cdef Renewal new
     with nogil:
         for i in range(n):
-            lik.power, f, v = power[i * powers], fraction[i * fractions], covariance[i, i]
-            keep = 1.0 - f * rho[i] * v                      # cavity precision times v
-            if not (keep > 1e-10 and v + residual[i * residuals] > 0.0):
+            if not renew(&rows, i, mean[i], covariance[i, i], tau[i], rho[i], up, down, &new):
                 skipped += 1
                 continue
-            cavity_v = v / keep
-            cavity_m = mean[i] + cavity_v * f * (rho[i] * mean[i] - tau[i])
-            at = through(&lik, y[i], extra[i * extras], cavity_m, cavity_v, residual[i * residuals])
-            if not finite(at):                               # no moments, or none within float64
-                skipped += 1
-                continue
-            log_z[i] = at.log_z
-            dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
-            damping = up if drho >= 0.0 else down
-            if f < 1.0 and damping > f and 1.0 + damping * drho * v < 0.5:
-                damping = f                                  # lands on the tilted moments
-            dtau, drho = damping * dtau, damping * drho
-            scale = 1.0 + drho * v
-            if not scale > 0.0:
-                skipped += 1
-                continue
-            tau[i] += dtau
-            rho[i] += drho
-            shift, c = (dtau - drho * mean[i]) / scale, drho / scale
+            total += new.log_z
+            tau[i] += new.tau
+            rho[i] += new.rho
             for j in range(i + 1, n):
-                mean[j] += shift * covariance[i, j]
+                mean[j] += new.shift * covariance[i, j]
             for j in range(i + 1, n):
-                f = c * covariance[i, j]
+                c = new.shrink * covariance[i, j]
                 for k in range(j, n):
-                    covariance[j, k] -= f * covariance[i, k]
-    return skipped
+                    covariance[j, k] -= c * covariance[i, k]
+    return skipped, total
 
 
 def sweep_rows(int kind, const double[::1] parameters,
@@ -89,20 +142,16 @@ def sweep_rows(int kind, const double[::1] parameters,
                double[:, ::1] covariance,    # inout (d, d)
                double[::1] tau, double[::1] rho, double up, double down,
                double[::1] work):            # (d,)
-    """The same with a rank-1 update of the covariance of a after each site, for few columns.
+    """The schedule of `sweep` with a rank-1 update of the covariance of a after each site, for few columns.
 
     Returns the number of skipped sites and the sum of the log normalisers of the others.
     """
-    cdef Likelihood lik = unpack(kind, power[0], parameters)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k
-    cdef Py_ssize_t powers = 1 if power.shape[0] > 1 else 0, fractions = 1 if fraction.shape[0] > 1 else 0
-    cdef Py_ssize_t extras = 1 if extra.shape[0] > 1 else 0, residuals = 1 if residual.shape[0] > 1 else 0
-    cdef Py_ssize_t bases = 1 if base.shape[0] > 1 else 0, skipped = 0
-    cdef double f, v, m, keep, cavity_v, dtau, drho, damping, scale, shift, c, total = 0.0
-    cdef Tilted at
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
+    cdef double v, m, c, total = 0.0
+    cdef Renewal new
     with nogil:
         for i in range(n):
-            lik.power, f = power[i * powers], fraction[i * fractions]
             m, v = base[i * bases], 0.0
             for j in range(d):
                 c = 0.0
@@ -111,32 +160,15 @@ def sweep_rows(int kind, const double[::1] parameters,
                 work[j] = c
                 v += c * x[i, j]
                 m += mean[j] * x[i, j]
-            keep = 1.0 - f * rho[i] * v
-            if not (keep > 1e-10 and v + residual[i * residuals] > 0.0):
+            if not renew(&rows, i, m, v, tau[i], rho[i], up, down, &new):
                 skipped += 1
                 continue
-            cavity_v = v / keep
-            at = through(&lik, y[i], extra[i * extras], m + cavity_v * f * (rho[i] * m - tau[i]), cavity_v,
-                         residual[i * residuals])
-            if not finite(at):                               # no moments, or none within float64
-                skipped += 1
-                continue
-            dtau, drho = at.tau / f - tau[i], at.rho / f - rho[i]
-            damping = up if drho >= 0.0 else down
-            if f < 1.0 and damping > f and 1.0 + damping * drho * v < 0.5:
-                damping = f
-            dtau, drho = damping * dtau, damping * drho
-            scale = 1.0 + drho * v
-            if not scale > 0.0:
-                skipped += 1
-                continue
-            total += at.log_z
-            tau[i] += dtau
-            rho[i] += drho
-            shift, c = (dtau - drho * m) / scale, drho / scale
+            total += new.log_z
+            tau[i] += new.tau
+            rho[i] += new.rho
             for j in range(d):
-                mean[j] += shift * work[j]
-                f = c * work[j]
+                mean[j] += new.shift * work[j]
+                c = new.shrink * work[j]
                 for k in range(d):
-                    covariance[j, k] -= f * work[k]
+                    covariance[j, k] -= c * work[k]
     return skipped, total

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -262,7 +263,7 @@ def test_scores_of_many_batches(n_batches):
     reach = special.ndtri(0.5 + np.array(prequential.INTERVALS) / 2)
     assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=1e-12)
     *stretches, whole = [line.split() for line in scores.lines()][1:]
-    assert len(stretches) <= prequential.SHOWN
+    assert len(stretches) <= prequential.STRETCHES_SHOWN
     edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
     if stretches:
         assert (edges[0][0], edges[-1][1]) == (1, 2 * n_batches)
@@ -537,7 +538,7 @@ def test_what_an_earlier_run_left_inside_is_told(run, tmp_path):
     model = cavity.StreamingGP(covariances.RBF(2.0, [2.0]), likelihoods.Probit())
     with pytest.warns(cavity.ConvergenceWarning):
         state = model.fit(columns["a"][:60, None], columns["kind"][:60], learn=False, max_iter=1)
-    state._options["max_iter"] = 200
+    state._options = replace(state._options, max_iter=200)
     state.save(target)
     path = write(tmp_path / "kind.csv", columns)
     arguments = "--x", "a", "--y", "kind", "--batch", 60, "--resume", target, "--skip", 60, "--learn", "never"

@@ -7,6 +7,7 @@ from cavity import likelihoods
 from cavity.blocks.executors import Threads
 from cavity.ep import dense
 from cavity.ep.engine import Engine
+from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 
 
@@ -31,9 +32,8 @@ def test_damping_of_steps_up_and_down(way, monkeypatch):
             sites = Sites(likelihood, y)
             start = np.array([tau]), np.array([rho])
             if way == "parallel":
-                options = dict(schedule="parallel", damping=1.0, max_iter=1, tol=1e-8, callback=None)
-                engine = Engine(geometry, sites, start=start, **options)
-                engine.step = up
+                engine = Engine(geometry, sites, Options(max_iter=1), start)
+                engine.damping.step = up
                 engine._parallel()
                 new = engine.tau, engine.rho
             else:
@@ -43,24 +43,3 @@ def test_damping_of_steps_up_and_down(way, monkeypatch):
         # the site of a Gaussian likelihood is (y, 1)/noise whatever the cavity
         assert new[0][0] == pytest.approx(tau + step * (6.0 - tau), rel=1e-9)
         assert new[1][0] == pytest.approx(rho + step * (2.0 - rho), rel=1e-9)
-
-
-def test_damping_of_the_parallel_schedule_adapts():
-    """It falls to 0.6 of itself while changes do not fall, and grows by 1.2 again, up to the one asked for."""
-    with Threads(1) as threads:
-        geometry = dense.Dense(np.ones((1, 1)), None, np.zeros(1), np.ones(1), threads)
-        sites = Sites(likelihoods.Gaussian(0.5), np.array([3.0]))
-        engine = Engine(geometry, sites, schedule="parallel", damping=0.9, max_iter=1, tol=1e-8, callback=None)
-    steps = []
-    assert engine._down() == 0.9  # not damped more than asked for
-    for change in (1.0, 0.95, 0.95, 0.1, 0.01, 0.001, 1e-4):
-        engine._adapt(change)
-        steps.append(engine.step)
-    assert steps == pytest.approx([0.9, 0.54, 0.324, 0.3888, 0.46656, 0.559872, 0.6718464])
-    assert engine._down() == pytest.approx(0.6718464**2)
-    for _ in range(20):
-        engine._adapt(1.0)
-    assert engine.step == 0.05
-    for change in 0.5 ** np.arange(30):
-        engine._adapt(change)
-    assert engine.step == 0.9

@@ -14,8 +14,32 @@ CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progr
 ROUNDING = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
+    """How a fit ended.
+
+    Attributes
+    ----------
+    status : str
+        Why the iteration ended: CONVERGED, or what kept it from that.
+    n_iter : int
+        Passes over the data.
+    trace : dict of ndarray
+        What happened in each of them.
+    """
+
+    status: str
+    n_iter: int
+    trace: dict
+
+    @property
+    def converged(self):
+        """Whether the stopping rule was met."""
+        return self.status == CONVERGED
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
     """How the loop ended, per problem: `status` and `n_iter` have shape (B,), `changes` (n_sweeps, B)."""
 
     status: np.ndarray
@@ -60,7 +84,7 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
         if callback is not None and callback(len(changes), float(change.max())):
             stopped = True
             status[active] = STOPPED
-    return Outcome(status, n_iter, np.array(changes).reshape(-1, n_problems))
+    return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 
 def warn_unconverged(status, change, tol, max_iter):

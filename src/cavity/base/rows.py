@@ -50,6 +50,11 @@ class Rows:
         """N."""
         return len(self.y)
 
+    @property
+    def has_offset(self):
+        """Whether some row has an offset other than 0."""
+        return self.offset is not None and bool(np.any(self.offset))
+
     def part(self, index):
         """Return the rows of a mask, a slice or an array of indices."""
         found = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -91,6 +96,14 @@ class Rows:
         out = np.array(np.broadcast_to(fill, mask.shape), dtype=np.float64)
         out[mask] = values
         return out
+
+    def log_p_known(self, likelihood):
+        """Return the log likelihoods of the rows whose f is known, and their sum, weighted."""
+        if self.f_known is None:
+            return np.zeros(0), 0.0
+        rows = self.part(self.f_known)
+        log_p = likelihood.log_p(rows.y, np.zeros(rows.n) if rows.offset is None else rows.offset)
+        return log_p, float(np.sum(rows.weight() * log_p))
 
     def weight(self, part=slice(None)):
         """Return weights of a part, (n,), or (1,) where all are one."""
@@ -151,7 +164,7 @@ def row_weights(value, n, *, some=True):
     weights = row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
-        raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
+        raise arrays.wrong("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
     if some and not np.any(weights > 0):
-        raise ValueError("sample_weight must be positive in some row, got zeros only")
+        raise arrays.wrong("sample_weight", "must be positive in some row, got zeros only")
     return weights

@@ -7,12 +7,12 @@ Every schedule has the same fixed points. Where sweeps do not settle, `double_lo
 stationary points they are.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, iterate
+from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import DOUBLE_LOOP_ITER, LOST, DoubleLoop
+from cavity.ep.fit import Fit
 from cavity.ep.visits import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
@@ -20,24 +20,8 @@ PATIENCE = 10  # sweeps without halving the change after which the double loop t
 RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
 SHORTEST = 1e-100
 MOST_SHRINKINGS = 200
-SMALLEST_STEP = 0.05  # damping is never adapted below it
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
 LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
-
-
-@dataclass(slots=True)
-class Fit:
-    """What a fit leaves behind."""
-
-    belief: object
-    tau: np.ndarray | None  # sites; None where none are kept
-    rho: np.ndarray | None
-    log_evidence: float
-    loo: np.ndarray | None
-    status: str
-    n_iter: int
-    residual: float
-    trace: dict = field(default_factory=dict)
 
 
 def towards(geometry, start, h, g, length, accept=lambda belief: True):
@@ -81,71 +65,71 @@ def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
 class Engine:
     """One EP fit: sites, belief and the schedules that move them."""
 
-    def __init__(
-        self, geometry, sites, *, schedule, damping, max_iter, tol, callback, start=None, double_loop=DOUBLE_LOOP_ITER
-    ):
+    def __init__(self, geometry, sites, options, start=None):
         n = geometry.n_rows
-        self.geometry, self.sites = geometry, sites
-        self.schedule, self.damping = schedule, damping
-        self.max_iter, self.tol, self.callback, self.double_loop = max_iter, tol, callback, double_loop
+        self.geometry, self.sites, self.options = geometry, sites, options
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
             self.tau, self.rho = start[0].copy(), start[1].copy()
         else:
             self.tau, self.rho, self.belief = np.zeros(n), np.zeros(n), geometry.prior()
-        self.step, self.last = damping, np.inf
+        self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
         self.improper = []
         self.sweeps = 0
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""
-        move = {"parallel": self._parallel, "sequential": self._sequential}[self.schedule]
+        move = {"parallel": self._parallel, "sequential": self._sequential}[self.options.schedule]
+        options, damping = self.options, self.damping
 
         def step(_):
             before = self.belief
             skipped = move()
             self.sweeps += 1
             self.improper.append(skipped)
-            change = self.belief.change_from(before) / self.step if self.belief is not before else np.inf
-            self._adapt(change)
+            change = self.belief.change_from(before) / damping.step if self.belief is not before else np.inf
+            damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
         outcome = iterate(
-            step, 1, max_iter=self.max_iter, tol=self.tol, patience=PATIENCE / self.damping, callback=self.callback
+            step,
+            1,
+            max_iter=options.max_iter,
+            tol=options.tol,
+            patience=PATIENCE / damping.largest,
+            callback=options.callback,
         )
         status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
         if status == STUCK:
-            loop = DoubleLoop(self.geometry, self.sites, self.belief, self.tau, self.rho, self.double_loop, self.tol)
-            status, steps = loop.run(self.callback, len(self.improper)), loop.changes
+            limit = DOUBLE_LOOP_ITER if options.double_loop is None else options.double_loop
+            loop = DoubleLoop(self.geometry, self.sites, self.belief, self.tau, self.rho, limit, options.tol)
+            status, steps = loop.run(options.callback, len(self.improper)), loop.changes
             self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
         if status == CONVERGED:
             self.belief = self.geometry.settled(self.belief)
         if status != CONVERGED or self.belief is None:
             self._make_proper()
         log_evidence, loo, residual = self._evaluate()
-        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.tol):
+        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * options.tol):
             status = LOST
         trace = {
             "change": np.concatenate([changes, steps]),
             "improper": np.array(self.improper),
             "double_loop": np.array(len(steps)),
         }
-        n_iter = len(trace["change"])
-        return Fit(self.belief, self.tau, self.rho, log_evidence, loo, status, n_iter, residual, trace)
-
-    def _adapt(self, change):
-        """Damp more while the change grows, less while it shrinks fast."""
-        if change > 0.9 * self.last:
-            self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
-        else:
-            self.step = min(1.2 * self.step, self.damping)
-        self.last = change
-
-    def _down(self):
-        """Damping of steps that lower a precision, which endanger cavities: the square of the other, once adapted."""
-        return self.step if self.step >= self.damping else self.step**2
+        return Fit(
+            belief=self.belief,
+            tau=self.tau,
+            rho=self.rho,
+            log_evidence=log_evidence,
+            loo=loo,
+            status=status,
+            n_iter=len(trace["change"]),
+            residual=residual,
+            trace=trace,
+        )
 
     # ------------------------------------------------------------------------------------------ parallel
 
@@ -153,7 +137,7 @@ class Engine:
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not self.warm:
             self._one_by_one(min(FIRST_ROWS, self.geometry.n_rows))
-        up, down, skipped = self.step, self._down(), 0
+        up, down = self.damping.step, self.damping.down
         new_tau, new_rho = np.empty_like(self.tau), np.empty_like(self.rho)
 
         def task(part, h, g):
@@ -179,7 +163,7 @@ class Engine:
         if length < 1.0:
             new_tau = self.tau + length * (new_tau - self.tau)
             new_rho = self.rho + length * (new_rho - self.rho)
-            self.step = max(length * self.step, min(SMALLEST_STEP, self.damping))
+            self.damping.shorten(length)
         # to go back to; among very many rows a single one matters little, and memory counts
         self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
         self.tau, self.rho, self.belief = new_tau, new_rho, belief
@@ -190,7 +174,7 @@ class Engine:
         tau, rho = self.good
         self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
         self._refresh()
-        self.step = max(0.5 * self.step, min(SMALLEST_STEP, self.damping))
+        self.damping.shorten(0.5)
 
     def _refresh(self):
         """Sum the belief from the sites, which are shrunk if it is not proper."""
@@ -210,7 +194,7 @@ class Engine:
         """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
         part = slice(0, n)
         self.belief, skipped, _ = self.geometry.sweep(
-            self.sites, self.belief, part, self.tau, self.rho, self.step, self._down()
+            self.sites, self.belief, part, self.tau, self.rho, self.damping.step, self.damping.down
         )
         if self.belief is None:
             self._make_proper()

@@ -52,6 +52,11 @@ def tilted(likelihood, y, exponent, mean, variance):
     return log_tilted(log_p, mean, variance)
 
 
+def is_compiled(likelihood, exponent):
+    """Whether the kernels know a likelihood to these powers."""
+    return isinstance(likelihood, _Compiled) and (likelihood.any_power or bool(np.all(exponent == 1.0)))
+
+
 class Sites:
     """A likelihood with its observations.
 
@@ -64,7 +69,7 @@ class Sites:
         self.weights = ONE if weights is None else weights
         self.exponent = power * np.minimum(1.0, self.weights)
         self.fraction = self.exponent / self.weights
-        self.compiled = isinstance(likelihood, _Compiled) and (likelihood.any_power or np.all(self.exponent == 1.0))
+        self.compiled = is_compiled(likelihood, self.exponent)
         if self.compiled:
             self.kind, self.parameters = likelihood._kind, likelihood.packed()
             self.numbers, self.extra = likelihood._encode(y)

@@ -12,20 +12,21 @@ import numpy as np
 
 from cavity.base.loop import iterate
 from cavity.blocks.merge import merge
-from cavity.ep.engine import PATIENCE, SMALLEST_STEP, Fit, site_values, towards
+from cavity.ep.damping import TOGETHER, Damping
+from cavity.ep.engine import PATIENCE, site_values, towards
+from cavity.ep.fit import Fit
 from cavity.ep.visits import cavities
 
 
 class Stochastic:
     """One fit by stochastic EP; the geometry is that of `engine.Engine`."""
 
-    def __init__(self, geometry, sites, *, damping, max_iter, tol, callback):
-        self.geometry, self.sites = geometry, sites
-        self.damping = self.step = damping
-        self.max_iter, self.tol, self.callback = max_iter, tol, callback
+    def __init__(self, geometry, sites, options):
+        self.geometry, self.sites, self.options = geometry, sites, options
+        self.damping = Damping(options.damping, TOGETHER)
         weights = sites.weights
         self.total = float(np.sum(weights)) if len(weights) > 1 else float(weights[0]) * geometry.n_rows
-        self.belief, self.last = geometry.prior(), np.inf
+        self.belief = geometry.prior()
 
     def _cavity(self, belief):
         """q/t; proper whenever q is, as t is one of W equal factors and the prior is another."""
@@ -48,27 +49,36 @@ class Stochastic:
     def run(self):
         """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
 
+        options, damping = self.options, self.damping
+
         def step(_):
             h, g = self._pass()
             before = self.belief
             self.belief, length = towards(
-                self.geometry, before, h, g, self.step, lambda belief: self._cavity(belief) is not None
+                self.geometry, before, h, g, damping.step, lambda belief: self._cavity(belief) is not None
             )
             change = self.belief.change_from(before) / length
-            if change > 0.9 * self.last:
-                self.step = max(0.6 * self.step, min(SMALLEST_STEP, self.damping))
-            elif change < 0.5 * self.last:
-                self.step = min(1.5 * self.step, self.damping)
-            self.last = change
+            damping.after(change)
             return np.array([change]), np.array([True])
 
         outcome = iterate(
-            step, 1, max_iter=self.max_iter, tol=self.tol, patience=2 * PATIENCE / self.damping, callback=self.callback
+            step,
+            1,
+            max_iter=options.max_iter,
+            tol=options.tol,
+            patience=2 * PATIENCE / damping.largest,
+            callback=options.callback,
         )
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
-        evidence = self._evidence()
-        return Fit(self.belief, None, None, evidence, None, outcome.status[0], len(changes), float(changes[-1]), trace)
+        return Fit(
+            belief=self.belief,
+            log_evidence=self._evidence(),
+            status=outcome.status[0],
+            n_iter=len(changes),
+            residual=float(changes[-1]),
+            trace=trace,
+        )
 
     def _evidence(self):
         """EP's log evidence at the sites that the rows ask for, in one more pass.

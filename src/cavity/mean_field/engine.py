@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, warn_unconverged
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, warn_unconverged
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import History
 
@@ -34,22 +34,14 @@ CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that littl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class Fit(Outcome):
     """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
 
     state: object
     image: object
     elbo: float
-    status: str
-    n_iter: int
-    trace: dict
     contraction: float
     predicted_gap: float
-
-    @property
-    def converged(self):
-        """Whether the stopping rule was met."""
-        return self.status == CONVERGED
 
     def outcome(self):
         """Return the fields of a `VariationalPosterior`, by their names."""

@@ -1,6 +1,6 @@
 """What posteriors of latent values share: predictions of observations from the moments of f."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
@@ -21,10 +21,18 @@ from cavity.base.records import (
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import observations
-from cavity.ep.sites import tilted
+from cavity.ep.sites import is_compiled, tilted
 from cavity.likelihoods.base import ONE
 
+AUTO = "auto"  # the schedule that is left to us
 SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+
+
+def scheduled(options, likelihood, exponent):
+    """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
+    if options.schedule != AUTO:
+        return options
+    return replace(options, schedule="sequential" if is_compiled(likelihood, exponent) else "parallel")
 
 
 def log_density(likelihood, y, mean, variance):
@@ -51,7 +59,7 @@ def probabilities(likelihood, predict):
 
 
 def _likelihood(settings):
-    """Return the likelihood that `LatentPosterior._likelihood_to_settings` took apart."""
+    """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
@@ -59,7 +67,15 @@ def _likelihood(settings):
     return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
 
 
-LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
+def likelihood_settings(likelihood):
+    """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
+    name = type(likelihood).__name__
+    if getattr(likelihoods, name, None) is not type(likelihood):
+        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+    return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+
+LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)
 FITTED = {  # settings of every posterior of latent values
     "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
     "converged": FLAG,
@@ -71,7 +87,7 @@ FITTED = {  # settings of every posterior of latent values
     "columns?": Nullable(names("C")),
     "classes?": Nullable(names()),
 }
-TRACE = {
+EP_TRACE = {
     "trace_change?": Array("c", "any"),
     "trace_improper?": Array("i", "nonnegative", "if"),
     "trace_double_loop?": Array("()", "nonnegative", "i"),
@@ -144,10 +160,11 @@ class LatentPosterior(Posterior):
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
 
-    def _likelihood_to_settings(self):
-        """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
-        likelihood = self.model.likelihood
-        name = type(likelihood).__name__
-        if getattr(likelihoods, name, None) is not type(likelihood):
-            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
-        return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+def check_kind(value, name, kind, module):
+    """Raise TypeError unless a setting of a model is of a kind of cavity's."""
+    if not isinstance(value, kind):
+        hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+        if type(value).__module__.startswith("sklearn."):
+            hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
+        raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")

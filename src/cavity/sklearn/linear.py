@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -28,6 +28,7 @@ from cavity.sklearn.checks import (
     one_vs_rest,
     weighted_rows,
 )
+from cavity.sklearn.faces import Classifier
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -39,8 +40,66 @@ FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
-class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
-    """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`."""
+class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
+    """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
+
+    The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
+    that of `cavity.GLM`. Of more than two classes each has a model of its own against the rest, and their
+    probabilities are normalised.
+
+    Parameters
+    ----------
+    prior_variance : float, default 1.0
+        Variance of the prior of each weight: what fits columns scaled to unit variance.
+    intercept_variance : float, default 100.0
+        Variance of the prior of the intercept.
+    fit_intercept : bool, default True
+        Whether there is an intercept.
+    approximation : {"auto", "full", "diagonal"}, default "auto"
+        The posterior: "full" with all covariances (sparse rows become dense ones), "diagonal" with independent weights,
+        for very many columns. "auto" is "full" up to 2000 columns (100 if X is sparse), else "diagonal".
+    learn_prior_variance : bool, default False
+        Whether `fit` takes `prior_variance` for a start only and maximises the evidence over it, for each of the
+        models; about ten times the work. Not with the diagonal approximation.
+    schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
+        See `cavity.GLM.fit`; "stochastic" needs the full approximation.
+    power : float, default 1.0
+        Exponent of power EP, in [1e-6, 1]; 1 is EP itself.
+    max_iter : int, default 200
+        Most sweeps.
+    tol : float, default 1e-8
+        Stopping rule, see `cavity.GLM.fit`.
+    n_threads : int, default 1
+        Threads of the parallel schedule; the result has the same bits for any number.
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+        The labels, sorted.
+    coef_, coef_sd_ : ndarray (1, D) or (K, D)
+        Posterior means and standard deviations of the weights. Two classes make one row, for the second label.
+    intercept_ : ndarray (1,) or (K,)
+        Posterior mean of the intercept; 0 if there is none.
+    prior_variance_ : ndarray (1,) or (K,)
+        Prior variance of the weights, learned or given.
+    log_evidence_ : float
+        Log probability of the labels, integrated over the weights; of more than two classes the sum over the models.
+    loo_score_ : float
+        Mean over the rows (weighted) of the log probability of a row's class given all other rows, which EP has for
+        free. Only after `fit`, not with the stochastic schedule, and not where power EP or a fit that did not converge
+        leaves a row without a proper cavity. Of more than two classes, what the models of the others give counts as
+        zero below 1e-16.
+    n_iter_ : int
+        Most sweeps of any model.
+    converged_ : bool
+        Whether all models met the stopping rule.
+    posteriors_ : list of GLMPosterior
+        The posterior of each model: one for two classes, else K. In their vectors the intercept comes last.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+    """
 
     def __init__(
         self,
@@ -277,34 +336,7 @@ class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(np.intp) if values.ndim == 1 else np.argmax(values, axis=1)]
 
-    def predict_proba(self, X):
-        """Probability of each class, integrated over the posterior of the weights.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix, shape (N, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (N, K)
-            One column per class, in the order of ``classes_``; rows sum to one.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X):
-        """Log of `predict_proba`, accurate where a probability is too small for float64.
-
-        Parameters
-        ----------
-        X : array_like or sparse matrix, shape (N, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (N, K)
-            One column per class, in the order of ``classes_``.
-        """
+    def _log_probabilities(self, X):
         return self._evaluate(X, log_probabilities)
 
     def _evaluate(self, X, function):
@@ -320,64 +352,7 @@ class _LinearClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
 
 
-SETTINGS = """
-    The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
-    that of `cavity.GLM`. Of more than two classes each has a model of its own against the rest, and their
-    probabilities are normalised.
-
-    Parameters
-    ----------
-    prior_variance : float, default 1.0
-        Variance of the prior of each weight: what fits columns scaled to unit variance.
-    intercept_variance : float, default 100.0
-        Variance of the prior of the intercept.
-    fit_intercept : bool, default True
-        Whether there is an intercept.
-    approximation : {"auto", "full", "diagonal"}, default "auto"
-        The posterior: "full" with all covariances (sparse rows become dense ones), "diagonal" with independent weights,
-        for very many columns. "auto" is "full" up to 2000 columns (100 if X is sparse), else "diagonal".
-    learn_prior_variance : bool, default False
-        Whether `fit` takes `prior_variance` for a start only and maximises the evidence over it, for each of the
-        models; about ten times the work. Not with the diagonal approximation.
-    schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
-        See `cavity.GLM.fit`; "stochastic" needs the full approximation.
-    power : float, default 1.0
-        Exponent of power EP, in [1e-6, 1]; 1 is EP itself.
-    max_iter : int, default 200
-        Most sweeps.
-    tol : float, default 1e-8
-        Stopping rule, see `cavity.GLM.fit`.
-    n_threads : int, default 1
-        Threads of the parallel schedule; the result has the same bits for any number.
-
-    Attributes
-    ----------
-    classes_ : ndarray (K,)
-        The labels, sorted.
-    coef_, coef_sd_ : ndarray (1, D) or (K, D)
-        Posterior means and standard deviations of the weights. Two classes make one row, for the second label.
-    intercept_ : ndarray (1,) or (K,)
-        Posterior mean of the intercept; 0 if there is none.
-    prior_variance_ : ndarray (1,) or (K,)
-        Prior variance of the weights, learned or given.
-    log_evidence_ : float
-        Log probability of the labels, integrated over the weights; of more than two classes the sum over the models.
-    loo_score_ : float
-        Mean over the rows (weighted) of the log probability of a row's class given all other rows, which EP has for
-        free. Only after `fit`, not with the stochastic schedule, and not where power EP or a fit that did not converge
-        leaves a row without a proper cavity. Of more than two classes, what the models of the others give counts as
-        zero below 1e-16.
-    n_iter_ : int
-        Most sweeps of any model.
-    converged_ : bool
-        Whether all models met the stopping rule.
-    posteriors_ : list of GLMPosterior
-        The posterior of each model: one for two classes, else K. In their vectors the intercept comes last.
-    n_features_in_ : int
-        Columns of X.
-    feature_names_in_ : ndarray (D,)
-        Their names, if X had names.
-"""
+SETTINGS = "\n" + (_LinearClassifier.__doc__ or "").partition("\n\n")[2]  # there is none under python -OO
 
 
 class ProbitClassifier(_LinearClassifier):

@@ -817,3 +817,11 @@ def test_own_log_tilted_is_used_by_the_diagonal_approximation_too():
     own = GLM(Counted(), approximation="diagonal").fit(X, y, method="adf")
     assert len(calls) == len(y)
     assert np.allclose(own.mean, GLM(likelihood, approximation="diagonal").fit(X, y, method="adf").mean, atol=1e-10)
+
+
+def test_rows_that_are_not_in_use_have_sites_without_effect():
+    X, y = np.array([[1.0, 0.5], [0.0, 0.0], [-1.0, 2.0], [0.3, 0.3]]), [1, 0, 0, 1]
+    posterior = GLM(likelihoods.Probit()).fit(X, y, sample_weight=[1.0, 1.0, 0.0, 2.0])
+    assert np.all((posterior.sites.rho == 0.0) == [False, True, True, False])
+    assert np.all((posterior.sites.tau == 0.0) == [False, True, True, False])
+    assert posterior.loo_log_density[1] == pytest.approx(np.log(0.5))

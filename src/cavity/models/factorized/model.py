@@ -12,12 +12,11 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.loop import CONVERGED, STUCK
-from cavity.base.records import Array, Record, Setting, refusing
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.results import table
 from cavity.blocks.executors import single_blas
-from cavity.distributions.family import LOG_2PI
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
 from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
@@ -296,25 +295,3 @@ class FactorizedSweeps:
 
     def at(self, natural, z):
         return natural / self.unit
-
-
-BLOCKS = Setting(  # that they are a partition is for the model to say
-    "lists of coordinates",
-    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
-)
-
-
-RECORD = Record(
-    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
-    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-    OUTCOME | {"blocks?": BLOCKS},
-)
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    with refusing("arrays 'p_mean' and 'p_precision': "):
-        model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
-    return FactorizedGaussianPosterior(
-        model=model, mean=arrays["mean"], **VariationalPosterior.outcome_from_arrays(arrays, settings)
-    )

@@ -6,10 +6,22 @@ from functools import cached_property
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
-from cavity.base.results import VariationalPosterior, table
-from cavity.distributions.family import LOG_2PI
+from cavity.base.records import Array, Record, Setting
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.models.factorized.target import target_of
+
+BLOCKS = Setting(  # that they are a partition is for the model to say
+    "lists of coordinates",
+    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
+)
+RECORD = Record(
+    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
+    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+    VARIATIONAL | {"blocks?": BLOCKS},
+    places={"p_": "model.", "blocks": "model.blocks"},
+)
 
 
 def checked_points(z, size):
@@ -92,6 +104,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     mean: np.ndarray
 
     kind = "factorized"
+    record = RECORD
 
     def __repr__(self):
         return table(
@@ -188,11 +201,3 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         """
         shape = (arrays.integer(n, "n", low=0), len(self.mean))
         return self.mean + target_of(self.model).deviations(arrays.generator(rng).standard_normal(shape))
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`; the precision of p is among them."""
-        arrays, settings = self.outcome_to_arrays()
-        arrays |= {"mean": self.mean, "p_mean": self.model.mean, "p_precision": self.model.precision}
-        if self.model.blocks is not None:
-            settings["blocks"] = [list(block) for block in self.model.blocks]
-        return arrays, settings

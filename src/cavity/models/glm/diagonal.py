@@ -13,49 +13,26 @@ from scipy import sparse
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.loop import CONVERGED, iterate
+from cavity.ep.damping import IN_TURN, Damping
+from cavity.ep.fit import Fit
+from cavity.ep.options import Options
 from cavity.ep.sites import tilted
 
 _kernel = _core.load("diagonal", _core.BASELINE)
 
 BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
 MOST_COPIES = 1e9  # of a row in ADF
-LOWEST_DAMPING = 1 / 16  # to which it is halved in search of convergence
-PASSES = 8  # in which the change has to fall by a tenth, before damping is halved ...
-FALL = 0.9
-LAST = 3 / LOWEST_DAMPING  # ... and by half in this many more at the lowest damping
+PATIENCE = 80  # undamped passes without halving the change after which a fit is given up
 ONE = np.ones(1)
 ZERO = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Result:
-    """What `fit` found.
+class Belief:
+    """Independent Gaussian weights."""
 
-    Attributes
-    ----------
-    mean, variance : ndarray (D,)
-        Posterior moments of the weights.
-    log_evidence : float
-        Estimate of log p(y), all constants included; -inf if a row without features has probability 0.
-    loo : ndarray (N,)
-        For EP the log predictive density of each row given all others (given all but one copy of itself, too, where
-        its weight is above 1); nan where the cavity without the row is improper. For ADF the log density of each row
-        given the rows before it, all copies of a weighted row together, 0 for a row of weight 0.
-    status : str
-        One of the statuses of `cavity.base.loop`.
-    n_iter : int
-        Passes over the data.
-    trace : dict
-        For EP "change" and "improper", the number of skipped rows, of each pass; empty for ADF.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-    log_evidence: float
-    loo: np.ndarray
-    status: str
-    n_iter: int
-    trace: dict
+    mean: np.ndarray  # (D,)
+    variance: np.ndarray  # (D,)
 
 
 def fit(
@@ -68,11 +45,7 @@ def fit(
     offset=None,
     weights=None,
     method="ep",
-    damping=1.0,
-    power=1.0,
-    max_iter=200,
-    tol=1e-8,
-    callback=None,
+    options=None,
 ):
     """Approximate the posterior of the weights by independent Gaussians.
 
@@ -93,23 +66,18 @@ def fit(
     method : {"ep", "adf"}, default "ep"
         "adf" sees each row once, in order: a row of weight w is taken floor(w) times, and then with the likelihood to
         the power of what is left.
-    damping : float in (0, 1], default 1.0
-        Fraction of each site change that is made at first. When the change has not fallen by a tenth in 8 passes,
-        damping is halved, down to 1/16.
-    power : float in (0, 1], default 1.0
-        The exponent of power EP.
-    max_iter : int, default 200
-        Most passes.
-    tol : float, default 1e-8
-        Stopping rule: a pass moves every mean by at most tol posterior standard deviations and every variance by at
-        most the relative amount tol (both divided by the damping), and skips no row.
-    callback : callable, optional
-        Called as callback(n_iter, change) after each pass of EP; a true result stops the fit.
+    options : Options, optional
+        Those of EP. A pass has converged if it moves every mean by at most tol posterior standard deviations and every
+        variance by at most the relative amount tol (both divided by the damping), and skips no row.
 
     Returns
     -------
-    Result
-        Moments, log evidence and how the iteration ended.
+    Fit
+        Its belief has the moments of the weights. For EP `loo` is the log predictive density of each row given all
+        others (given all but one copy of itself, too, where its weight is above 1), nan where the cavity without the
+        row is improper; the trace has "change" and "improper", the number of skipped rows, of each pass. For ADF it is
+        the log density of each row given the rows before it, all copies of a weighted row together, 0 for a row of
+        weight 0. The log evidence is -inf if a row without features has probability 0.
 
     Raises
     ------
@@ -132,16 +100,11 @@ def fit(
     >>> from cavity.models.glm import diagonal
     >>> probit, X = likelihoods.Probit(), [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     >>> result = diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
-    >>> result.status, result.mean.round(3).tolist()
+    >>> result.status, result.belief.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
     arrays.choice(method, "method", ("ep", "adf"))
-    damping = arrays.number(damping, "damping", low=0, high=1, closed_high=True)
-    power = arrays.number(power, "power", low=0, high=1, closed_high=True)
-    max_iter = arrays.integer(max_iter, "max_iter", low=1)
-    tol = arrays.number(tol, "tol", low=0, closed_low=True)
-    if method == "adf" and (damping != 1 or power != 1):
-        raise ValueError("method='adf' sees each row once: damping and power must be 1")
+    options = Options() if options is None else options
     X = _canonical(X)
     prior_mean = _column(prior_mean, "prior_mean", X.shape[1], "column")
     prior_variance = _column(prior_variance, "prior_variance", X.shape[1], "column")
@@ -157,12 +120,26 @@ def fit(
     data = _Data(likelihood, X, y, offset)
     if method == "adf":
         return _filter(data, prior_mean, prior_variance, weights)
-    ep = _Expectation(data, prior_mean, prior_variance, weights, power, damping)
-    halvings = max(0.0, np.ceil(np.log2(damping / LOWEST_DAMPING)))
-    patience = PASSES * halvings + LAST * max(1.0, LOWEST_DAMPING / damping)
-    outcome = iterate(ep.step, 1, max_iter=max_iter, tol=tol, patience=patience, callback=callback)
+    ep = _Expectation(data, prior_mean, prior_variance, weights, options)
+    outcome = iterate(
+        ep.step,
+        1,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        patience=PATIENCE / options.damping,
+        callback=options.callback,
+    )
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
-    return Result(*ep.results(), outcome.status[0], int(outcome.n_iter[0]), trace)
+    belief, log_evidence, loo = ep.results()
+    return Fit(
+        belief=belief,
+        log_evidence=log_evidence,
+        loo=loo,
+        status=outcome.status[0],
+        n_iter=int(outcome.n_iter[0]),
+        residual=0.0,
+        trace=trace,
+    )
 
 
 def predict(X, mean, variance, offset=None):
@@ -301,7 +278,10 @@ def _filter(data, prior_mean, prior_variance, weights):
             _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
     loo, weight = log_z, 1.0 if weights is None else weights[data.empty]
     loo[data.empty] = _times(weight, data.log_p_empty())
-    return Result(*np.ascontiguousarray(state.T), float(loo.sum()), loo, CONVERGED, 1, {})
+    belief = Belief(*np.ascontiguousarray(state.T))
+    return Fit(
+        belief=belief, log_evidence=float(loo.sum()), loo=loo, status=CONVERGED, n_iter=1, residual=0.0, trace={}
+    )
 
 
 def _filter_row(data, row, left, state, log_z):
@@ -327,8 +307,9 @@ def _times(weight, log_p):
 class _Expectation:
     """EP in the natural parameters of the weights' distances from their prior means."""
 
-    def __init__(self, data, prior_mean, prior_variance, weights, power, damping):
+    def __init__(self, data, prior_mean, prior_variance, weights, options):
         self.data, self.prior_mean, self.prior_variance, self.weights = data, prior_mean, prior_variance, weights
+        power = options.power
         self.fraction, self.exponent = power * ONE, power * ONE
         if weights is not None:
             self.fraction = power / np.maximum(weights, 1.0)
@@ -343,8 +324,7 @@ class _Expectation:
         self.runs = data.runs(self.exponent)
         self.before = np.empty_like(self.state)
         self.skipped = []
-        self.damping, self.lowest = damping, min(damping, LOWEST_DAMPING)
-        self.best, self.waited = np.inf, 0
+        self.damping = Damping(options.damping, IN_TURN)
 
     def _prior(self):
         state = np.zeros((self.data.d, 4))  # tau, rho, and what rounding leaves of them
@@ -358,27 +338,17 @@ class _Expectation:
         for start, stop, fast in self.runs:
             if fast:
                 some, row = self.data.rows.sweep(
-                    start, stop, self.fraction, self.exponent, self.damping, self.state, self.sites
+                    start, stop, self.fraction, self.exponent, self.damping.step, self.state, self.sites
                 )
                 skipped += some
                 if row >= 0:
                     self._refuse(row, self.fraction)
             else:
                 skipped += not self._renew(start)
-        change = _kernel.largest_change(self.before, self.state) / self.damping
+        change = _kernel.largest_change(self.before, self.state) / self.damping.step
         self.skipped.append(skipped)
-        self._adapt(change, skipped == 0)
+        self.damping.after(change)
         return np.array([change]), np.array([skipped == 0])
-
-    def _adapt(self, change, complete):
-        """Halve the damping when the change does not fall."""
-        if complete and change < FALL * self.best:
-            self.best, self.waited = change, 0
-            return
-        self.waited += 1
-        if self.waited >= PASSES and self.damping > self.lowest:
-            self.damping = max(0.5 * self.damping, self.lowest)
-            self.waited = 0
 
     def _at(self, values, row):
         return float(values[row if len(values) > 1 else 0])
@@ -400,7 +370,7 @@ class _Expectation:
         if cavity is None:
             return False
         _, *site = self.data.tilted(row, self._at(self.exponent, row), *cavity)
-        return self.data.rows.renew(row, fraction, cavity[1], *site, self.damping, self.state, self.sites)
+        return self.data.rows.renew(row, fraction, cavity[1], *site, self.damping.step, self.state, self.sites)
 
     def _evaluate_row(self, row, fraction, exponent):
         """log Z and `partition` of one row in Python; nan for an improper cavity."""
@@ -428,7 +398,7 @@ class _Expectation:
         return log_z, excess
 
     def results(self):
-        """Return mean, variance, log evidence and leave-one-out densities."""
+        """Return belief, log evidence and leave-one-out densities."""
         data = self.data
         self._recompute()
         tau, rho = self.state[:, 0], self.state[:, 1]
@@ -452,7 +422,7 @@ class _Expectation:
         loo[data.empty] = log_p
         posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
         log_evidence = float(terms.sum() - 0.5 * posterior.sum())
-        return self.prior_mean + shift, variance, log_evidence, loo
+        return Belief(self.prior_mean + shift, variance), log_evidence, loo
 
     def _recompute(self):
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""

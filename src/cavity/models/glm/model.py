@@ -7,24 +7,20 @@ References
    Microsoft's Bing search engine", ICML 2010.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen
-from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.rows import design_matrix, observations, row_vector, row_weights
-from cavity.blocks.executors import Threads, single_blas
-from cavity.ep.dense import Dense
-from cavity.ep.sites import Sites
+from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
-from cavity.models.glm.learn import engine_of, learned
-from cavity.models.glm.posterior import PREDICT_ROWS, GLMPosterior, assimilated, posterior_of, unmoved
-from cavity.models.glm.rows import Data, Idle, Spare, has_offset
-
-SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
+from cavity.models.glm.posterior import posterior_of
+from cavity.models.glm.problem import Problem
+from cavity.models.glm.solution import solved
+from cavity.models.latent import check_kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,16 +61,12 @@ class GLM(Frozen):
     approximation: str = "full"
 
     def __post_init__(self):
-        if not isinstance(self.likelihood, Likelihood):
-            hint = " (did you forget the brackets?)" if isinstance(self.likelihood, type) else ""
-            raise TypeError(
-                f"likelihood must be an instance of cavity.likelihoods.Likelihood, got {self.likelihood!r}{hint}"
-            )
+        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
         if variance.ndim < 2 and not np.all(variance > 0):
-            raise ValueError(f"prior_variance must be positive, got {float(variance.min())!r}")
+            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
         if variance.ndim == 2:
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
@@ -171,140 +163,30 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        data = self._check(X, y, offset, sample_weight)
+        problem = Problem.checked(self, X, y, offset, sample_weight)
         arrays.choice(method, "method", ("ep", "adf"))
-        arrays.choice(schedule, "schedule", ("parallel", "sequential", "stochastic"))
         if learn is not None:
             arrays.choice(learn, "learn", ("prior_variance",))
-        options = dict(
-            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
+        options = Options.checked(
+            schedules=(*SCHEDULES, "stochastic"),
+            schedule=schedule,
+            damping=damping,
+            power=power,
+            max_iter=max_iter,
+            tol=tol,
             callback=callback,
         )
-        power = arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
-        if schedule == "stochastic" and (power != 1 or (data.weights is not None and np.any(data.weights < 1))):
-            raise ValueError("schedule='stochastic' averages whole sites: power must be 1 and weights at least 1")
+        if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
+            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+            raise about(ValueError(words), "schedule", "power")
         if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
-            raise ValueError("method='adf' sees each row once: schedule, damping, power and learn have no meaning")
+            words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
+            raise about(ValueError(words), "method")
         if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
-            raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
-        if self.approximation == "diagonal":
-            posterior = self._fit_diagonal(data, method, power, options)
-        elif len(data.y) == 0:
-            posterior = unmoved(self, data, method)
-        else:
-            posterior = self._fit_full(data, method, schedule, power, learn, n_threads, options)
-        if method == "ep" and not posterior.converged:
-            last = posterior.trace["change"][-1] if posterior.n_iter else np.inf
-            warn_unconverged(posterior.status, last, options["tol"], options["max_iter"])
-        posterior = posterior if data.spare is None else posterior._with_spare(data.spare)
-        return replace(posterior, columns=names_of(X), has_offset=has_offset(offset))
-
-    def _fit_full(self, data, method, schedule, power, learn, n_threads, options):
-        """Fit with all covariances."""
-        with Threads(n_threads) as threads, single_blas():
-            if method == "adf":
-                return assimilated(self, data, self._prior(data.X.shape[1]), threads)
-            sites = Sites(self.likelihood, data.y, data.weights, power)
-            model, start = self, None
-            if learn is not None:
-                model, start = learned(self, data, sites, schedule, threads, options)
-            geometry = model._geometry(data, threads)
-            return posterior_of(model, data, geometry, engine_of(geometry, sites, schedule, options, start).run())
-
-    def _check(self, X, y, offset, sample_weight):
-        """Validate the data; rows of weight zero, and rows of X that are zero, are set aside."""
-        X = design_matrix(X, self.approximation)
-        n, d = X.shape
-        arrays.vector(self.prior_mean, "prior_mean", d)
-        if np.shape(self.prior_variance) not in ((), (d,), (d, d)):
-            raise ValueError(
-                f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
-                f"got {np.shape(self.prior_variance)}"
-            )
-        y = observations(self.likelihood, y, n)
-        offset = None if offset is None else row_vector(offset, "offset", n)
-        weights = None if sample_weight is None else row_weights(sample_weight, n)
-        used = np.ones(n, dtype=bool) if weights is None else weights > 0
-        spare = None if used.all() else Spare(~used, X[~used], y[~used], None if offset is None else offset[~used])
-        idle = None
-        if self.approximation == "full":
-            silent = used & self._silent(X)
-            if silent.any():
-                f = np.zeros(silent.sum()) if offset is None else offset[silent]
-                log_p = np.full(n, np.nan)
-                log_p[silent] = self.likelihood.log_p(y[silent], f)
-                idle = Idle(log_p, float(np.sum(log_p[silent] * (1.0 if weights is None else weights[silent]))))
-                used &= ~silent
-        if used.all():
-            used = None
-        else:
-            X, y = X[used], y[used]
-            offset = None if offset is None else offset[used]
-            weights = None if weights is None else weights[used]
-        if weights is not None and np.all(weights == 1):
-            weights = None
-        return Data(X, y, offset, weights, used, idle, spare)
-
-    def _silent(self, X):
-        """Which rows of X are zero, or so small that the variance of f underflows: they tell nothing about w."""
-        _, root = self._prior(X.shape[1])
-        scale = float(np.max(np.abs(root)))
-        silent = np.empty(len(X), dtype=bool)
-        for low in range(0, len(X), PREDICT_ROWS):
-            part = slice(low, low + PREDICT_ROWS)
-            reach = scale * np.max(np.abs(X[part]), axis=1).astype(np.float64)
-            silent[part] = reach < SMALLEST_REACH
-            if not np.all(reach < LARGEST_REACH):
-                row = low + int(np.argmax(~(reach < LARGEST_REACH)))
-                raise OverflowError(
-                    f"the latent value of row {row} leaves the range of float64; rescale the columns of X"
-                )
-        return silent
-
-    def _prior(self, d):
-        """The prior's mean and root."""
-        mean = np.array(arrays.vector(self.prior_mean, "prior_mean", d))
-        variance = np.asarray(self.prior_variance)
-        if variance.ndim == 2:
-            return mean, arrays.cholesky(variance, "prior_variance")
-        return mean, np.sqrt(np.broadcast_to(variance, (d,)))
-
-    def _geometry(self, data, threads):
-        return Dense(data.X, data.offset, *self._prior(data.X.shape[1]), threads)
-
-    def _fit_diagonal(self, data, method, power, options):
-        from cavity.models.glm import diagonal as diagonal_ep
-
-        d = data.X.shape[1]
-        result = diagonal_ep.fit(
-            self.likelihood,
-            data.X,
-            data.y,
-            prior_mean=np.array(arrays.vector(self.prior_mean, "prior_mean", d)),
-            prior_variance=np.array(np.broadcast_to(np.asarray(self.prior_variance), (d,))),
-            offset=data.offset,
-            weights=data.weights,
-            method=method,
-            power=power,
-            **options,
-        )
-        return GLMPosterior(
-            model=self,
-            mean=result.mean,
-            variance=result.variance,
-            log_evidence=result.log_evidence,
-            converged=result.status == CONVERGED,
-            n_iter=result.n_iter,
-            status=result.status,
-            residual=0.0,
-            n_samples=data.n_rows,
-            method=method,
-            trace=result.trace,
-            _covariance=None,
-            _loo=None if method == "adf" else data.scatter(result.loo),
-            _tau=None,
-            _rho=None,
-        )
+            words = "approximation='diagonal' has no schedule='stochastic' and no learn"
+            raise about(ValueError(words), "approximation", "schedule")
+        solution = solved(problem, method, options, learn is not None, n_threads)
+        if method == "ep":
+            solution.fit.warn(options)
+        return posterior_of(solution, method, columns=names_of(X), has_offset=problem.rows.has_offset)

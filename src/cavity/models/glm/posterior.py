@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -8,105 +8,52 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
-from cavity.base.loop import CONVERGED
-from cavity.base.results import table, to_list
-from cavity.base.rows import check_moments, design_matrix, row_vector
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.sources import rows
+from cavity.base.results import table
+from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
-from cavity.ep.dense import Dense
-from cavity.ep.engine import filter_rows
-from cavity.ep.sites import Sites
-from cavity.ep.weights import Covariance, weights_of
+from cavity.ep.weights import Covariance
 from cavity.models.glm.learn import weight_gradient
-from cavity.models.glm.rows import has_offset
+from cavity.models.glm.problem import Prior, Problem
+from cavity.models.glm.saved import RECORD
+from cavity.models.glm.solution import solved
+from cavity.models.glm.weights import Weights
 from cavity.models.latent import LatentPosterior, log_density
 
-PREDICT_ROWS = 8192
 
-
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "method")
-
-
-def posterior_of(model, data, geometry, fit):
-    """Turn a fit of the dense geometry into a posterior over the weights."""
-    mean, covariance = weights_of(model._prior(data.X.shape[1]), geometry, fit.belief)
+def posterior_of(solution, method, before=None, **labels):
+    """Return the posterior of a solution, which goes on from that before, if there was one."""
+    problem, fit, weights = solution.problem, solution.fit, solution.weights
+    rows, likelihood = problem.rows, problem.model.likelihood
+    known, total = rows.log_p_known(likelihood)
+    loo = tau = rho = None
+    if method == "ep" and fit.loo is not None:
+        loo = rows.scattered(fit.loo, np.nan)
+        if rows.f_known is not None:
+            loo[rows.f_known] = known
+        if rows.left_out.any():
+            new = rows.part(rows.left_out)
+            offset = np.zeros(new.n) if new.offset is None else new.offset
+            loo[rows.left_out] = log_density(likelihood, new.y, *weights.predict(new.X, offset))
+    if method == "ep" and fit.tau is not None:
+        tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
+    ended = fit if before is None else before
     return GLMPosterior(
-        model=model,
-        mean=mean,
-        variance=covariance.variances(),
-        log_evidence=fit.log_evidence + (0.0 if data.idle is None else data.idle.total),
-        converged=fit.status == CONVERGED,
+        model=problem.model,
+        mean=weights.mean,
+        variance=weights.variance,
+        log_evidence=fit.log_evidence + (0.0 if before is None else before.log_evidence) + total,
+        converged=ended.converged,
         n_iter=fit.n_iter,
-        status=fit.status,
+        status=ended.status,
         residual=fit.residual,
-        n_samples=data.n_rows,
-        method="ep",
-        trace=fit.trace,
-        _covariance=covariance,
-        _loo=data.scatter(fit.loo, None if data.idle is None else data.idle.log_p),
-        _tau=data.scatter(fit.tau),
-        _rho=data.scatter(fit.rho),
-    )
-
-
-def unmoved(model, data, method, before=None):
-    """The posterior where no row depends on the weights: the prior, or the posterior before."""
-    mean, covariance = _start(model, data, before)
-    nothing = np.zeros(data.n_rows)
-    return GLMPosterior(
-        model=model,
-        mean=mean,
-        variance=covariance.variances(),
-        log_evidence=data.idle.total + (0.0 if before is None else before.log_evidence),
-        converged=True if before is None else before.converged,
-        n_iter=1,
-        status=CONVERGED if before is None else before.status,
-        residual=0.0,
-        n_samples=data.n_rows + (0 if before is None else before.n_samples),
+        n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
-        trace={} if method == "adf" else {"change": np.zeros(1), "improper": np.zeros(1), "double_loop": np.array(0)},
-        _covariance=covariance,
-        _loo=None if method == "adf" else data.idle.log_p,
-        _tau=None if method == "adf" else nothing,
-        _rho=None if method == "adf" else nothing,
-    )
-
-
-def _start(model, data, before):
-    """Mean and Covariance that rows are added to: the prior's, or those of the posterior before."""
-    if before is not None:
-        return before.mean, before._covariance
-    mean, root = model._prior(data.X.shape[1])
-    return mean, Covariance(root)
-
-
-def assimilated(model, data, prior, threads, before=None):
-    """ADF over the rows from a Gaussian; rows of weight above one are taken that many times."""
-    data, visits = data.repeated()
-    geometry = Dense(data.X, data.offset, *prior, threads)
-    belief, log_z = filter_rows(geometry, Sites(model.likelihood, data.y, visits))
-    if belief is None:
-        raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
-    mean, covariance = weights_of(prior, geometry, belief)
-    return GLMPosterior(
-        model=model,
-        mean=mean,
-        variance=covariance.variances(),
-        log_evidence=log_z
-        + (0.0 if before is None else before.log_evidence)
-        + (0.0 if data.idle is None else data.idle.total),
-        converged=True if before is None else before.converged,
-        n_iter=1,
-        status=CONVERGED if before is None else before.status,
-        residual=0.0,
-        n_samples=data.n_rows + (0 if before is None else before.n_samples),
-        method="adf",
-        trace={},
-        _covariance=covariance,
-        _loo=None,
-        _tau=None,
-        _rho=None,
+        trace=fit.trace,
+        _covariance=weights.covariance,
+        _loo=loo,
+        _tau=tau,
+        _rho=rho,
+        **labels,
     )
 
 
@@ -181,6 +128,7 @@ class GLMPosterior(LatentPosterior):
     has_offset: bool = False
 
     kind = "glm"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -228,24 +176,24 @@ class GLMPosterior(LatentPosterior):
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
             raise ValueError("sites are kept by fits with EP and approximation='full' only (not ADF, not stochastic)")
-        return Gaussian(self._tau, self._rho)
+        return Gaussian(*(np.nan_to_num(values, nan=0.0) for values in (self._tau, self._rho)))  # 0 for rows not in use
 
     @property
     def log_evidence_gradient(self):
         """Derivative of log_evidence in the log of the prior variance: (D,) if that is a vector, else a number."""
         if self._covariance is None or self.method != "ep":
             raise ValueError("the gradient needs a fit by EP with approximation='full'")
-        prior_mean, root = self.model._prior(len(self.mean))
-        apart = self.mean - prior_mean
-        variance = np.asarray(self.model.prior_variance)
-        if variance.ndim == 1:
-            return weight_gradient(self.model, apart, self.variance)
-        if variance.ndim == 0:
-            return float(np.sum(weight_gradient(self.model, apart, self.variance)))
+        prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
+        apart = self.mean - prior.mean
+        if prior.variance.ndim < 2:
+            slopes = weight_gradient(prior.variance, apart, self.variance)
+            return slopes if prior.variance.ndim else float(np.sum(slopes))
         from scipy.linalg import solve_triangular
 
-        spread = solve_triangular(root, self._covariance.full_root(), lower=True)
-        return float(0.5 * (np.sum(spread**2) + np.sum(solve_triangular(root, apart, lower=True) ** 2) - len(apart)))
+        # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
+        spread = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        shift = solve_triangular(prior.root, apart, lower=True)
+        return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
     def predict(self, X, offset=None):
         """Predict the latent value f = x'w + offset: its moments.
@@ -269,27 +217,13 @@ class GLMPosterior(LatentPosterior):
             For bad rows; for columns that are missing or unknown, naming them.
         """
         X = self._rows_of(X)
-        n = X.shape[0]
-        offset = np.zeros(n) if offset is None else row_vector(offset, "offset", n)
-        mean, variance = self._moments(X, offset)
-        check_moments(mean, variance)
-        return mean, variance
+        offset = np.zeros(X.shape[0]) if offset is None else row_vector(offset, "offset", X.shape[0])
+        return self._weights.predict(X, offset, self._prepared if self._prepares else None)
 
-    def _moments(self, X, offset):
-        """Moments of f at checked rows, not finite where they leave the range of float64."""
-        if self._covariance is None and not self._prepares:
-            from cavity.models.glm import diagonal as diagonal_ep
-
-            return diagonal_ep.predict(X, self.mean, self.variance, offset)
-        mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
-        with np.errstate(over="ignore", invalid="ignore"):
-            for low in range(0, X.shape[0], PREDICT_ROWS):
-                part = slice(low, low + PREDICT_ROWS)
-                x = self._prepared(X[part]) if self._prepares else rows(X, part)
-                mean[part] = x @ self.mean
-                diagonal = self._covariance is None
-                variance[part] = (x * x) @ self.variance if diagonal else self._covariance.spread(x)
-            return mean + offset, variance
+    @property
+    def _weights(self):
+        """The moments of the weights."""
+        return Weights(self.mean, self.variance, self._covariance)
 
     @property
     def n_features(self):
@@ -319,14 +253,6 @@ class GLMPosterior(LatentPosterior):
             columns /= self.spread
         return out
 
-    def _with_spare(self, spare):
-        """The same posterior with the predictive densities of rows of weight zero among the leave-one-out ones."""
-        if self._loo is None:
-            return self
-        loo = self._loo.copy()
-        loo[spare.mask] = log_density(self.model.likelihood, spare.y, *self.predict(spare.X, spare.offset))
-        return replace(self, _loo=loo)
-
     def sample(self, n, rng):
         """Draw weights from the posterior.
 
@@ -345,8 +271,7 @@ class GLMPosterior(LatentPosterior):
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         z = rng.standard_normal((n, len(self.mean)))
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = z * np.sqrt(self.variance) if self._covariance is None else self._covariance.colour(z)
-            return within_range(self.mean + spread, "sample: the draws")
+            return within_range(self.mean + self._weights.deviations(z), "sample: the draws")
 
     def update(self, X, y, *, offset=None, sample_weight=None):
         """Take in new rows by ADF, on top of what is known.
@@ -372,44 +297,12 @@ class GLMPosterior(LatentPosterior):
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
                 X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
-        data = self.model._check(X, y, offset, sample_weight)
-        if data.X.shape[1] != len(self.mean):
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {data.X.shape[1]}")
-        kept = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
-        kept |= {"columns": columns, "has_offset": self.has_offset or has_offset(offset)}
-        return replace(self._updated(data), **kept)
-
-    def _updated(self, data):
-        """Take in checked rows by ADF."""
-        if self._covariance is None:
-            prior = replace(self.model, prior_mean=self.mean, prior_variance=self.variance)
-            new = prior._fit_diagonal(data, "adf", 1.0, dict(damping=1.0, max_iter=1, tol=0.0, callback=None))
-            return replace(
-                new,
-                model=self.model,
-                log_evidence=self.log_evidence + new.log_evidence,
-                n_samples=self.n_samples + new.n_samples,
-                converged=self.converged,
-                status=self.status,
-            )
-        if len(data.y) == 0:
-            return unmoved(self.model, data, "adf", self)
-        with Threads(1) as threads, single_blas():
-            prior = self.mean, self._covariance.full_root()
-            return assimilated(self.model, data, prior, threads, self)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), np.ndarray)}
-        if self._covariance is not None:
-            parts = {f.name: getattr(self._covariance, f.name) for f in fields(Covariance)}
-            arrays |= {f"covariance_{name}": value for name, value in parts.items() if value is not None}
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        arrays["prior_mean"] = np.asarray(self.model.prior_mean)
-        arrays["prior_variance"] = np.asarray(self.model.prior_variance)
-        settings = {key: getattr(self, key) for key in (*PLAIN, "intercept", "has_offset")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["approximation"] = self.model.approximation
-        settings["likelihood"] = likelihood
-        return arrays, settings
+        problem = Problem.checked(self.model, X, y, offset, sample_weight)
+        if problem.rows.X.shape[1] != len(self.mean):
+            found = problem.rows.X.shape[1]
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {found}")
+        root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
+        solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
+        labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
+        has_offset = self.has_offset or problem.rows.has_offset
+        return posterior_of(solution, "adf", self, columns=columns, has_offset=has_offset, **labels)

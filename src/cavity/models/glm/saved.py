@@ -1,12 +1,7 @@
-"""What a file of a GLM holds, and the posterior made of it again."""
+"""What a file of a GLM holds."""
 
-from cavity.base import records
 from cavity.base.records import FLAG, Array, Record, one_of, together
-from cavity.base.results import to_tuple
-from cavity.ep.weights import Covariance
-from cavity.models.glm.model import GLM
-from cavity.models.glm.posterior import PLAIN, GLMPosterior
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.latent import EP_TRACE, FITTED
 
 
 def _arrays_of(settings):
@@ -24,7 +19,7 @@ def _arrays_of(settings):
         "prior_variance": Array("() | D | D D"),
         "centre?": Array("C"),
         "spread?": Array("C", "positive"),
-        **TRACE,
+        **EP_TRACE,
     }
 
 
@@ -48,22 +43,5 @@ RECORD = Record(
         "has_offset?": FLAG,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
+    {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},
 )
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    prior = arrays["prior_mean"][()], arrays["prior_variance"][()]
-    model = GLM(settings["likelihood"], *prior, settings["approximation"])
-    parts = records.part(arrays, "covariance_")
-    return GLMPosterior(
-        model=model,
-        mean=arrays["mean"],
-        variance=arrays["variance"],
-        **{name: settings[name] for name in PLAIN},
-        trace=records.part(arrays, "trace_"),
-        _covariance=Covariance(**parts) if parts else None,
-        **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho", "centre", "spread")},
-        **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
-        **{name: settings.get(name, False) for name in ("intercept", "has_offset")},
-    )

@@ -10,15 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED, STOPPED
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
+from cavity.ep.fit import Fit
 from cavity.ep.latent import Belief, Latent
+from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.base import LOG_2PI
+from cavity.models.latent import AUTO, scheduled
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
@@ -50,7 +53,24 @@ class Settings:
     covariance: object
     likelihood: object
     basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
+    back: np.ndarray | None = None  # (1 + D, p) or (1, p): from coefficients to those of [1, X]
     coefficients: np.ndarray | None = None  # (p,)
+
+    @classmethod
+    def of(cls, model, rows):
+        """Return those of a model, where a search begins."""
+        if not isinstance(model.mean, str):
+            return cls(model.covariance, model.likelihood)
+        basis, back = mean_basis(rows.X, 1 if model.mean == "constant" else 2)
+        return cls(model.covariance, model.likelihood, basis, back, np.zeros(basis.shape[1]))
+
+    def put_in(self, model):
+        """Return the model with these settings."""
+        mean = model.mean
+        if self.basis is not None:
+            mean = self.back @ self.coefficients  # (1 + D, p) (p,)
+            mean = float(mean[0]) if len(mean) == 1 else mean
+        return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,20 +82,29 @@ class Point:
     belief: Belief
     geometry: Latent
     base: np.ndarray
-    fit: object  # of the engine; None if exact
+    fit: Fit | None  # of the engine; None if exact
+
+    @property
+    def converged(self):
+        """Whether it is the posterior, or a fixed point of EP."""
+        return self.fit is None or self.fit.converged
 
 
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
 
-    def __init__(self, rows, threads, *, schedule, damping, power, max_iter, tol, start=None):
-        self.rows, self.threads, self.power = rows.used(), threads, power
-        self.f_known = None if rows.f_known is None else rows.part(rows.f_known)
-        self.options = dict(schedule=schedule, damping=damping, max_iter=max_iter, tol=tol)
+    def __init__(self, given, threads, options, start=None):
+        self.given, self.rows = given, given.used()
+        self.threads, self.options, self.start = threads, replace(options, callback=None), start
         shape = (self.rows.n, self.rows.n)
         what = "the fit: the covariance and a work matrix, each"
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
-        self.start = start
+
+    @classmethod
+    def of(cls, likelihood, given, threads, options, start=None):
+        """Return the evidence of rows with options as the user gave them."""
+        used = given.weight()[given.in_use] if given.weights is not None else given.weight()
+        return cls(given, threads, scheduled(options, likelihood, options.power * np.minimum(1.0, used)), start)
 
     def at(self, settings, *, known=None, **options):
         """Return the Point of some settings.
@@ -92,26 +121,34 @@ class Evidence:
         within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
-    def reopened(self, point):
-        """The same point, after another fit at its settings has taken its work matrix."""
-        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))
+    def final(self, settings, options):
+        """Return the Point that a fit ends with, for options as the user gave them.
+
+        The schedule "auto" tries the other one where the first finds no fixed point.
+        """
+        point = self.at(settings, callback=options.callback)
+        if options.schedule != AUTO or point.converged or point.fit.status == STOPPED:
+            return point
+        self.start = None
+        (schedule,) = set(SCHEDULES) - {self.options.schedule}
+        other = self.at(settings, callback=options.callback, schedule=schedule)
+        if other.converged:
+            return other
+        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))  # it was taken
 
     def _ep(self, settings, options):
         """By EP."""
         rows = self.rows
-        base = rows.offset if settings.basis is None else rows.offset + settings.basis @ settings.coefficients
+        base = rows.offset
+        if settings.basis is not None:
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         geometry = Latent(self.gram, base, self.threads, self.buffer)
-        sites = Sites(settings.likelihood, rows.y, rows.weights, self.power)
-        fit = Engine(geometry, sites, start=self.start, **{"callback": None, **self.options, **options}).run()
-        if fit.status == CONVERGED:
+        sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
+        fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
+        if fit.converged:
             self.start = fit.tau, fit.rho
-        value = fit.log_evidence + self._of_f_known(settings.likelihood)
+        value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
         return Point(settings, value, fit.belief, geometry, base, fit)
-
-    def _of_f_known(self, likelihood):
-        """Return the log likelihood of the rows whose f is known: a constant of the evidence, but for scales."""
-        rows = self.f_known
-        return 0.0 if rows is None else float(np.sum(rows.weight() * likelihood.log_p(rows.y, rows.offset)))
 
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
@@ -135,7 +172,7 @@ class Evidence:
             columns = solver.forward(solver.root * settings.basis.T).T  # (N, p)
             target = solver.forward((solver.root * (rows.y - rows.offset))[None])[0]  # (N,)
             settings = replace(settings, coefficients=np.linalg.lstsq(columns, target)[0])
-            base = base + settings.basis @ settings.coefficients
+            base = base + settings.basis @ settings.coefficients  # offset + H c: (N, p) (p,)
         apart = rows.y - base
         g = rho * apart
         alpha, mean = latent_solver.solve(self.gram, solver, rho, g)  # (K + R^-1)^-1 (y - base), and K times it
@@ -173,12 +210,15 @@ class Evidence:
         """Return the derivative in the log of a scale of the log normalisers at the cavities, good to 1e-10."""
         belief, fit, rows = point.belief, point.fit, self.rows
         likelihood = point.settings.likelihood
-        sites = Sites(likelihood, rows.y, rows.weights, self.power)
+        sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
         m, v, _ = cavities(point.base + belief.mean, belief.variance, fit.tau, fit.rho, sites.fraction)
 
         def total(likelihood):
-            moved = Sites(likelihood, rows.y, rows.weights, self.power)
-            return float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction)) + self._of_f_known(likelihood)
+            moved = Sites(likelihood, rows.y, rows.weights, self.options.power)
+            return (
+                float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction))
+                + self.given.log_p_known(likelihood)[1]
+            )
 
         return log_slope(likelihood, name, total)
 
@@ -193,7 +233,27 @@ def log_slope(likelihood, name, total):
     return (8.0 * near - far) / (12.0 * SCALE_STEP)
 
 
-def leave_one_out(rows, likelihood, point):
+def ended(rows, point):
+    """Return the marginal variances of f at rows in use, and the `Fit`, of a point: exact ones are fits, too."""
+    if point.fit is not None:
+        return point.belief.variance, point.fit
+    variance, loo = _leave_one_out(rows, point)
+    trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
+    h = point.belief.h
+    return variance, Fit(
+        belief=point.belief,
+        tau=h * rows.y,
+        rho=h,
+        log_evidence=point.log_evidence,
+        loo=loo,
+        status=CONVERGED,
+        n_iter=1,
+        residual=0.0,
+        trace=trace,
+    )
+
+
+def _leave_one_out(rows, point):
     """Return marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
 
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
@@ -204,7 +264,7 @@ def leave_one_out(rows, likelihood, point):
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     m = point.base + belief.mean - v * share * belief.alpha
-    return variance, gaussian_log_density(rows.y, m, v + rows.noise_variance(likelihood))
+    return variance, gaussian_log_density(rows.y, m, v + rows.noise_variance(point.settings.likelihood))
 
 
 def gaussian_log_density(y, mean, variance):

@@ -10,19 +10,15 @@ References
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from cavity.base import arrays
 from cavity.base.frames import names_of
-from cavity.base.loop import CONVERGED, STOPPED, warn_unconverged
 from cavity.blocks.executors import Threads, single_blas
-from cavity.ep.sites import Sites
-from cavity.models.gp.evidence import Evidence, Settings, mean_basis
+from cavity.ep.options import SCHEDULES, Options
+from cavity.models.gp import search
+from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import LatentProcess, checked_rows, what_to_learn
-from cavity.models.gp.search import learn as maximise
-
-SCHEDULES = ("sequential", "parallel")
+from cavity.models.latent import AUTO
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,55 +157,22 @@ class GaussianProcess(LatentProcess):
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, scales = what_to_learn(self, learn, rows.noise is not None)
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
-        options = self._options(schedule, damping, power, max_iter, tol, rows)
+        options = Options.checked(
+            schedules=(AUTO, *SCHEDULES),
+            schedule=schedule,
+            damping=damping,
+            power=power,
+            max_iter=max_iter,
+            tol=tol,
+            callback=callback,
+        )
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence(rows, threads, **options)
-            settings, back = self._settings(evidence.rows)
-            values, at_rest = np.zeros(0), True
-            if learn or settings.basis is not None:
-                settings, values, at_rest = maximise(settings, evidence, learn, scales, n_starts)
-            point = evidence.at(settings, callback=callback)
-            if schedule == "auto" and point.fit is not None and point.fit.status not in (CONVERGED, STOPPED):
-                point = self._otherwise(evidence, point, callback)
-            posterior = posterior_of(
-                self, rows, evidence, point, columns=names_of(X), back=back, values=values, at_rest=at_rest
-            )
-        if point.fit is not None and point.fit.status != CONVERGED:
-            change = point.fit.trace["change"]
-            last = change[-1] if len(change) else np.inf
-            warn_unconverged(point.fit.status, last, options["tol"], options["max_iter"])
+            evidence = Evidence.of(self.likelihood, rows, threads, options)
+            found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
+            point = evidence.final(found.settings, options)
+            posterior = posterior_of(self, evidence, point, found, columns=names_of(X))
+        if point.fit is not None:
+            point.fit.warn(options)
         return posterior
-
-    @staticmethod
-    def _otherwise(evidence, point, callback):
-        """The point by the other schedule if that finds a fixed point, else the same point."""
-        evidence.start, here = None, evidence.options["schedule"]
-        other = evidence.at(point.settings, callback=callback, schedule=SCHEDULES[here == SCHEDULES[0]])
-        return other if other.fit.status == CONVERGED else evidence.reopened(point)
-
-    def _options(self, schedule, damping, power, max_iter, tol, rows):
-        """The checked options of EP."""
-        arrays.choice(schedule, "schedule", ("auto", *SCHEDULES))
-        power = arrays.number(power, "power", low=1e-6, high=1, closed_low=True, closed_high=True)
-        if schedule == "auto":
-            rows = rows.used()
-            compiled = Sites(self.likelihood, rows.y, rows.weights, power).compiled
-            schedule = "sequential" if compiled else "parallel"
-        return dict(
-            schedule=schedule,
-            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            power=power,
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
-        )
-
-    def _settings(self, rows):
-        """Where the search begins, and the matrix that turns coefficients of its mean into those of [1, X]."""
-        if not isinstance(self.mean, str):
-            return Settings(self.covariance, self.likelihood), None
-        basis, back = mean_basis(rows.X, 1 if self.mean == "constant" else 2)
-        return Settings(self.covariance, self.likelihood, basis, np.zeros(basis.shape[1])), back

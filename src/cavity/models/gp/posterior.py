@@ -1,6 +1,6 @@
 """The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,46 +9,32 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
-from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import freeze, table, to_list
+from cavity.base.loop import CONVERGED
+from cavity.base.results import freeze, table
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
-from cavity.models.gp.evidence import Evidence, Settings, gaussian_log_density, leave_one_out
+from cavity.ep.options import Options
+from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows, short
+from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
 
 
-def learnt(model, point, back):
-    """The model with what was learnt in it."""
-    settings, mean = point.settings, model.mean
-    if back is not None:
-        mean = back @ settings.coefficients
-        mean = float(mean[0]) if len(mean) == 1 else mean
-    return replace(model, covariance=settings.covariance, likelihood=settings.likelihood, mean=mean)
-
-
-def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, back=None, values=(), at_rest=True):
-    """Return the posterior at a point of the evidence of the rows."""
-    belief, fit = point.belief, point.fit
-    model = learnt(model, point, back)
-    if fit is None:
-        variance, loo = leave_one_out(evidence.rows, model.likelihood, point)
-        tau, rho, status, n_iter, residual = belief.h * evidence.rows.y, belief.h, CONVERGED, 1, 0.0
-        trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
-    else:
-        variance, loo, tau, rho = belief.variance, fit.loo, fit.tau, fit.rho
-        status, n_iter, residual, trace = fit.status, fit.n_iter, fit.residual, dict(fit.trace)
-    trace["learning"] = np.asarray(values, dtype=np.float64)
-    if status == CONVERGED and not at_rest:
-        status = NOT_LEARNT
+def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
+    """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
+    belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
+    variance, fit = ended(evidence.rows, point)
+    model = point.settings.put_in(model)
+    status = NOT_LEARNT if found is not None and fit.converged and not found.at_rest else fit.status
+    values = np.zeros(0) if found is None else found.values
     solver = point.geometry.final_solver(belief)
     for i, row in enumerate(solver.triangle):
         row[i + 1 :] = 0.0
-    rows = rows if back is None else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
+    rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
@@ -56,42 +42,22 @@ def posterior_of(model, rows, evidence, point, *, columns=None, classes=None, ba
         variance=rows.scattered(variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
-        n_iter=n_iter,
+        n_iter=fit.n_iter,
         status=status,
-        residual=residual,
+        residual=fit.residual,
         n_samples=rows.n,
-        trace=trace,
+        trace={**fit.trace, "learning": values},
         columns=columns,
         classes=classes,
-        _loo=rows.scattered(loo, 0.0),
-        _tau=rows.scattered(tau, 0.0),
-        _rho=rows.scattered(rho, 0.0),
+        _loo=rows.scattered(fit.loo, 0.0),
+        _tau=rows.scattered(fit.tau, 0.0),
+        _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
         _rows=rows,
         _solver=solver,
-        _options={**evidence.options, "power": evidence.power},
+        _options=evidence.options,
     )
-    return out if rows.in_use.all() else _completed(out)
-
-
-def _completed(posterior):
-    """Return a posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
-    rows, likelihood = posterior._rows, posterior.model.likelihood
-    mean, variance, loo = (values.copy() for values in (posterior.mean, posterior.variance, posterior._loo))
-    if rows.f_known is not None:
-        loo[rows.f_known] = likelihood.log_p(rows.y[rows.f_known], rows.offset[rows.f_known])
-    new = rows.left_out
-    if new.any():
-        given = rows.offset[new] - posterior.model.prior_mean(rows.X[new])
-        mean[new], variance[new] = posterior.predict(rows.X[new], offset=given)
-        if rows.noise is None:
-            loo[new] = log_density(likelihood, rows.y[new], mean[new], variance[new])
-        else:
-            loo[new] = gaussian_log_density(rows.y[new], mean[new], variance[new] + rows.noise[new])
-    return replace(posterior, mean=mean, variance=variance, _loo=loo)
-
-
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples", "_options")
+    return out if rows.in_use.all() else out._completed()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,9 +125,10 @@ class GaussianProcessPosterior(ProcessPosterior):
     _alpha: np.ndarray
     _rows: Rows
     _solver: Solver
-    _options: dict
+    _options: Options
 
     kind = "gaussian_process"
+    record = RECORD
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -222,12 +189,16 @@ class GaussianProcessPosterior(ProcessPosterior):
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
             self.model.covariance._gram(self.X, gram, threads)
-            if not keep.all():
-                reduced = self._solver.reduced(gram, gram[:, keep])
-                return arrays.read_only(within_range(reduced, "covariance: its entries"))
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            lower = latent_solver.covariance(gram, own, self._rho)
-            return arrays.read_only(within_range(np.tril(lower) + np.tril(lower, -1).T, "covariance: its entries"))
+            if keep.all():
+                lower = latent_solver.covariance(gram, self._own_solver(), self._rho)
+                found = np.tril(lower) + np.tril(lower, -1).T
+            else:
+                found = self._solver.reduced(gram, gram[:, keep])
+            return arrays.read_only(within_range(found, "covariance: its entries"))
+
+    def _own_solver(self):
+        """The solver, with a triangle that may be overwritten."""
+        return replace(self._solver, triangle=self._solver.triangle.copy())
 
     @cached_property
     def log_evidence_gradient(self):
@@ -236,8 +207,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
         with Threads(1) as threads, single_blas():
-            own = replace(self._solver, triangle=self._solver.triangle.copy())
-            weights = latent_solver.evidence_weights(own, self._alpha)
+            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha)
             return arrays.read_only(self.model.covariance._gradient(self._X_in_use, weights, None, threads))
 
     @cached_property
@@ -245,18 +215,19 @@ class GaussianProcessPosterior(ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
-    def _moments(self, X, threads):
-        """Return means of f at a few rows, less the prior's, and variances."""
+    def _cross(self, X, threads):
+        """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
         cross = np.empty((len(X), len(self._alpha)))
         self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        prior = self.model.covariance._program(X.shape[1]).diagonal(X)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # K_xU alpha, (n,)
+        return cross
+
+    def _moments(self, X, threads):
+        cross, prior = self._cross(X, threads), self.model.covariance._program(X.shape[1]).diagonal(X)
+        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
-        """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
-        cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        return cross @ self._alpha, self._solver.reduced(gram, cross)
+        cross = self._cross(X, threads)
+        return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_own_noise(self, what):
         if self._rows.noise is not None:
@@ -336,34 +307,27 @@ class GaussianProcessPosterior(ProcessPosterior):
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(joined, threads, start=start, **self._options)
+            evidence = Evidence(joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, joined, evidence, point, columns=columns, classes=self.classes)
-        if not posterior.converged:
-            options, change = self._options, posterior.trace["change"]
-            warn_unconverged(posterior.status, change[-1], options["tol"], options["max_iter"])
+            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)
+        if point.fit is not None:
+            point.fit.warn(self._options)
         return posterior
 
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        likelihood = self._likelihood_to_settings()
-        arrays = {"prior_mean": np.asarray(self.model.mean)}
-        rows = self._rows
-        stored = {"X": rows.X, "y": rows.y, "base": rows.offset, "noise": rows.noise, "spare": rows.left_out}
-        stored["idle"] = np.zeros(rows.n, dtype=bool) if rows.f_known is None else rows.f_known
-        stored["weights"] = None if rows.used().weights is None else rows.weights
-        for prefix, record in (("", _of(self)), ("rows_", stored), ("solver_", _of(self._solver))):
-            arrays |= {prefix + name: value for name, value in record.items() if isinstance(value, np.ndarray)}
-        arrays |= {f"trace_{key}": value for key, value in self.trace.items()}
-        settings = {key: getattr(self, key) for key in PLAIN}
-        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
-        settings |= {key: to_list(getattr(self, key)) for key in ("columns", "classes")}
-        settings["covariance"] = self.model.covariance.to_settings()
-        settings["likelihood"] = likelihood
-        return arrays, settings
-
-
-def _of(record):
-    """Return the fields of a dataclass by their names."""
-    return {f.name: getattr(record, f.name) for f in fields(record)}
+    def _completed(self):
+        """This posterior with what it says of rows not in use: predictions where weights are zero, and known values."""
+        rows, likelihood = self._rows, self.model.likelihood
+        mean, variance, loo = (values.copy() for values in (self.mean, self.variance, self._loo))
+        if rows.f_known is not None:
+            loo[rows.f_known] = rows.log_p_known(likelihood)[0]
+        out = rows.left_out
+        if out.any():
+            new = rows.part(out)
+            given = new.offset - self.model.prior_mean(new.X)
+            mean[out], variance[out] = moments = self.predict(new.X, offset=given)
+            if rows.noise is None:
+                loo[out] = log_density(likelihood, new.y, *moments)
+            else:
+                loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
+        return replace(self, mean=mean, variance=variance, _loo=loo)

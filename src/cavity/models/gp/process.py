@@ -17,10 +17,10 @@ from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior
+from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
-COVARIANCE = Made(covariances.from_settings, TABLE)
+COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
 OPTIONS = {  # of EP
     "damping": SHARE,
     "max_iter": integer(1),
@@ -37,16 +37,8 @@ class LatentProcess(Frozen):
     mean: float | np.ndarray | str = 0.0
 
     def __post_init__(self):
-        for name, value, kind in (
-            ("covariance", self.covariance, Covariance),
-            ("likelihood", self.likelihood, Likelihood),
-        ):
-            if not isinstance(value, kind):
-                hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
-                if type(value).__module__.startswith("sklearn."):
-                    hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
-                module = "covariances.Covariance" if kind is Covariance else "likelihoods.Likelihood"
-                raise TypeError(f"{name} must be an instance of cavity.{module}, got {value!r}{hint}")
+        check_kind(self.covariance, "covariance", Covariance, "covariances")
+        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         self.covariance._leaves()  # TypeError for one of the user's own
         for name in self.likelihood.scales:
             kind = type(self.likelihood).__name__
@@ -84,7 +76,7 @@ def prior_means(model, X):
     """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
     if np.ndim(model.mean) == 0:
         return np.full(len(X), 0.0 if isinstance(model.mean, str) else model.mean)
-    return model.mean[0] + X @ model.mean[1:]
+    return model.mean[0] + X @ model.mean[1:]  # (n, D) (D,)
 
 
 def check_columns(covariance, mean, n_features):
@@ -265,9 +257,8 @@ class ProcessPosterior(LatentPosterior):
         """
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset)
-        return (
-            mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
-        )  # mean + Z R', Z (n, m), R R' the covariance
+        # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
     def _new_rows(self, X, offset):
         """Return new rows checked, and their prior means."""

@@ -1,16 +1,12 @@
-"""What a file of a Gaussian process holds, and the posterior made of it again."""
+"""What a file of a Gaussian process holds."""
 
 import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
-from cavity.base.results import to_tuple
 from cavity.base.rows import Rows
-from cavity.ep.latent_solver import Solver
-from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import PLAIN, GaussianProcessPosterior
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import FITTED, TRACE
+from cavity.models.latent import EP_TRACE, FITTED
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision
@@ -36,7 +32,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
     "solver_reach?": Array("J U"),
     "solver_corner?": Array("J J", "triangle"),
     "prior_mean": Array("() | P"),
-    **TRACE,
+    **EP_TRACE,
     "trace_learning?": Array("l", "any"),
 }
 SETTINGS = FITTED | {
@@ -58,6 +54,8 @@ def _fits(arrays, settings, sizes):
         return f"array 'rows_y' must hold observations as {type(likelihood).__name__} has them"
     if not np.array_equal(arrays["X"], arrays["rows_X"]):
         return "array 'rows_X' must be 'X'"
+    if np.any((arrays.get("rows_weights", np.ones(1)) == 0) & ~arrays["rows_spare"]):
+        return "array 'rows_weights' must be positive but where 'rows_spare' is true"
     used = int(np.sum(~(arrays["rows_spare"] | arrays["rows_idle"])))
     if used != sizes["U"]:
         return f"array '_alpha' must be of the {used} rows in use, got {sizes['U']}"
@@ -67,21 +65,26 @@ def _fits(arrays, settings, sizes):
     return None
 
 
-RECORD = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
+def _stored(rows):
+    """Return what a file holds of rows."""
+    idle = np.zeros(rows.n, dtype=bool) if rows.f_known is None else rows.f_known
+    weights = None if rows.used().weights is None else rows.weights
+    stored = {"X": rows.X, "y": rows.y, "base": rows.offset, "noise": rows.noise}
+    return stored | {"weights": weights, "spare": rows.left_out, "idle": idle}
 
 
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    rows = {name: arrays.get(f"rows_{name}") for name in ("X", "y", "base", "weights", "noise", "spare", "idle")}
-    weights, idle = rows["weights"], rows["idle"] if np.any(rows["idle"]) else None
-    if np.any(rows["spare"]):  # without weights in the file those of all others are one
-        weights = np.where(rows["spare"], 0.0, 1.0 if weights is None else weights)
-    return GaussianProcessPosterior(
-        model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
-        **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
-        **{name: settings[name] for name in PLAIN},
-        trace=records.part(arrays, "trace_"),
-        **{name: to_tuple(settings.get(name)) for name in ("columns", "classes")},
-        _rows=Rows(rows["X"], rows["y"], rows["base"], weights, rows["noise"], idle),
-        _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
-    )
+def _rows(X, y, base, spare, idle, weights=None, noise=None):
+    """Return the rows of which a file holds that."""
+    if np.any(spare):  # without weights in the file those of all others are one
+        weights = np.where(spare, 0.0, 1.0 if weights is None else weights)
+    return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
+
+
+RECORD = Record(
+    ARRAYS,
+    SETTINGS,
+    (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
+    {"rows_": "_rows.", "solver": "_solver", "solver_": "_solver.", "prior_mean": "model.mean"}
+    | {name: f"model.{name}" for name in ("covariance", "likelihood")},
+    {"_rows": (_stored, _rows)},
+)

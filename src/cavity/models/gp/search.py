@@ -1,13 +1,13 @@
 """Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn, within_range
-from cavity.base.loop import CONVERGED
 from cavity.covariances import Sum
 from cavity.likelihoods import Gaussian, Laplace, StudentT
+from cavity.models.gp.evidence import Settings
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
@@ -98,12 +98,12 @@ class Objective:
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
-        tol = max(search_tol(self.slope), self.evidence.options["tol"])
+        tol = max(search_tol(self.slope), self.evidence.options.tol)
         try:
             point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
         except (ArithmeticError, np.linalg.LinAlgError):
             point = None
-        if point is None or (point.fit is not None and point.fit.status != CONVERGED):
+        if point is None or not point.converged:
             self.failures += 1
             return None, PENALTY - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
@@ -191,23 +191,33 @@ def _term_of(covariance, label):
     return int(np.searchsorted(sizes, place, side="right"))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What a search ended with."""
+
+    settings: Settings
+    values: np.ndarray  # (n,): log evidence plus log prior of every fixed point on the way
+    at_rest: bool
+
+
 def learn(settings, evidence, covariance, scales, n_starts):
-    """Return the settings of the largest evidence found, the values on the way, and whether the search came to rest.
+    """Return the settings of the largest evidence found, as `Found`.
 
     Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
     Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
     """
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
-        return settings, np.zeros(0), True
+        return Found(settings, np.zeros(0), True)
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
     ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
     if not objective.values:
         warn_without_start(len(found))
-        return settings, np.zeros(0), False
+        return Found(settings, np.zeros(0), False)
     runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
     value, x, slope = min(runs, key=lambda run: run[0])
-    return vector.unpack(x), np.array(objective.values), came_to_rest(objective, value, slope)
+    at_rest = came_to_rest(objective, value, slope)
+    return Found(vector.unpack(x), np.array(objective.values), at_rest)
 
 
 def warn_without_start(n):

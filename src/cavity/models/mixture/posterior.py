@@ -1,6 +1,6 @@
 """The posterior of a Gaussian mixture: what it says about rows, and how it goes on with more of them."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import softmax
@@ -8,12 +8,13 @@ from scipy.special import softmax
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order, names_of
-from cavity.base.results import VariationalPosterior, freeze, table, to_list
+from cavity.base.results import VariationalPosterior, freeze, table
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -62,6 +63,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     _scaling: Scaling
 
     kind = "gaussian_mixture"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -244,7 +246,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         max_iter : int, default 1000
             Most passes over these data.
         tol : float, default 1e-10
-            Predicted remaining gain of the ELBO, in nats per row, at which to stop.
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, default 1
             Threads; the result has the same bits for any number.
         callback : callable, optional
@@ -339,17 +341,6 @@ class GaussianMixturePosterior(VariationalPosterior):
         kind = self.model.covariance
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
-        for label, state in (("q", self._state), ("prior", self._prior)):
-            for part in (state.weights, state.factors):
-                arrays |= {f"{label}_{field.name}": getattr(part, field.name) for field in fields(part)}
-            arrays[f"{label}_counts"] = state.counts
-        arrays |= {"origin": self._scaling.origin, "scale": self._scaling.scale}
-        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
-        return arrays, settings | {"model": asdict(self.model)}
 
 
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.mean_field.limits import LARGEST_TO_SQUARE
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from cavity.models.mixture.rows import moments
@@ -22,7 +22,8 @@ DEPENDENT = (
 def settled(model, data, threads):
     """Return the model with the priors that depend on the data filled in."""
     k, dim = model.n_components, data.source.n_features
-    arrays.matrices(LEAST_ARRAYS, (k, dim), f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
+    what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
+    arrays.matrices(LEAST_ARRAYS, (k, dim), what, argument="n_components")
     changes = {}
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)
@@ -61,14 +62,16 @@ def _wishart_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     nu = np.asarray(model.degrees_of_freedom_prior)
     if np.any(nu <= dim - 1):
-        raise ValueError(f"degrees_of_freedom_prior must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
+        raise arrays.wrong("degrees_of_freedom_prior", f"must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
     several = 1 if model.covariance == "tied" else k
     scatter = np.array(np.broadcast_to(_matrices(model.covariance_prior, dim), (several, dim, dim)))
     nu = np.array(np.broadcast_to(nu, several), dtype=float)
     try:
         return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
     except NotPositiveDefiniteError:
-        raise NotPositiveDefiniteError("covariance_prior must be positive definite") from None
+        raise about(
+            NotPositiveDefiniteError("covariance_prior must be positive definite"), "covariance_prior"
+        ) from None
 
 
 def _gamma_factors(model, mean, beta, scaling):

@@ -13,7 +13,6 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.records import Made
 from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
@@ -24,7 +23,6 @@ from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
 from cavity.models.latent import probabilities
-from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS_OF_PASS = 4096  # of a block
@@ -260,6 +258,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model: LogisticRegression
 
     kind = "logistic_regression"
+    record = record_of(PRIOR)
 
     def predict_proba(self, X):
         """Class probabilities, integrated over q(w).
@@ -275,11 +274,3 @@ class LogisticRegressionPosterior(WeightsPosterior):
             Of class 0 (or -1), then of class 1.
         """
         return probabilities(_likelihood, lambda: self._linear(X))
-
-
-RECORD = record_of(Made(lambda given: LogisticRegression(**given), PRIOR), {})
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    return posterior.rebuilt(LogisticRegressionPosterior, arrays, settings)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
@@ -12,7 +13,6 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.likelihoods.base import LOG_2PI
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 from cavity.models.streaming_gp.information import Information
@@ -141,7 +141,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
-        fit = Engine(geometry, sites, callback=callback, start=start, **options).run()
+        fit = Engine(geometry, sites, replace(options, callback=callback), start).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)

@@ -27,6 +27,7 @@ from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
 from cavity.blocks.merge import merge
+from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
@@ -52,6 +53,11 @@ class Solution:
     mean: np.ndarray | None = None  # mu
     inverse: np.ndarray | None = None  # B^-1
 
+    @property
+    def converged(self):
+        """Whether EP did, if it was needed."""
+        return self.fit is None or self.fit.status == CONVERGED
+
     def prepare(self):
         """Find mean and inverse of the posterior."""
         if self.inverse is None:
@@ -75,15 +81,15 @@ class Increment:
         Of which mean, alpha and jitter count here.
     threads : Threads
         Who takes blocks.
-    options : dict, optional
-        Of EP, for other likelihoods than Gaussian.
+    options : Options, optional
+        Those of EP, for other likelihoods than Gaussian.
     pooled : bool, default False
         Whether the noise variance is that of all rows before, too: their factor is known at any. They must have the
         noise variance of the model, and alpha must be 0.
     """
 
     def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
-        self.rows, self.model, self.threads, self.options = rows, model, threads, options or {"tol": 0.0}
+        self.rows, self.model, self.threads, self.options = rows, model, threads, options or Options(tol=0.0)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
@@ -124,7 +130,7 @@ class Increment:
     def _by_ep(self, basis, information, settings, options):
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
-        options = {**self.options, **options}
+        options = replace(self.options, **options)
         fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho

@@ -9,12 +9,13 @@ References
    approximations using power expectation propagation", JMLR 18, 2017.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
+from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
 from cavity.models.streaming_gp.rows import is_exact
@@ -89,9 +90,10 @@ class StreamingGP(LatentProcess):
                 "is a part of the covariance: + Constant(), + Linear()"
             )
         if has_white(self.covariance):
-            raise ValueError(
-                "covariance must not have a White part, which no inducing point can know: give its variance to the "
-                "likelihood, Gaussian(noise_variance)"
+            raise arrays.wrong(
+                "covariance",
+                "must not have a White part, which no inducing point can know: give its variance to the "
+                "likelihood, Gaussian(noise_variance)",
             )
         numbers = {
             "n_inducing": arrays.integer(self.n_inducing, "n_inducing", low=1),
@@ -105,9 +107,10 @@ class StreamingGP(LatentProcess):
         alpha = (0.0 if exact else 1.0) if self.alpha is None else self.alpha
         numbers["alpha"] = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
         if not exact and numbers["alpha"] < 1e-6:
-            raise ValueError(
-                f"alpha must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
-                f"got {alpha!r}"
+            raise arrays.wrong(
+                "alpha",
+                f"must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
+                f"got {alpha!r}",
             )
         for name, value in numbers.items():
             object.__setattr__(self, name, value)
@@ -197,18 +200,18 @@ class StreamingGP(LatentProcess):
         >>> state.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
         size = (self.n_inducing, self.n_inducing)
-        arrays.matrices(MATRICES, size, f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each")
-        arrays.choice(schedule, "schedule", ("auto", "sequential", "parallel"))
-        options = dict(
+        what = f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each"
+        arrays.matrices(MATRICES, size, what, argument="n_inducing")
+        options = Options.checked(
+            schedules=("auto", *SCHEDULES[::-1]),
             schedule=schedule,
-            damping=arrays.number(damping, "damping", low=0, high=1, closed_high=True),
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
+            damping=damping,
+            max_iter=max_iter,
+            tol=tol,
+            callback=callback,
         )
-        return StreamingGPState.started(self, X, options)._take_in(
+        return StreamingGPState.started(self, X, replace(options, callback=None))._take_in(
             X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads, callback=callback
         )
 

@@ -5,6 +5,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import to_tuple
+from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
@@ -94,7 +95,7 @@ def rebuilt(stored, settings):
     out.trace = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
     out.inducing_ids = arrays.read_only(stored["inducing_ids"])
     out.columns, out.classes = (to_tuple(settings.get(name)) for name in ("columns", "classes"))
-    out._options, out._single = settings["options"], None
+    out._options, out._single = Options(**settings["options"]), None
     program, jitter = covariance._program(Z.shape[1]), model.jitter
     out._basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     own = {name: np.asfortranarray(stored[name]) for name in INFORMATION}

@@ -12,6 +12,7 @@ from cavity.base.results import table, to_list
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.history import ENOUGH, History, Watch, warn_of
@@ -122,8 +123,8 @@ class StreamingGPState(SparsePosterior):
             The settings.
         X : array_like (N, D), or paths
             Rows, of which D and the names are taken.
-        options : dict
-            Of EP.
+        options : Options
+            Those of EP.
 
         Returns
         -------
@@ -257,7 +258,7 @@ class StreamingGPState(SparsePosterior):
         if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
             options = self._options
             change = np.append(np.inf, self.trace["change"])[-1]
-            warn_unconverged(self.status, change, options["tol"], options["max_iter"])
+            warn_unconverged(self.status, change, options.tol, options.max_iter)
         return self
 
     def _take_in_one(self, rows):
@@ -535,13 +536,17 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, model, information = self._likelihood_to_settings(), self.model, self._information
+        likelihood, model, information = likelihood_settings(self.model.likelihood), self.model, self._information
         stored = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
         stored |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
         stored |= {name: getattr(information, name) for name in INFORMATION}
         stored |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
         settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
-        settings = {"information": settings, "n_features": self.n_features, "options": self._options}
+        settings = {
+            "information": settings,
+            "n_features": self.n_features,
+            "options": self._options.record("schedule", "damping", "max_iter", "tol"),
+        }
         stored |= {f"trace_{name}": values for name, values in self.trace.items()}
         settings["history"] = self._history.to_settings()
         settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}

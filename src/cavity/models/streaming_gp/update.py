@@ -7,10 +7,10 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
-from cavity.ep.sites import Sites
+from cavity.ep.options import Options
 from cavity.likelihoods import Laplace, StudentT
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.latent import SMALLEST_VARIANCE, scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
@@ -57,7 +57,7 @@ class Update:
     uniform: bool
     history: History
     watch: Watch
-    options: dict  # of EP
+    options: Options  # of EP
     rows: object
     threads: object
     surprise: str | None = None
@@ -103,11 +103,7 @@ class Update:
 
     def _ep_options(self):
         """Options of the engine."""
-        options = dict(self.options)
-        if options["schedule"] == "auto":
-            compiled = Sites(self.model.likelihood, self.rows.y[:1], None, self.model.alpha).compiled
-            options["schedule"] = "sequential" if compiled else "parallel"
-        return options
+        return scheduled(self.options, self.model.likelihood, self.model.alpha)
 
     def _candidates(self, model):
         """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""

@@ -92,14 +92,16 @@ class UnitMixture:
 
         keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
         k = self.n_components
-        arrays.matrices(LEAST_ARRAYS, (k, 1), f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
+        what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
+        arrays.matrices(LEAST_ARRAYS, (k, 1), what, argument="n_components")
         for name in ("prior_mean", "prior_variance"):
             given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
             keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
-            raise ValueError(f"prior_variance must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}")
+            what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
+            raise arrays.wrong("prior_variance", what)
         keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT))
         if self.weights is not None:
             keep("weights", _check_weights(self.weights, k))

@@ -58,9 +58,10 @@ def check_reach(model, low, high, given):
     for name in ("noise_variance", "prior_variance"):
         variance = np.min(getattr(model, name))
         if distance**2 / MOST_SQUARED > variance:
-            raise ValueError(
-                f"{name} must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
-                f"got {variance:g}"
+            raise arrays.wrong(
+                name,
+                f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
+                f"got {variance:g}",
             )
 
 

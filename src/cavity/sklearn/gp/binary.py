@@ -1,17 +1,19 @@
 """Gaussian process classification of two classes, what the classifier of several is made of."""
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 
 from cavity.base.errors import warn
 from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import checked_rows
 from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
+from cavity.models.latent import AUTO
 from cavity.sklearn.checks import log_probabilities
+from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels
 from cavity.sklearn.gp.learner import Learner, single_threaded
 from cavity.sklearn.mixture.em import UnfinishedWarning
@@ -21,7 +23,7 @@ GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit
 TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 
 
-class BinaryClassifier(ClassifierMixin, Learner):
+class BinaryClassifier(Classifier, Learner):
     """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
 
     def __init__(
@@ -52,13 +54,13 @@ class BinaryClassifier(ClassifierMixin, Learner):
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.X_train_, self.y_train_ = np.array(X) if self.copy_X_train else X, labels
         with Threads(1) as threads:
-            model, rows, self._work = self._opened(threads, None)
+            model, self._work = self._opened(threads, None)
             self._slope = np.inf  # the largest entry of the last gradient
             try:
                 self._learn()
                 covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
                 point = self._work.at(Settings(covariance, model.likelihood))
-                self.posterior_ = posterior_of(model, rows, self._work, point)
+                self.posterior_ = posterior_of(model, self._work, point)
                 self._sites = self._work.start
             finally:
                 del self._work, self._slope
@@ -73,12 +75,12 @@ class BinaryClassifier(ClassifierMixin, Learner):
         return theta, loss, "" if is_flat(slope, loss) else f"a slope of {slope:.2g} nats is left"
 
     def _opened(self, threads, start):
-        """Return the model, its checked rows, and what evaluates their evidence."""
+        """Return the model, and what evaluates the evidence of the training data."""
         covariance = kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
         rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
-        options = model._options("auto", 1.0, 1.0, self.max_iter_predict, TOL, rows)
-        return model, rows, Evidence(rows, threads, start=start, **options)
+        options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
+        return model, Evidence.of(model.likelihood, rows, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""
@@ -89,7 +91,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
                 self._slope = np.max(np.abs(gradient))
             return value, gradient
         with Threads(1) as threads:
-            _, _, work = self._opened(threads, self._sites if self.warm_start else None)
+            _, work = self._opened(threads, self._sites if self.warm_start else None)
             found = self._evaluated(work, covariance, eval_gradient, TOL)
             self._sites = work.start
         return found
@@ -106,12 +108,7 @@ class BinaryClassifier(ClassifierMixin, Learner):
         mean, _ = self.posterior_.predict(X)
         return self.classes_[(mean > 0).astype(np.intp)]
 
-    def predict_proba(self, X):
-        """Probability of each class, (n, 2)."""
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X):
-        """Log of it."""
+    def _log_probabilities(self, X):
         return log_probabilities([self.posterior_], X)
 
     def latent_mean_and_variance(self, X):

@@ -8,7 +8,7 @@ References
 """
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
 from cavity.sklearn.checks import NamesArguments, log_probabilities, loo_log_density
+from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
 from cavity.sklearn.gp.learner import check_settings, single_threaded
@@ -30,7 +31,7 @@ def _has_probabilities(estimator):
     return True
 
 
-class GaussianProcessClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
+class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
     scikit-learn's classifier has the same model and Laplace's approximation of its posterior. EP's is the closer one:
@@ -286,43 +287,16 @@ class GaussianProcessClassifier(ClassifierMixin, NamesArguments, BaseEstimator):
         ndarray, shape (n,)
             Labels, as in ``classes_``; with pairs, the class with most votes.
         """
-        X = self._rows(X)
+        check_is_fitted(self)
         if self.n_classes_ > 2 and self.multi_class == "one_vs_rest":
-            return self.classes_[np.argmax(log_probabilities(self.posteriors_, X), axis=1)]
-        return self.base_estimator_.predict(X)
+            return super().predict(X)
+        return self.base_estimator_.predict(self._rows(X))
 
-    @available_if(_has_probabilities)
-    def predict_proba(self, X):
-        """Probability of each class, integrated over the posterior.
+    predict_proba = available_if(_has_probabilities)(Classifier.predict_proba)
+    predict_log_proba = available_if(_has_probabilities)(Classifier.predict_log_proba)
 
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (n, K)
-            One column per class, in the order of ``classes_``; rows sum to one. More than two classes in pairs have
-            none, and not this method.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    @available_if(_has_probabilities)
     @single_threaded
-    def predict_log_proba(self, X):
-        """Log of `predict_proba`, accurate where a probability is too small for float64.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (n, K)
-            One column per class, in the order of ``classes_``.
-        """
+    def _log_probabilities(self, X):
         X = self._rows(X)
         return log_probabilities(self.posteriors_, X)
 

@@ -14,9 +14,9 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk, dtrsm
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
-from cavity.distributions.family import LOG_2PI
 from cavity.models.gp.evidence import MANY_ROWS
 
 
@@ -30,14 +30,15 @@ class Regression:
 
     def inverse_diagonal(self):
         """Return the diagonal of (K + noise)^-1, (N,)."""
-        inverse, _ = lapack.dtrtri(self.factor.T, lower=0)
+        inverse, _ = lapack.dtrtri(self.factor.T, lower=0)  # L'^-1 (N, N)
         return np.einsum("ij,ij->i", inverse, inverse)
 
     def gradient(self, covariance, X):
         """Return the gradient of the log evidence in the logs of the free parameters; it takes the factor's memory."""
-        inverse, _ = lapack.dpotri(self.factor.T, lower=0, overwrite_c=1)
+        inverse, _ = lapack.dpotri(self.factor.T, lower=0, overwrite_c=1)  # (L L')^-1 (N, N)
         n_targets = self.dual.shape[1]
-        weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T  # [RW]_ (eq. 5.9)
+        # (alpha alpha' - T (L L')^-1)/2, (N, N) [RW]_ (eq. 5.9)
+        weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T
         with Threads(1) as threads:
             return covariance._gradient(X, weights, None, threads)
 
@@ -49,10 +50,10 @@ def regress(covariance, X, noise, Y):
     """
     buffer = covariance.gram(X, out=arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
     buffer[np.diag_indices_from(buffer)] += noise
-    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)
+    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)  # K + noise = L L', (N, N), L in its place
     if failed:
         raise NotPositiveDefiniteError(f"the Cholesky factorisation of the kernel fails at row {failed - 1}")
-    dual, _ = lapack.dpotrs(buffer.T, Y, lower=0)
+    dual, _ = lapack.dpotrs(buffer.T, Y, lower=0)  # alpha = (L L')^-1 Y, (N, T)
     with np.errstate(over="ignore", invalid="ignore"):
         fit = -0.5 * float(np.sum(Y * dual))
     if not np.isfinite(fit):
@@ -63,4 +64,4 @@ def regress(covariance, X, noise, Y):
 
 def unexplained(factor, cross):
     """Return L^-1 K for covariances of the N rows with others, (N, n): what is known about these is its square."""
-    return dtrsm(1.0, factor.T, cross, lower=0, trans_a=1)
+    return dtrsm(1.0, factor.T, cross, lower=0, trans_a=1)  # L^-1 (N, N) times (N, n)

@@ -135,12 +135,3 @@ def centre_and_scale(y, weight=None):
     mean = np.average(scaled, axis=0, weights=weight)
     spread = np.ldexp(np.sqrt(np.average((scaled - mean) ** 2, axis=0, weights=weight)), power)
     return np.ldexp(mean, power), np.where(np.ptp(scaled, axis=0) == 0, 1.0, spread)
-
-
-def draws(mean, covariance, n_samples, random_state):
-    """Return samples of normal distributions: (n, n_samples), or (n, T, n_samples) of T targets."""
-    rng = check_random_state(random_state)
-    if mean.ndim == 1:
-        return rng.multivariate_normal(mean, covariance, n_samples).T
-    each = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
-    return np.stack(each, axis=1)

@@ -7,20 +7,21 @@ References
 
 import numpy as np
 from scipy.optimize import minimize
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.blocks import merge
-from cavity.distributions.family import LOG_2PI
+from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, draws, single_threaded
+from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, single_threaded
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
 
-class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
+class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     """Gaussian process regression, with scikit-learn's settings, attributes and numbers.
 
     The same model, sooner and in less memory: compiled covariances and gradients that store no matrix for a parameter.
@@ -234,51 +235,17 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
     # ------------------------------------------------------------------------------------------ predicting
 
     @single_threaded
-    def predict(self, X, return_std=False, return_cov=False):
-        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-        return_std : bool, default False
-            Whether to return standard deviations.
-        return_cov : bool, default False
-            Whether to return covariances; not both.
-
-        Returns
-        -------
-        mean : ndarray, shape (n,) or (n, T)
-            The means. Before `fit` they are those of the prior.
-        std : ndarray, shape (n,) or (n, T)
-            Only with `return_std`. Those of the function; a `WhiteKernel` is part of it, `alpha` is not.
-        cov : ndarray, shape (n, n) or (n, n, T)
-            Only with `return_cov`.
-
-        Raises
-        ------
-        RuntimeError
-            If both are wanted.
-
-        Warns
-        -----
-        NumericalWarning
-            If rounding made variances negative; they are set to zero.
-        """
-        if return_std and return_cov:
-            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+    def _moments(self, X, with_std, with_cov):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if not hasattr(self, "X_train_"):
-            return self._predict_prior(X, return_std, return_cov)
+            return self._prior_moments(X, with_std, with_cov)
         covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
         mean = self._y_train_mean + self._y_train_std * self._means(covariance, X)
         mean = mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
-        if return_cov:
+        if with_cov:
             known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X))
             return mean, self._per_target(covariance.gram(X) - known.T @ known)
-        if return_std:
-            return mean, np.sqrt(self._per_target(self._variances(covariance, X)))
-        return mean
+        return mean, np.sqrt(self._per_target(self._variances(covariance, X))) if with_std else None
 
     def _means(self, covariance, X):
         parts = [slice(*span) for span in merge.starts(len(X), BLOCK_ROWS)]
@@ -303,33 +270,14 @@ class GaussianProcessRegressor(MultiOutputMixin, RegressorMixin, Learner):
         scaled = values[..., None] * np.ravel(self._y_train_std) ** 2
         return scaled[..., 0] if scaled.shape[-1] == 1 else scaled
 
-    def _predict_prior(self, X, return_std, return_cov):
+    def _prior_moments(self, X, with_std, with_cov):
         """Return what `predict` does before there are data."""
         self._check_settings()
         n_targets = 1 if self.n_targets is None else self.n_targets
         covariance = kernels.linked(self._own_kernel(fixed=True), X.shape[1]).covariance
         shape = () if n_targets == 1 else (n_targets,)
         mean = np.zeros((len(X), *shape))
-        if not (return_std or return_cov):
-            return mean
-        spread = covariance.gram(X) if return_cov else np.sqrt(covariance.diagonal(X))
+        if not (with_std or with_cov):
+            return mean, None
+        spread = covariance.gram(X) if with_cov else np.sqrt(covariance.diagonal(X))
         return mean, np.repeat(spread[..., None], n_targets, axis=-1) if shape else spread
-
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Draw functions from the posterior, before `fit` from the prior, at given rows.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-        n_samples : int, default 1
-            How many functions.
-        random_state : int, RandomState or None, default 0
-            Makes the draws repeatable.
-
-        Returns
-        -------
-        ndarray, shape (n, n_samples) or (n, T, n_samples)
-            Their values.
-        """
-        return draws(*self.predict(X, return_cov=True), n_samples, random_state)

@@ -6,17 +6,17 @@ References
 """
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.sklearn.checks import classes_in, known_classes, log_probabilities, one_vs_rest
+from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp.binary import LIKELIHOODS
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
-class StreamingGPClassifier(ClassifierMixin, Streaming):
+class StreamingGPClassifier(Classifier, Streaming):
     """Gaussian process classification of any number of rows, batch by batch, in memory that does not grow [BNT]_.
 
     The posterior is summarised at `n_inducing` points at most, which are chosen among the rows as they come;
@@ -221,51 +221,6 @@ class StreamingGPClassifier(ClassifierMixin, Streaming):
         self._keep(found, batch.n + (self.n_samples_seen_ if states else 0), kernels, learn.any())
         self.log_bound_ = float(arrays.added(state.log_bound for state in found))
 
-    # ------------------------------------------------------------------------------------------ predicting
-
-    def predict(self, X):
-        """Most probable class of each row.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (n,)
-            Labels, as in ``classes_``.
-        """
-        found = self.predict_log_proba(X)
-        return self.classes_[np.argmax(found, axis=1)]
-
-    def predict_proba(self, X):
-        """Probability of each class, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (n, K)
-            One column per class, in the order of ``classes_``; rows sum to one.
-        """
-        return np.exp(self.predict_log_proba(X))
-
-    def predict_log_proba(self, X):
-        """Log of `predict_proba`, accurate where a probability is too small for float64.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (n, K)
-            One column per class, in the order of ``classes_``.
-        """
+    def _log_probabilities(self, X):
         X = self._new_rows(X)
         return log_probabilities(self.states_, X)

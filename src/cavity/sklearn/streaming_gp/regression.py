@@ -7,17 +7,17 @@ References
 """
 
 import numpy as np
-from sklearn.base import RegressorMixin
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.likelihoods import Gaussian
-from cavity.sklearn.gp.learner import centre_and_scale, draws
+from cavity.sklearn.faces import Regressor
+from cavity.sklearn.gp.learner import centre_and_scale
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
-class StreamingGPRegressor(RegressorMixin, Streaming):
+class StreamingGPRegressor(Regressor, Streaming):
     """Gaussian process regression of any number of rows, batch by batch, in memory that does not grow [BNT]_.
 
     The posterior is summarised at `n_inducing` points at most, which are chosen among the rows as they come. `fit` is
@@ -244,62 +244,12 @@ class StreamingGPRegressor(RegressorMixin, Streaming):
         self.noise_variance_ = noise * self._spread**2
         self.log_bound_ = state.log_bound - weight * float(np.log(self._spread))
 
-    # ------------------------------------------------------------------------------------------ predicting
-
-    def predict(self, X, return_std=False, return_cov=False):
-        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-        return_std : bool, default False
-            Whether to return standard deviations.
-        return_cov : bool, default False
-            Whether to return covariances; not both.
-
-        Returns
-        -------
-        mean : ndarray, shape (n,)
-            The means.
-        std : ndarray, shape (n,)
-            Only with `return_std`. Those of the function, as in scikit-learn: a `WhiteKernel` is part of it, `alpha`
-            is not.
-        cov : ndarray, shape (n, n)
-            Only with `return_cov`.
-
-        Raises
-        ------
-        RuntimeError
-            If both are wanted.
-        """
-        if return_std and return_cov:
-            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+    def _moments(self, X, with_std, with_cov):
         X = self._new_rows(X)
         white = self._parts_now.noise_in(self.state_.model.likelihood.noise_variance)
-        if return_cov:
+        if with_cov:
             mean, covariance = self.state_.predict_covariance(X)
             covariance[np.diag_indices_from(covariance)] += white
             return self._centre + self._spread * mean, self._spread**2 * covariance
         mean, variance = self.state_.predict(X, n_threads=self.n_threads)
-        mean = self._centre + self._spread * mean
-        return (mean, self._spread * np.sqrt(variance + white)) if return_std else mean
-
-    def sample_y(self, X, n_samples=1, random_state=0):
-        """Draw functions from the posterior at given rows.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-        n_samples : int, default 1
-            How many functions.
-        random_state : int, RandomState or None, default 0
-            Makes the draws repeatable.
-
-        Returns
-        -------
-        ndarray, shape (n, n_samples)
-            Their values; a `WhiteKernel` is part of them, `alpha` is not.
-        """
-        return draws(*self.predict(X, return_cov=True), n_samples, random_state)
+        return self._centre + self._spread * mean, self._spread * np.sqrt(variance + white) if with_std else None

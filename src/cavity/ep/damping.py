@@ -1,0 +1,75 @@
+"""How much of each site change is made: one rule for all schedules and geometries."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+SMALLEST_STEP = 0.05  # damping is never adapted below it, unless less was asked for
+SHORTER, LONGER = 0.6, 1.2  # by which steps change without progress, and with each sign of it
+
+
+class Progress(NamedTuple):
+    """What passes for progress: a change below `fall` times the smallest one before, within so many sweeps."""
+
+    sweeps: int
+    fall: float
+
+
+TOGETHER = Progress(3, 0.7)  # where all sites are renewed at once, so that their changes add up
+IN_TURN = Progress(4, 0.9)  # where each sees the changes of those before: changes rise and fall on the way
+
+
+class Damping:
+    """The share of each site change that is made in a sweep, from 1 (all of it) downwards.
+
+    It falls by the factor 0.6, down to 0.05, whenever there was no progress in so many sweeps. With each sign of
+    progress it grows by 1.2, up to what the user asked for.
+
+    Parameters
+    ----------
+    largest : float in (0, 1]
+        The share asked for.
+    progress : Progress
+        TOGETHER or IN_TURN.
+
+    Attributes
+    ----------
+    step : float
+        The share in use.
+
+    Examples
+    --------
+    >>> from cavity.ep.damping import TOGETHER, Damping
+    >>> damping = Damping(1.0, TOGETHER)
+    >>> for change in (4.0, 5.0, 4.0, 3.0, 1.0):
+    ...     damping.after(change)
+    >>> round(damping.step, 2)
+    0.72
+    """
+
+    __slots__ = ("best", "largest", "progress", "smallest", "step", "waited")
+
+    def __init__(self, largest, progress):
+        self.largest = self.step = largest
+        self.smallest = min(SMALLEST_STEP, largest)
+        self.progress, self.waited, self.best = progress, 0, np.inf
+
+    @property
+    def down(self):
+        """Share of changes that lower a precision, which endanger cavities: the square of the other, once adapted."""
+        return self.step if self.step >= self.largest else self.step**2
+
+    def after(self, change):
+        """Adapt to the change of a sweep, divided by the step."""
+        if change < self.progress.fall * self.best:
+            self.best, self.waited = change, 0
+            self.step = min(LONGER * self.step, self.largest)
+            return
+        self.waited += 1
+        if self.waited >= self.progress.sweeps:
+            self.waited = 0
+            self.shorten(SHORTER)
+
+    def shorten(self, factor):
+        """Make steps shorter by a factor, as far as they get."""
+        self.step = max(factor * self.step, self.smallest)

@@ -1,0 +1,49 @@
+"""What a fit by EP leaves behind, whatever the schedule and the geometry."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base.loop import Outcome, warn_unconverged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit(Outcome):
+    """How a fit by EP ended, and where.
+
+    Attributes
+    ----------
+    belief : object
+        The posterior, in the terms of the geometry.
+    tau, rho : ndarray or None
+        Sites; None where none are kept.
+    log_evidence : float
+        Estimate of log p(y), all constants included.
+    loo : ndarray (N,) or None
+        Leave-one-out log densities; None where there are none.
+    residual : float
+        How far the sites are from their fixed point, see `evidence.distance`.
+    """
+
+    belief: object
+    log_evidence: float
+    residual: float
+    tau: np.ndarray | None = None
+    rho: np.ndarray | None = None
+    loo: np.ndarray | None = None
+
+    def report(self):
+        """Return what every posterior tells of its fit, by the names it has there."""
+        return {
+            "converged": self.converged,
+            "n_iter": self.n_iter,
+            "status": self.status,
+            "residual": self.residual,
+            "trace": self.trace,
+        }
+
+    def warn(self, options):
+        """Issue a ConvergenceWarning if the stopping rule was not met."""
+        change = self.trace.get("change", ())
+        last = change[-1] if len(change) else np.inf
+        warn_unconverged(self.status, last, options.tol, options.max_iter)

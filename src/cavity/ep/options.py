@@ -1,0 +1,90 @@
+"""The options of every fit by EP, and the one place where they are checked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cavity.base import arrays
+
+SCHEDULES = ("parallel", "sequential")
+LOWEST_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a fit by EP is to go about it.
+
+    Attributes
+    ----------
+    schedule : str
+        Who is renewed when: all sites at once, or one after the other; some models know more.
+    damping : float
+        Largest share of each site change that is made.
+    power : float
+        Exponent of power EP; 1 is EP.
+    max_iter : int
+        Most sweeps.
+    tol : float
+        Change of the posterior in a sweep, divided by the damping in use, up to which the fit has converged.
+    callback : callable or None
+        Called as callback(n_iter, change) after each sweep; a true result stops the fit.
+    double_loop : int or None
+        Most steps of the double loop; None for as many as it may take.
+
+    Examples
+    --------
+    >>> from cavity.ep.options import Options
+    >>> Options.checked(damping=0.5, max_iter=10).damping
+    0.5
+    """
+
+    schedule: str = SCHEDULES[0]
+    damping: float = 1.0
+    power: float = 1.0
+    max_iter: int = 200
+    tol: float = 1e-8
+    callback: Callable | None = None
+    double_loop: int | None = None
+
+    @classmethod
+    def checked(cls, *, schedules=SCHEDULES, lowest_damping=0.0, lowest_power=LOWEST_POWER, **given):
+        """Return the options that a user gave, checked.
+
+        Parameters
+        ----------
+        schedules : tuple of str
+            Those that the model knows.
+        lowest_damping, lowest_power : float
+            The least that is allowed; 0 itself never is.
+        **given
+            Fields of `Options`; those not given have their defaults.
+
+        Returns
+        -------
+        Options
+            With plain numbers.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Naming the option, what was expected and what came.
+        """
+        options = cls(**given)
+        callback = options.callback
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        return replace(
+            options,
+            schedule=arrays.choice(options.schedule, "schedule", schedules),
+            damping=_share(options.damping, "damping", lowest_damping),
+            power=_share(options.power, "power", lowest_power),
+            max_iter=arrays.integer(options.max_iter, "max_iter", low=1),
+            tol=arrays.number(options.tol, "tol", low=0, closed_low=True),
+        )
+
+    def record(self, *names):
+        """Return some of the options as a dictionary, as files keep them."""
+        return {name: getattr(self, name) for name in names}
+
+
+def _share(value, name, lowest):
+    return arrays.number(value, name, low=lowest, high=1, closed_low=lowest > 0, closed_high=True)

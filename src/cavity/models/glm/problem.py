@@ -1,0 +1,83 @@
+"""What a fit of a GLM is given, checked once: rows, which of them tell something about the weights, and the prior."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.rows import Rows, design_matrix
+from cavity.ep.dense import Dense
+from cavity.models.glm.weights import ROWS_TOGETHER
+
+SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """N(mean, root root') of the weights, or what takes its place in an update."""
+
+    mean: np.ndarray  # (D,)
+    variance: np.ndarray  # (), (D,) or (D, D), as it was given
+    root: np.ndarray  # (D,) where the weights are independent, else (D, D)
+
+    @classmethod
+    def of(cls, mean, variance, n_features):
+        """Return the prior of D weights, its variance factorised; ValueError if numbers are not for so many."""
+        mean, variance = np.array(arrays.vector(mean, "prior_mean", n_features)), np.asarray(variance)
+        d = n_features
+        if variance.shape not in ((), (d,), (d, d)):
+            raise ValueError(
+                f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
+                f"got {variance.shape}"
+            )
+        if variance.ndim == 2:
+            return cls(mean, variance, arrays.cholesky(variance, "prior_variance"))
+        return cls(mean, variance, np.sqrt(np.broadcast_to(variance, (d,))))
+
+    @property
+    def moments(self):
+        """Mean and root, as geometries take them."""
+        return self.mean, self.root
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """Rows and prior of a fit."""
+
+    model: object  # the GLM
+    rows: Rows  # all that were given
+    used: Rows  # those that get a site
+    prior: Prior
+
+    @classmethod
+    def checked(cls, model, X, y, offset, sample_weight):
+        """Return the problem of a model and data: the door of every fit and update."""
+        X = design_matrix(X, model.approximation)
+        prior = Prior.of(model.prior_mean, model.prior_variance, X.shape[1])
+        rows = Rows.checked(model.likelihood, X, y, offset, sample_weight)
+        if model.approximation == "full":
+            silent = ~rows.left_out & _silent(X, float(np.max(np.abs(prior.root))))
+            rows = replace(rows, f_known=silent if silent.any() else None)
+        return cls(model, rows, rows.used(), prior)
+
+    def with_prior(self, mean, variance, root=None):
+        """Return the same rows with another prior, which is factorised if its root is not given."""
+        prior = Prior.of(mean, variance, len(self.prior.mean)) if root is None else Prior(mean, variance, root)
+        return replace(self, prior=prior)
+
+    def geometry(self, threads):
+        """Return where the sites of the rows in use act."""
+        return Dense(self.used.X, self.used.offset, *self.prior.moments, threads)
+
+
+def _silent(X, scale):
+    """Return which rows of X are zero, or so small that the variance of f underflows: they say nothing about w."""
+    silent = np.empty(len(X), dtype=bool)
+    for low in range(0, len(X), ROWS_TOGETHER):
+        part = slice(low, low + ROWS_TOGETHER)
+        reach = scale * np.max(np.abs(X[part]), axis=1).astype(np.float64)
+        silent[part] = reach < SMALLEST_REACH
+        if not np.all(reach < LARGEST_REACH):
+            row = low + int(np.argmax(~(reach < LARGEST_REACH)))
+            raise OverflowError(f"the latent value of row {row} leaves the range of float64; rescale the columns of X")
+    return silent

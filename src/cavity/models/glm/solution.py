@@ -1,0 +1,93 @@
+"""From a problem to the moments of its weights: the one place that knows which engine does what."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base.loop import CONVERGED
+from cavity.blocks.executors import Threads, single_blas
+from cavity.ep.engine import filter_rows
+from cavity.ep.fit import Fit
+from cavity.ep.sites import Sites
+from cavity.ep.weights import Covariance, weights_of
+from cavity.models.glm.learn import engine_of, learned
+from cavity.models.glm.problem import Problem
+from cavity.models.glm.weights import Weights
+
+MOST_COPIES = 1e7  # of rows, all together, in ADF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """How a fit ended, and what it knows of the weights."""
+
+    problem: Problem  # with the prior that was learnt, if any was
+    fit: Fit
+    weights: Weights
+
+
+def solved(problem, method, options=None, learn=False, n_threads=1, before=None):
+    """Solve a problem by EP or ADF; `before` is the `Covariance` of its prior, if that is a posterior."""
+    rows, prior = problem.used, problem.prior
+    if problem.model.approximation == "diagonal":
+        from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
+
+        fit = diagonal.fit(
+            problem.model.likelihood,
+            rows.X,
+            rows.y,
+            prior_mean=prior.mean,
+            prior_variance=np.array(np.broadcast_to(prior.variance, prior.mean.shape)),
+            offset=rows.offset,
+            weights=rows.weights,
+            method=method,
+            options=options,
+        )
+        return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
+    if rows.n == 0:
+        covariance = Covariance(prior.root) if before is None else before
+        return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
+    with Threads(n_threads) as threads, single_blas():
+        if method == "adf":
+            geometry, fit = _assimilated(problem, threads)
+        else:
+            sites, start = Sites(problem.model.likelihood, rows.y, rows.weights, options.power), None
+            if learn:
+                problem, start = learned(problem, sites, threads, options)
+            geometry = problem.geometry(threads)
+            fit = engine_of(geometry, sites, options, start).run()
+        return Solution(problem, fit, Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief)))
+
+
+def _nothing_learnt(method):
+    """Return the fit of no rows."""
+    trace = {} if method == "adf" else dict(change=np.zeros(1), improper=np.zeros(1), double_loop=np.array(0))
+    none = dict.fromkeys(("tau", "rho", "loo"), np.zeros(0))
+    return Fit(belief=None, log_evidence=0.0, residual=0.0, status=CONVERGED, n_iter=1, trace=trace, **none)
+
+
+def _assimilated(problem, threads):
+    """Take in the rows by ADF, one after the other; rows of weight above one as many times."""
+    rows = _copies(problem.used)
+    geometry = replace(problem, used=rows).geometry(threads)
+    belief, log_z = filter_rows(geometry, Sites(problem.model.likelihood, rows.y, rows.weights))
+    if belief is None:
+        raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
+    return geometry, Fit(belief=belief, log_evidence=log_z, residual=0.0, status=CONVERGED, n_iter=1, trace={})
+
+
+def _copies(rows):
+    """Return rows of weight w > 1 repeated, whole copies first, with the weights that remain."""
+    if rows.weights is None:
+        return rows
+    times = np.ceil(rows.weights)
+    if np.sum(times) > MOST_COPIES:
+        raise ValueError(
+            f"ADF takes in a row of weight w that many times; the weights ask for {np.sum(times):.3g} rows, "
+            f"more than {MOST_COPIES:.0e}: use method='ep'"
+        )
+    times = times.astype(np.intp)
+    index = np.repeat(np.arange(len(times)), times)
+    weights = np.ones(len(index))
+    weights[np.cumsum(times) - 1] = rows.weights - (times - 1)
+    return replace(rows.part(index), weights=weights)

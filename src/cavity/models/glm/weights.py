@@ -1,0 +1,50 @@
+"""The Gaussian posterior of the weights, and what it says about the latent values of rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base.rows import check_moments
+from cavity.blocks.sources import rows
+from cavity.ep.weights import Covariance
+
+ROWS_TOGETHER = 8192  # rows that are converted, and worked on, at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """Moments of the weights; `covariance` is None where they are independent."""
+
+    mean: np.ndarray  # (D,)
+    variance: np.ndarray  # (D,)
+    covariance: Covariance | None
+
+    @classmethod
+    def of(cls, mean, covariance):
+        """Return weights that may depend on each other."""
+        return cls(mean, covariance.variances(), covariance)
+
+    def predict(self, X, offset, prepared=None):
+        """Return means and variances of f = x'w + offset at checked rows X; OverflowError where they are not finite.
+
+        `prepared` turns rows of X into those that the weights belong to, if it is given.
+        """
+        if self.covariance is None and prepared is None:
+            from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
+
+            mean, variance = diagonal.predict(X, self.mean, self.variance, offset)
+        else:
+            mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
+            with np.errstate(over="ignore", invalid="ignore"):
+                for low in range(0, X.shape[0], ROWS_TOGETHER):
+                    part = slice(low, low + ROWS_TOGETHER)
+                    x = rows(X, part) if prepared is None else prepared(X[part])
+                    mean[part] = x @ self.mean
+                    variance[part] = (x * x) @ self.variance if self.covariance is None else self.covariance.spread(x)
+                mean += offset
+        check_moments(mean, variance)
+        return mean, variance
+
+    def deviations(self, z):
+        """Return rows of independent standard normal numbers as deviations of the weights from their mean."""
+        return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)

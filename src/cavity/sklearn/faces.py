@@ -1,0 +1,124 @@
+"""What the faces of classifiers and regressors share: how predictions are asked for."""
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+
+
+class Classifier(ClassifierMixin):
+    """Base of classifiers; a subclass has ``classes_`` and gives ``_log_probabilities(X)`` of rows as they come."""
+
+    def predict(self, X):
+        """Most probable class of each row.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (n,)
+            Labels, as in ``classes_``.
+        """
+        found = self._log_probabilities(X)
+        return self.classes_[np.argmax(found, axis=1)]
+
+    def predict_proba(self, X):
+        """Probability of each class, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (n, K)
+            One column per class, in the order of ``classes_``; rows sum to one.
+        """
+        return np.exp(self._log_probabilities(X))
+
+    def predict_log_proba(self, X):
+        """Log of `predict_proba`, accurate where a probability is too small for float64.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (n, K)
+            One column per class, in the order of ``classes_``.
+        """
+        return self._log_probabilities(X)
+
+
+class Regressor(RegressorMixin):
+    """Base of regressors; a subclass gives ``_moments(X, with_std, with_cov)`` of rows as they come: mean, and spread.
+
+    The spread is None where neither is wanted.
+    """
+
+    def predict(self, X, return_std=False, return_cov=False):
+        """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        return_std : bool, default False
+            Whether to return standard deviations.
+        return_cov : bool, default False
+            Whether to return covariances; not both.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,), or (n, T) of T targets
+            The means. `GaussianProcessRegressor` has those of the prior before `fit`.
+        std : ndarray, shape (n,) or (n, T)
+            Only with `return_std`. Those of the function, as in scikit-learn: a `WhiteKernel` is part of it, `alpha`
+            is not.
+        cov : ndarray, shape (n, n) or (n, n, T)
+            Only with `return_cov`.
+
+        Raises
+        ------
+        RuntimeError
+            If both are wanted.
+
+        Warns
+        -----
+        NumericalWarning
+            If rounding made variances negative; they are set to zero.
+        """
+        if return_std and return_cov:
+            raise RuntimeError("At most one of return_std or return_cov can be requested.")
+        mean, spread = self._moments(X, return_std, return_cov)
+        return mean if spread is None else (mean, spread)
+
+    def sample_y(self, X, n_samples=1, random_state=0):
+        """Draw functions from the posterior at given rows.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        n_samples : int, default 1
+            How many functions.
+        random_state : int, RandomState or None, default 0
+            Makes the draws repeatable.
+
+        Returns
+        -------
+        ndarray, shape (n, n_samples), or (n, T, n_samples) of T targets
+            Their values; a `WhiteKernel` is part of them, `alpha` is not. `GaussianProcessRegressor` draws from the
+            prior before `fit`.
+        """
+        mean, covariance = self.predict(X, return_cov=True)
+        rng = check_random_state(random_state)
+        if mean.ndim == 1:
+            return rng.multivariate_normal(mean, covariance, n_samples).T
+        each = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
+        return np.stack(each, axis=1)

@@ -1,0 +1,37 @@
+"""How much of each site change is made."""
+
+import pytest
+
+from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+
+
+@pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
+def test_damping_adapts(progress):
+    """It falls to 0.6 of itself without progress in so many sweeps, and grows by 1.2, up to the one asked for."""
+    damping, slow, fast = Damping(0.9, progress), progress.fall + 0.01, progress.fall - 0.01
+    damping.after(1.0)
+    for _ in range(progress.sweeps - 1):
+        damping.after(slow)
+        assert damping.step == damping.down == 0.9  # not damped more than asked for
+    damping.after(slow)
+    assert damping.step == pytest.approx(0.54)
+    assert damping.down == pytest.approx(0.54**2)
+    damping.after(fast)
+    assert damping.step == pytest.approx(0.648)
+    for _ in range(progress.sweeps - 1):  # the count begins anew
+        damping.after(fast * slow)
+    assert damping.step == pytest.approx(0.648)
+    for _ in range(100):
+        damping.after(1.0)
+    assert damping.step == 0.05
+    for k in range(50):
+        damping.after(0.5**k)
+    assert damping.step == 0.9
+
+
+def test_less_than_the_least_may_be_asked_for():
+    damping = Damping(0.01, TOGETHER)
+    damping.shorten(0.5)
+    for _ in range(9):
+        damping.after(1.0)
+    assert damping.step == 0.01

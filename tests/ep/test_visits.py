@@ -1,0 +1,59 @@
+"""Which sites are visited: the same for compiled sweeps and for likelihoods in plain Python."""
+
+import numpy as np
+import pytest
+
+from cavity import likelihoods
+from cavity.ep.sites import Sites
+from cavity.ep.visits import SMALLEST_SHARE, cavities, kernel, visit
+
+NOISE = 0.5
+
+
+class Own(likelihoods.Likelihood):
+    """Gaussian noise, with closed moments."""
+
+    def log_p(self, y, f):
+        return -0.5 * (y - f) ** 2 / NOISE
+
+    def log_tilted(self, y, mean, variance):
+        spread, apart = NOISE + variance, y - mean
+        return -0.5 * (apart**2 / spread + np.log(spread)), apart / spread, -1.0 / spread
+
+
+def skipped(way, tau, rho, variance):
+    """How many of one site's visits leave it alone; the site and the cavity change in place."""
+    sites = Sites(Own() if way == "python" else likelihoods.Gaussian(NOISE), np.array([0.3]))
+    if way == "rows":
+        work, base = np.empty(1), np.zeros(1)
+        state = np.zeros(1), np.array([[variance]])
+        arguments = sites.arguments(slice(0, 1))
+        return kernel.sweep_rows(*arguments, np.ones((1, 1)), base, *state, tau, rho, 1.0, 1.0, work)[0]
+    return visit(sites, slice(0, 1), np.zeros(1), np.array([[variance]]), tau, rho, 1.0, 1.0)[0]
+
+
+@pytest.mark.parametrize("way", ["block", "rows", "python"])
+@pytest.mark.parametrize("variance", [1e-6, 1e-3, 1.0])
+@pytest.mark.parametrize(("share", "proper"), [(-0.1, False), (0.5, False), (2.0, True), (100.0, True), (1e12, True)])
+def test_one_limit_of_improper_cavities(way, variance, share, proper):
+    """A cavity with less than SMALLEST_SHARE of the posterior precision is left alone, whoever looks at it."""
+    tau, rho = np.zeros(1), np.array([(1.0 - share * SMALLEST_SHARE) / variance])
+    assert cavities(np.zeros(1), np.array([variance]), tau, rho, np.ones(1))[2][0] == proper
+    before = rho.copy()
+    assert skipped(way, tau, rho, variance) == (not proper)
+    assert (rho == before)[0] == (not proper)
+
+
+def test_a_block_in_python_is_the_compiled_one():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, 5))
+    mean, joint, y = rng.normal(size=5), root @ root.T + np.eye(5), rng.normal(size=5)
+    results = []
+    for likelihood in (Own(), likelihoods.Gaussian(NOISE)):
+        tau, rho, f, v = np.zeros(5), np.full(5, 0.1), mean.copy(), joint.copy()
+        sites = Sites(likelihood, y, np.array([0.5, 1.0, 2.0, 1.0, 3.0]))
+        missed, log_z = visit(sites, slice(0, 5), f, v, tau, rho, 0.8, 0.5)
+        assert missed == 0
+        results.append((tau, rho, f, np.triu(v), np.isfinite(log_z)))
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)

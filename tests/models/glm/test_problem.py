@@ -1,0 +1,44 @@
+"""What a fit of a GLM is given: its prior, factorised once, and which rows tell something about the weights."""
+
+import numpy as np
+import pytest
+
+from cavity import GLM, likelihoods
+from cavity.base import arrays
+from cavity.models.glm.problem import Prior, Problem
+
+X, Y = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, 0.5], [1e-200, 0.0]]), [1, 0, 0, 1]
+
+
+def test_rows_in_use():
+    problem = Problem.checked(GLM(likelihoods.Probit()), X, Y, None, [1.0, 1.0, 0.0, 2.0])
+    assert problem.rows.f_known.tolist() == [False, True, False, True]
+    assert problem.used.n == 1
+    np.testing.assert_array_equal(problem.used.X, X[:1])
+    log_p, total = problem.rows.log_p_known(likelihoods.Probit())
+    np.testing.assert_allclose(log_p, np.log([0.5, 0.5]))
+    assert total == pytest.approx(3.0 * np.log(0.5))
+
+
+@pytest.mark.parametrize("variance", [2.0, np.array([1.0, 4.0]), np.array([[2.0, 0.3], [0.3, 1.0]])])
+def test_the_root_is_one_of_the_variance(variance):
+    prior = Prior.of(0.5, variance, 2)
+    root = np.diag(prior.root) if prior.root.ndim == 1 else prior.root
+    np.testing.assert_allclose(root @ root.T, variance * np.eye(2) if np.ndim(variance) < 2 else variance)
+    assert prior.mean.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "adf"}, {"schedule": "sequential"}])
+def test_a_fit_factorises_its_prior_once(options, monkeypatch):
+    model, counted = GLM(likelihoods.Probit(), 0.0, np.array([[2.0, 0.3], [0.3, 1.0]])), []
+    cholesky = arrays.cholesky
+    monkeypatch.setattr(arrays, "cholesky", lambda *given: counted.append(given[1]) or cholesky(*given))
+    model.fit(X, Y, **options)
+    assert counted == ["prior_variance"]
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"prior_variance must be a number or have shape \(2,\) or \(2, 2\)"):
+        Problem.checked(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y, None, None)
+    with pytest.raises(OverflowError, match="row 2 leaves"):
+        Problem.checked(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y, None, None)

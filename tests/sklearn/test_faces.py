@@ -1,0 +1,38 @@
+"""The bases of faces: predictions follow from log probabilities, or from moments, of rows as they come."""
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+
+from cavity.sklearn.faces import Classifier, Regressor
+
+
+class Fixed(Classifier, BaseEstimator):
+    classes_ = np.array(["a", "b"])
+
+    def _log_probabilities(self, X):
+        return np.log(np.asarray(X))
+
+
+class Line(Regressor, BaseEstimator):
+    def _moments(self, X, with_std, with_cov):
+        mean = np.asarray(X)[:, 0]
+        return mean, np.eye(len(mean)) if with_cov else np.ones(len(mean)) if with_std else None
+
+
+def test_classes():
+    X = [[0.25, 0.75], [0.5, 0.5]]
+    assert Fixed().predict(X).tolist() == ["b", "a"]
+    np.testing.assert_allclose(Fixed().predict_proba(X), X)
+    np.testing.assert_array_equal(Fixed().predict_log_proba(X), np.log(X))
+
+
+def test_numbers():
+    X = [[1.0], [2.0]]
+    assert Line().predict(X).tolist() == [1.0, 2.0]
+    assert [part.tolist() for part in Line().predict(X, return_std=True)] == [[1.0, 2.0], [1.0, 1.0]]
+    assert Line().predict(X, return_cov=True)[1].shape == (2, 2)
+    assert Line().sample_y(X, 3).shape == (2, 3)
+    np.testing.assert_array_equal(Line().sample_y(X, 3), Line().sample_y(X, 3))
+    with pytest.raises(RuntimeError, match="At most one"):
+        Line().predict(X, return_std=True, return_cov=True)

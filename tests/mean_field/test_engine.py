@@ -214,28 +214,6 @@ def test_starting_at_the_optimum():
     assert (done.converged, done.n_iter, done.predicted_gap) == (True, 1, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"accelerate": "newton"}, ValueError, "accelerate must be one of 'anderson', 'squarem'"),
-        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
-        ({"max_iter": 2.0}, TypeError, "max_iter must be an integer"),
-        ({"tol": -1.0}, ValueError, "tol must be in"),
-        ({"tol": np.nan}, ValueError, "tol must be in"),
-    ],
-)
-def test_options(options, error, message):
-    with pytest.raises(error, match=message):
-        Options(**{"accelerate": True, "max_iter": 10, "tol": 1e-8} | options)
-
-
-def test_option_accelerate_may_be_a_bool():
-    def name(value):
-        return Options(accelerate=value, max_iter=1, tol=0).accelerate
-
-    assert (name(True), name(np.False_), name("squarem")) == ("anderson", False, "squarem")
-
-
 # ---- the history
 
 

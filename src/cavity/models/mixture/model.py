@@ -169,11 +169,11 @@ class GaussianMixture:
 
         Parameters
         ----------
-        X : array_like (N, D), data scaling, path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
             are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
             "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
-            columns of a data scaling.
+            columns of a data frame.
         sample_weight : array_like (N,) or path, optional
             How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
         initial_means : array_like (K, D), optional

@@ -51,7 +51,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data scaling: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     """
 
     model: object
@@ -143,7 +143,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), data scaling, path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows, as for `GaussianMixture.fit`.
 
         Returns
@@ -173,7 +173,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), data scaling, path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows.
 
         Returns
@@ -188,7 +188,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), data scaling, path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             Rows. With "diag" and "spherical" covariances nan is integrated over.
 
         Returns
@@ -346,20 +346,8 @@ class GaussianMixturePosterior(VariationalPosterior):
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None):
     """Return the posterior of a state, whose counts are those of the posterior.
 
-    Parameters
-    ----------
-    model : GaussianMixture
-        The settings, settled.
-    state, prior : MixtureState
-        All factors of q, and of the prior, in coordinates.
-    scaling : Scaling
-        The coordinates.
-    n_samples : float
-        The sum of all weights.
-    outcome : dict
-        The fields of a `VariationalPosterior`.
-    columns : tuple of str, optional
-        Names of the columns.
+    `model` is settled, `state` and `prior` are `MixtureState`s in the coordinates of `scaling`, `n_samples` is the sum
+    of all weights, and `outcome` has the fields of a `VariationalPosterior`.
     """
     state = replace(state, counts=np.array(state.counts))
     return GaussianMixturePosterior(

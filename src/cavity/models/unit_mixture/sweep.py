@@ -37,11 +37,8 @@ class UnitMixtureState:
     counts: np.ndarray
 
     def constants(self):
-        """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
-        h = 0.5 / self.noise_variance
-        with np.errstate(divide="ignore"):  # a weight may be zero
-            log_weights = np.log(self.weights)
-        return log_weights - 0.5 * np.log(2 * np.pi * self.noise_variance) - h / self.precision, h
+        """Return the constants (c_k, h) of the log weights of points, see `constants`."""
+        return constants(self.precision, self.weights, self.noise_variance)
 
     def divergence(self):
         """KL(q(theta) || p(theta)), summed over the components."""
@@ -53,6 +50,14 @@ class UnitMixtureState:
         log_ratio = np.where(fine, log_ratio, -np.log(self.precision) - np.log(self.prior_variance))
         distance = (self.mean - self.prior_mean) ** 2 / self.prior_variance
         return 0.5 * float(np.sum(distance + (ratio - 1.0 - log_ratio)))
+
+
+def constants(precision, weights, noise_variance):
+    """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
+    h = 0.5 / noise_variance
+    with np.errstate(divide="ignore"):  # a weight may be zero
+        log_weights = np.log(weights)
+    return log_weights - 0.5 * np.log(2 * np.pi * noise_variance) - h / precision, h
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +204,11 @@ def row_sums(y, mean, c, h, squares):
     return np.concatenate([out.T.ravel(), totals])
 
 
-def responsibilities(y, state):
-    """Return the responsibilities (N, K) of points."""
-    c, h = state.constants()
-    result, log_density = np.empty((len(y), len(state.mean))), np.empty(len(y))
-    far = _kernel.responsibilities(y, state.mean, c, h, result, log_density)
+def responsibilities(y, mean, precision, weights, noise_variance):
+    """Return the responsibilities (N, K) of points, given q(theta) and the settings."""
+    c, h = constants(precision, weights, noise_variance)
+    result, log_density = np.empty((len(y), len(mean))), np.empty(len(y))
+    far = _kernel.responsibilities(y, mean, c, h, result, log_density)
     if far >= 0:
         raise OverflowError(f"y[{far}] = {y[far]:g} is so far from every component that its density leaves float64")
     return result

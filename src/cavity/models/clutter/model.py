@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.loop import warn_unconverged
 from cavity.ep.options import Options
@@ -238,8 +239,11 @@ class Clutter:
 
 def _check_combination(method, options, order):
     if order is not None and options.schedule == "parallel":
-        raise ValueError("order has no meaning for schedule='parallel', which renews all sites at once")
+        words = "order has no meaning for schedule='parallel', which renews all sites at once"
+        raise about(ValueError(words), "schedule")
     if method == "adf" and options.power != 1:
-        raise ValueError(f"power must be 1 for method='adf', which has no power EP, got {options.power!r}")
+        words = f"power must be 1 for method='adf', which has no power EP, got {options.power!r}"
+        raise about(ValueError(words), "power", "method")
     if method == "adf" and (options.schedule == "parallel" or options.damping != 1):
-        raise ValueError("method='adf' sees each point once: schedule='parallel' and damping have no meaning")
+        words = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
+        raise about(ValueError(words), "method", "schedule")

@@ -35,7 +35,7 @@ class WorkingUnits:
         origin = np.ascontiguousarray(ordered[..., middle])
         noise, weight = model.noise_variance, model.clutter_weight
         if not 1e-290 < noise < 1e290:
-            raise ValueError(f"noise_variance must be between 1e-290 and 1e290, got {noise!r}; rescale the data")
+            raise arrays.wrong("noise_variance", f"must be between 1e-290 and 1e290, got {noise!r}; rescale the data")
         scale = float(2.0 ** -np.round(0.5 * np.log2(noise)))
         s, c, v0 = (variance * scale * scale for variance in (noise, model.clutter_variance, model.prior_variance))
         centre, prior = (
@@ -43,13 +43,13 @@ class WorkingUnits:
         )
         for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
             if not 1 / FARTHEST < ratio < FARTHEST:
-                raise ValueError(f"{name} must be within a factor {FARTHEST:g} of noise_variance")
+                raise arrays.wrong(name, f"must be within a factor {FARTHEST:g} of noise_variance")
         packed = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
         units = cls(origin, scale, packed, centre, prior / v0, 1.0 / v0)
         units.check_distance(data, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
             if not np.max(np.abs(distance)) < FARTHEST:
-                raise ValueError(f"{name} must be within {FARTHEST:g} noise standard deviations of the median of x")
+                raise arrays.wrong(name, f"must be within {FARTHEST:g} noise standard deviations of the median of x")
         return units
 
     def check_distance(self, data, where):

@@ -14,7 +14,10 @@ WORDS = {  # of an option: what its type is like, and what its description is li
         r"(How|Whether and how) to e|Extrapolate",
     ),
     "callback": ("callable, optional", r"Called as callback\(.*\) after each .*; a true result stops (the fit|it)\."),
-    "damping": (r"float in [(\[].*, 1\], default 1\.0", r"(The|Largest) fraction of each site change that is made"),
+    "damping": (
+        r"float in [(\[].*, 1\], default 1\.0",
+        r"(The|The largest|Largest) fraction of each site change that is made",
+    ),
     "max_iter": (r"int, default \d+", "Most (sweeps|passes)"),
     "n_init": ("int, default 1", "Number of starts, of which the one with the largest ELBO counts"),
     "n_threads": ("int, default 1", r"Threads\b"),

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -55,11 +56,11 @@ def test_max_iter_bounds_the_double_loop():
     with Threads(1) as threads:
         geometry = Dense(X, None, np.zeros(3), np.ones(3), threads)
         sites = Sites(likelihoods.Probit(), y)
-        loop = DoubleLoop(geometry, sites, np.zeros(30), np.zeros(30), 4, 1e-12)
+        loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 4, 1e-12)
         assert loop.run(None, 0) == "max_iter reached"
         assert len(loop.changes) == 4
         seen = []
-        loop = DoubleLoop(geometry, sites, np.zeros(30), np.zeros(30), 100, 1e-9)
+        loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 100, 1e-9)
         assert loop.run(lambda n, change: seen.append(n), 7) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
         whole = cavity.GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)

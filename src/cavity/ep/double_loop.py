@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
-from cavity.ep.free_energy import Cavities, free_energy
 
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 STEPS_A_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
@@ -46,17 +45,18 @@ class Point:
     value: float
     tau: np.ndarray  # (N,)
     rho: np.ndarray  # (N,)
-    cavities: Cavities
+    cavities: object
 
 
 class DoubleLoop:
     """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`.
 
-    It takes at most `max_iter` steps from all its starts together.
+    It takes at most `max_iter` steps from all its starts together. `energy(belief, cavities)` gives F, the sites that
+    the moments imply, and the cavities they leave; the cavities it gets are nearby ones, or None.
     """
 
-    def __init__(self, geometry, sites, tau, rho, max_iter, tol):
-        self.geometry, self.sites = geometry, sites
+    def __init__(self, geometry, energy, tau, rho, max_iter, tol):
+        self.geometry, self.energy = geometry, energy
         self.belief, self.tau, self.rho = None, tau, rho
         self.max_iter, self.tol = max_iter, tol
         self.changes = []
@@ -69,15 +69,15 @@ class DoubleLoop:
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in STARTS:
-            status = self._descend(self.geometry.sharpened(start, factor), callback, n_before)
+            status = self.descend(self.geometry.sharpened(start, factor), callback, n_before)
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
         return failed
 
-    def _descend(self, belief, callback, n_before):
+    def descend(self, belief, callback, n_before):
         """Go downhill from a belief, appending to the changes; return the status."""
-        here = self._point(belief, Cavities(len(self.tau)))
+        here = self._point(belief, None)
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
@@ -104,7 +104,7 @@ class DoubleLoop:
 
     def _point(self, belief, start):
         """The Point of a belief, None if it is not proper; `start` are cavities nearby."""
-        return None if belief is None else Point(belief, *free_energy(self.geometry, self.sites, belief, start))
+        return None if belief is None else Point(belief, *self.energy(belief, start))
 
     def _towards(self, here, h, g):
         """The belief of the implied sites (None if it is not proper), and the slope of -F on the way there."""

@@ -7,6 +7,8 @@ Every schedule has the same fixed points. Where sweeps do not settle, `double_lo
 stationary points they are.
 """
 
+from functools import partial
+
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
@@ -14,6 +16,7 @@ from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.evidence import distance, site_values, within_float64
 from cavity.ep.fit import Fit
+from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
 
@@ -100,7 +103,8 @@ class Engine:
         """Minimise the free energy; return status and changes. Where that fails the closer of the two ends counts."""
         options, most = self.options, STEPS_A_SWEEP * self.options.max_iter
         most = most if options.double_loop is None else min(most, options.double_loop)
-        loop = DoubleLoop(self.geometry, self.sites, self.tau, self.rho, most, options.tol)
+        energy = partial(free_energy, self.geometry, self.sites)
+        loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
         status = loop.run(options.callback, len(changes))
         if loop.belief is not None and (
             status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]

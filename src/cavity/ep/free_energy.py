@@ -35,12 +35,12 @@ SINGULAR = 1e-10  # determinant over the product of the diagonal below which a m
 
 
 def free_energy(geometry, sites, belief, start):
-    """F at a belief (1), the sites its moments imply (3), and the cavities they leave; `start` are cavities nearby.
+    """F at a belief (1), the sites its moments imply (3), the cavities they leave; `start` are some nearby, or None.
 
     F is inf, and the rest of no use, where the moments of some row have no cavity.
     """
-    n = len(start.t)
-    inner, total = start.copy(), 0.0
+    n, total = geometry.n_rows, 0.0
+    inner = Cavities(n) if start is None else start.copy()
     tau, rho = np.empty(n), np.empty(n)
     for part in geometry.blocks(0, geometry.n_rows):
         _, mean, variance = geometry.values(belief, part)

@@ -114,7 +114,7 @@ def sweep(int kind, const double[::1] parameters,
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
     cdef Py_ssize_t n = y.shape[0], i, j, k, skipped = 0
-    cdef double total = 0.0, c
+    cdef double total = 0.0, shift, shrink, c
     cdef Renewal new
     with nogil:
         for i in range(n):
@@ -124,10 +124,11 @@ def sweep(int kind, const double[::1] parameters,
             total += new.log_z
             tau[i] += new.tau
             rho[i] += new.rho
+            shift, shrink = new.shift, new.shrink        # local: no store below can change them
             for j in range(i + 1, n):
-                mean[j] += new.shift * covariance[i, j]
+                mean[j] += shift * covariance[i, j]
             for j in range(i + 1, n):
-                c = new.shrink * covariance[i, j]
+                c = shrink * covariance[i, j]
                 for k in range(j, n):
                     covariance[j, k] -= c * covariance[i, k]
     return skipped, total
@@ -148,7 +149,7 @@ def sweep_rows(int kind, const double[::1] parameters,
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
     cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
-    cdef double v, m, c, total = 0.0
+    cdef double v, m, c, shift, shrink, total = 0.0
     cdef Renewal new
     with nogil:
         for i in range(n):
@@ -166,9 +167,10 @@ def sweep_rows(int kind, const double[::1] parameters,
             total += new.log_z
             tau[i] += new.tau
             rho[i] += new.rho
+            shift, shrink = new.shift, new.shrink
             for j in range(d):
-                mean[j] += new.shift * work[j]
-                c = new.shrink * work[j]
+                mean[j] += shift * work[j]
+                c = shrink * work[j]
                 for k in range(d):
                     covariance[j, k] -= c * work[k]
     return skipped, total

@@ -110,7 +110,7 @@ class GLM(Frozen):
             Renew all sites at once (after a first sweep over up to 4096 rows one by one; fastest, uses `n_threads`), or
             one after the other, or keep one averaged site for all rows (memory independent of N, no leave-one-out).
         damping : float in (0, 1], default 1.0
-            Largest fraction of each site change that is made; it is adapted downwards while changes grow.
+            Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         learn : None or "prior_variance", default None

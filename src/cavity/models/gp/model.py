@@ -97,7 +97,7 @@ class GaussianProcess(LatentProcess):
             "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
             other one where that finds no fixed point.
         damping : float in (0, 1], default 1.0
-            Largest fraction of each site change that is made; it is adapted downwards while changes grow.
+            Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         max_iter : int, default 200

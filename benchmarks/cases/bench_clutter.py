@@ -12,8 +12,11 @@ from rivals import clutter as reference
 
 import cavity
 from cavity.blocks.executors import Threads
-from cavity.models.clutter import lanes as clutter_lanes
-from cavity.models.clutter import sweeps
+from cavity.ep.options import Options
+from cavity.models.clutter.evidence import evaluate
+from cavity.models.clutter.lanes import LaneSweeper
+from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
 
 SETTING = reference.Setting()
 SWEEPS = 3  # done from the prior by both sides before they are compared
@@ -37,6 +40,11 @@ def data_of(*shape):
 def assert_close(actual, desired, atol=0.0):
     """Compare results whose operations come in a different order."""
     np.testing.assert_allclose(actual, desired, rtol=1e-9, atol=atol)
+
+
+def points_of(x):
+    """Return data in working units."""
+    return Points(x, WorkingUnits.of(x, cavity.Clutter()))
 
 
 def in_data_units(units, state):
@@ -94,16 +102,16 @@ def sequential_cases():
 def test_sequential(measure, d, name):
     """One sequential sweep of one problem."""
     x = data_of(SEQUENTIAL_POINTS[d], d)
-    n, units = len(x), cavity.Clutter()._units(x)
+    n, points = len(x), points_of(x)
     with Threads(1) as threads:
-        sweeper = sweeps.Sweeper(x, units, "sequential", None, None, 1.0, threads)
+        sweeper = Sweeper(points, Options(schedule="sequential"), Visits(), threads)
         sweep = sequential("expert" if name == "cavity" else name, x)
         for _ in range(SWEEPS):
-            sweeper._sequential(n)
+            sweeper.one_by_one(n)
             results = sweep()
-        assert_same_sites(units, sweeper.state, *results)
-        assert np.count_nonzero(sweeper.state.site_rho > 1e-3) > n / 4
-        call = (lambda: sweeper._sequential(n)) if name == "cavity" else sweep
+        assert_same_sites(points.units, sweeper.sites, *results)
+        assert np.count_nonzero(sweeper.sites.site_rho > 1e-3) > n / 4
+        call = (lambda: sweeper.one_by_one(n)) if name == "cavity" else sweep
         measure(f"sequential sweep, d={d}", name, call, n, "update")
 
 
@@ -111,7 +119,7 @@ def test_sequential(measure, d, name):
 def test_adf(measure, name):
     """ADF of one problem, d = 1, its log evidence included."""
     x = data_of(10_000, 1)
-    units = cavity.Clutter()._units(x)
+    data = points_of(x)
     base, points = SETTING.base_odds(x).tolist(), x[:, 0].tolist()
 
     def naive():
@@ -120,12 +128,12 @@ def test_adf(measure, name):
         return (*reference.sweep_naive(x, site_tau, site_rho, SETTING, *start), site_tau, site_rho)
 
     calls = {
-        "cavity": lambda: sweeps.assimilate(x, units),
+        "cavity": lambda: assimilate(data, None),
         "floats": lambda: reference.adf_floats(points, base, SETTING),
         "expert": lambda: reference.adf_vectors(x, base, SETTING),
         "naive": naive,
     }
-    state = calls["cavity"]()
+    state, units = calls["cavity"](), data.units
     tau, rho, log_evidence, site_tau, site_rho = calls["floats" if name == "cavity" else name]()
     assert_same_sites(units, state, site_tau, site_rho, tau, rho)
     assert_close(log_evidence, state.log_evidence + len(x) * units.log_jacobian)
@@ -150,13 +158,14 @@ BATCH_NAMES = ["cavity", "cavity, 2 threads", "expert", "naive"]
 def test_batch_sweep(measure, name):
     """One sequential sweep of many problems, d = 1."""
     x, batch = data_of(PROBLEMS, POINTS, 1), batch_of(name)
-    units, everything = cavity.Clutter()._units(x), np.ones(PROBLEMS, dtype=bool)
+    points, everything = points_of(x), np.ones(PROBLEMS, dtype=bool)
     with Threads(threads_of(name)) as threads:
-        lanes = clutter_lanes.LaneSweeper(x, units, None, None, 1.0, threads)
+        lanes = LaneSweeper(points, Options(schedule="sequential"), Visits(), threads)
         for _ in range(SWEEPS):
             lanes.step(everything)
             batch.sweep()
         tau, rho = lanes.tau.ravel()[:PROBLEMS], lanes.rho.ravel()[:PROBLEMS]
+        units = points.units
         assert_close(batch.tau / batch.rho, units.origin[:, 0] + tau / rho / units.scale)
         assert_close(batch.rho, rho * units.scale**2)
         call = (lambda: lanes.step(everything)) if name.startswith("cavity") else batch.sweep
@@ -191,12 +200,13 @@ MANY_NAMES = ["cavity", "cavity, 2 threads", "expert", "blocked", "naive"]
 def test_parallel(measure, name):
     """One parallel sweep of many points, d = 1."""
     x = data_of(MANY, 1)
-    units, points, base = cavity.Clutter()._units(x), x[:, 0], SETTING.base_odds(x)
+    data, points, base = points_of(x), x[:, 0], SETTING.base_odds(x)
+    units = data.units
     work = np.ones((8, BLOCK if name == "blocked" else MANY))
     with Threads(threads_of(name)) as threads:
-        sweeper = sweeps.Sweeper(x, units, "parallel", None, None, 1.0, threads)
+        sweeper = Sweeper(data, Options(schedule="parallel"), Visits(), threads)
         sweeper.step(None)
-        site_tau, site_rho, mean, rho = in_data_units(units, sweeper.state)
+        site_tau, site_rho, mean, rho = in_data_units(units, sweeper.sites)
         site_tau, tau = site_tau[:, 0], float(mean[0] * rho)
 
         def sweep():
@@ -208,9 +218,9 @@ def test_parallel(measure, name):
                 tau, rho = reference.sweep_parallel_expert(points, base, *now, work)
 
         sweep()
-        assert sweeper._parallel() == 0
-        assert_same_sites(units, sweeper.state, site_tau, site_rho, tau, rho)
-        call = sweeper._parallel if name.startswith("cavity") else sweep
+        assert sweeper.all_at_once() == 0
+        assert_same_sites(units, sweeper.sites, site_tau, site_rho, tau, rho)
+        call = sweeper.all_at_once if name.startswith("cavity") else sweep
         measure("parallel sweep, N=1e6, d=1", name, call, MANY, "update")
 
 
@@ -218,11 +228,12 @@ def test_parallel(measure, name):
 def test_evaluate(measure, name):
     """log Z, odds and site value of many points under their cavities: the log evidence, d = 1."""
     x = data_of(MANY, 1)
-    units, points, base = cavity.Clutter()._units(x), x[:, 0], SETTING.base_odds(x)
+    data, points, base = points_of(x), x[:, 0], SETTING.base_odds(x)
+    units = data.units
     with Threads(threads_of(name)) as threads:
-        sweeper = sweeps.Sweeper(x, units, "parallel", None, None, 1.0, threads)
+        sweeper = Sweeper(data, Options(schedule="parallel"), Visits(), threads)
         sweeper.step(None)
-        state = sweeper.state
+        state = sweeper.sites
         site_tau, site_rho, mean, rho = in_data_units(units, state)
         cavities = site_tau[:, 0], site_rho, float(mean[0] * rho), rho, SETTING
         work, blocks = np.ones((6, MANY)), np.ones((3, BLOCK))
@@ -236,10 +247,10 @@ def test_evaluate(measure, name):
             "blocked": in_blocks,
             "naive": lambda: reference.evaluate_naive(points, *cavities),
         }
-        log_z, odds, value, _ = sweeps.evaluate(x, units, state, threads)
+        log_z, odds, value, _ = evaluate(data, state, threads)
         results = calls.get(name, calls["expert"])()
         assert_close(results[0], log_z + units.log_jacobian, atol=1e-9)
         assert_close(results[1], odds, atol=1e-9)
         assert_close(results[2], value + units.log_jacobian, atol=1e-9)
-        calls.setdefault(name, lambda: sweeps.evaluate(x, units, state, threads))
+        calls.setdefault(name, lambda: evaluate(data, state, threads))
         measure("log evidence, N=1e6, d=1", name, calls[name], MANY, "point")

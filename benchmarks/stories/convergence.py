@@ -1,8 +1,8 @@
 """How fast iterations settle: `python benchmarks/stories/convergence.py`.
 
 EP on Minka's clutter problem: 1000 random data sets for each N: theta = 2, half clutter, prior variance 100, clutter
-variance 10. Prints how many fits converged, in how many iterations (sweeps and Newton steps), and how many used the
-double loop.
+variance 10. Prints how many fits converged, in how many iterations (sweeps and steps of the double loop), and how many
+used the double loop.
 
 Mean field on unit mixtures of overlapping components, one noise sd apart, 2000 points: passes until the ELBO is within
 1e-6 nats a point of its optimum, by plain coordinate ascent, SQUAREM and Anderson's method. The same for Gaussian

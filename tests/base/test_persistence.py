@@ -47,7 +47,7 @@ def test_every_bit_comes_back(kind, tmp_path):
         np.testing.assert_array_equal(value, again.trace[name])
     np.testing.assert_array_equal(posterior.prior.log_scale, again.prior.log_scale)
     assert repr(posterior) == repr(again)
-    new = RNG.normal(size=posterior._state.site_tau.shape)
+    new = RNG.normal(size=posterior._sites.site_tau.shape)
     new = new[:, 0] if isinstance(posterior.mean, float) else new
     np.testing.assert_array_equal(posterior.update(new).mean, again.update(new).mean)
 

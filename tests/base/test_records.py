@@ -130,7 +130,7 @@ def uses(posterior):
     kind, X_new, y_new, p = posterior.kind, X[:2] + 0.1, Y[:2], posterior
     draws = [lambda: p.sample(2, 0)]
     if kind == "clutter":
-        shape = p._state.site_tau.shape
+        shape = p._sites.site_tau.shape
         x = y_new if isinstance(p.mean, float) else np.ones((*shape[:-2], 2, shape[-1]))
         return [lambda: p.log_density(x), lambda: p.clutter_probability(x, fitted=False)]
     if kind == "factorized":

@@ -1,8 +1,9 @@
 """How much of each site change is made."""
 
+import numpy as np
 import pytest
 
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+from cavity.ep.damping import IN_TURN, TOGETHER, Damping, DampingOfEach
 
 
 @pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
@@ -35,3 +36,15 @@ def test_less_than_the_least_may_be_asked_for():
     for _ in range(9):
         damping.after(1.0)
     assert damping.step == 0.01
+
+
+@pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
+def test_each_of_many_problems_has_its_own(progress):
+    changes = np.random.default_rng(0).uniform(0.5, 1.5, (60, 3)) * 0.98 ** np.arange(60)[:, None]
+    together, apart = DampingOfEach(0.8, progress, 3), [Damping(0.8, progress) for _ in range(3)]
+    for change in changes:
+        together.after(change)
+        for one, each in zip(apart, change, strict=True):
+            one.after(each)
+        np.testing.assert_array_equal(together.step, [one.step for one in apart])
+    assert np.any(together.step != 0.8)

@@ -2,6 +2,12 @@
 
 import numpy as np
 
+from cavity import Clutter
+from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
+from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.sweeps import Sweeper, Visits
+
 
 def draw(shape, seed=0, theta=2.0, w=0.5, c=10.0):
     """Minka's setting: clutter N(0, 10) with probability w, else signal N(theta, 1); shape (..., N, d) or (N,)."""
@@ -37,3 +43,14 @@ def finite(posterior):
         posterior.sites.log_scale,
     ]
     return all(np.isfinite(v).all() for v in values) and posterior.converged
+
+
+def points_of(x):
+    """Data in the working units of Minka's setting."""
+    return Points(x, WorkingUnits.of(x, Clutter()))
+
+
+def sweeper_of(points, kind=Sweeper, **options):
+    """A sweeper of one problem on one thread, sequential unless told."""
+    options = {"schedule": "sequential", "max_iter": 100, "tol": 1e-10} | options
+    return kind(points, Options(**options), Visits(), Threads(1))

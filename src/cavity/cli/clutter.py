@@ -23,12 +23,8 @@ def add(models):
         "default to values scaled to the data (robustly, by median and MAD); all are printed.",
     )
     command.add_argument("data", help="a shipped data set (newcomb), a .csv, .npy or .parquet file")
-    command.add_argument(
-        "--column",
-        action="append",
-        metavar="NAME",
-        help="column name or number; repeat for points in several dimensions",
-    )
+    words = "column name or number; repeat for points in several dimensions"
+    command.add_argument("--column", action="append", metavar="NAME", help=words)
     model = command.add_argument_group("model")
     words = f"prior probability that a point is clutter (default {WEIGHT})"
     number(model, "--clutter-weight", INSIDE, "W", words, default=WEIGHT)

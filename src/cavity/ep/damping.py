@@ -73,3 +73,33 @@ class Damping:
     def shorten(self, factor):
         """Make steps shorter by a factor, as far as they get."""
         self.step = max(factor * self.step, self.smallest)
+
+
+class DampingOfEach(Damping):
+    """The rule of `Damping` for many problems at once: `step` is (B,), and each goes its own way.
+
+    Parameters
+    ----------
+    largest : float in (0, 1]
+        The share asked for.
+    progress : Progress
+        TOGETHER or IN_TURN.
+    n_problems : int
+        B.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, largest, progress, n_problems):
+        super().__init__(largest, progress)
+        self.step, self.best = np.full(n_problems, largest), np.full(n_problems, np.inf)
+        self.waited = np.zeros(n_problems)
+
+    def after(self, change):
+        """Adapt to the changes (B,) of a sweep, divided by the steps."""
+        progress = change < self.progress.fall * self.best
+        self.best, waited = np.where(progress, change, self.best), np.where(progress, 0, self.waited + 1)
+        late = waited >= self.progress.sweeps
+        self.waited, longer = np.where(late, 0, waited), np.minimum(LONGER * self.step, self.largest)
+        shorter = np.maximum(SHORTER * self.step, self.smallest)
+        self.step = np.where(progress, longer, np.where(late, shorter, self.step))

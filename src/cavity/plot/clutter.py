@@ -41,26 +41,13 @@ def _one_dimension(figure, posterior, values, probability, labels):
     places = grid(x)
     clutter = probability > 0.5
     bins = np.linspace(x.min(), x.max(), min(60, max(10, len(x) // 2))) if np.ptp(x) > 0 else 10
-    upper.hist(
-        [x[~clutter], x[clutter]],
-        bins=bins,
-        stacked=True,
-        density=True,
-        color=[SIGNAL, CLUTTER],
-        alpha=0.5,
-        label=["signal", "clutter (probability > 1/2)"],
-    )
+    parts, names = [x[~clutter], x[clutter]], ["signal", "clutter (probability > 1/2)"]
+    upper.hist(parts, bins=bins, stacked=True, density=True, color=[SIGNAL, CLUTTER], alpha=0.5, label=names)
     upper.plot(places, np.exp(posterior.log_density(places)), color="black", lw=1.2, label="predictive density")
-    sd = float(np.sqrt(posterior.variance))
-    upper.axvline(posterior.mean, color=SIGNAL, lw=1)
-    upper.axvspan(
-        posterior.mean - 2 * sd,
-        posterior.mean + 2 * sd,
-        color=SIGNAL,
-        alpha=0.25,
-        lw=0,
-        label=f"mean {posterior.mean:.4g} ± 2 sd ({sd:.2g})",
-    )
+    mean, sd = posterior.mean, float(np.sqrt(posterior.variance))
+    upper.axvline(mean, color=SIGNAL, lw=1)
+    band = f"mean {mean:.4g} ± 2 sd ({sd:.2g})"
+    upper.axvspan(mean - 2 * sd, mean + 2 * sd, color=SIGNAL, alpha=0.25, lw=0, label=band)
     upper.set_ylabel("density")
     upper.legend(loc="best", fontsize=8)
     lower.scatter(x, probability, s=14, c=np.where(clutter, CLUTTER, SIGNAL), alpha=0.8, linewidths=0)
@@ -70,19 +57,11 @@ def _one_dimension(figure, posterior, values, probability, labels):
 
 def _plane(figure, posterior, values, probability, labels):
     axes = figure.subplots()
-    points = axes.scatter(
-        values[:, 0], values[:, 1], s=14, c=probability, cmap="coolwarm", vmin=0, vmax=1, linewidths=0
-    )
-    angle = np.linspace(0, 2 * np.pi, 200)
-    radius = 2 * np.sqrt(posterior.variance)
-    axes.plot(
-        posterior.mean[0] + radius * np.cos(angle),
-        posterior.mean[1] + radius * np.sin(angle),
-        color="black",
-        lw=1.2,
-        label="mean ± 2 sd",
-    )
-    axes.plot(*posterior.mean[:2], "k+")
+    points = axes.scatter(*values.T[:2], s=14, c=probability, cmap="coolwarm", vmin=0, vmax=1, linewidths=0)
+    angle, mean = np.linspace(0, 2 * np.pi, 200), posterior.mean[:2]
+    circle = mean[:, None] + 2 * np.sqrt(posterior.variance) * np.array([np.cos(angle), np.sin(angle)])
+    axes.plot(*circle, color="black", lw=1.2, label="mean ± 2 sd")
+    axes.plot(*mean, "k+")
     axes.set(xlabel=labels[0], ylabel=labels[1], aspect="equal")
     if len(labels) > 2:
         axes.set_title(f"the first two of {len(labels)} columns; all were fitted", fontsize=9)

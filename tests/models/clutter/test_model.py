@@ -5,19 +5,17 @@ import tracemalloc
 import warnings
 from dataclasses import replace
 
-import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import clutter as reference
-from support.clutters import FIELDS, assert_same_bits, bits, draw, finite
+from support.clutters import FIELDS, assert_same_bits, bits, draw, finite, points_of, sweeper_of
 
 import cavity
-from cavity import Clutter, ConvergenceWarning, SettingsWarning, _core
-from cavity.blocks.executors import Threads
-from cavity.models.clutter import lanes, sweeps
-from cavity.models.clutter import units as clutter_units
+from cavity import Clutter, ConvergenceWarning, _core
+from cavity.models.clutter import evidence, lanes, lost, sweeps
+from cavity.models.clutter.points import Points
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -81,15 +79,14 @@ def test_single_sweeps_equal_the_naive_twin(d):
     """Before convergence too: the order of updates, the damping and the skipping of improper cavities."""
     x = draw((40, d), seed=3)
     for n_sweeps, damping, parallel in itertools.product((1, 2, 5), (1.0, 0.5, 0.3), (False, True)):
-        units = Clutter()._units(x)
-        with Threads(1) as threads:
-            sweeper = sweeps.Sweeper(x, units, "sequential", None, None, damping, threads)
-            for _ in range(n_sweeps):
-                sweeper._parallel() if parallel else sweeper._sequential(len(x))
+        sweeper = sweeper_of(points_of(x), damping=damping)
+        for _ in range(n_sweeps):
+            sweeper.all_at_once() if parallel else sweeper.one_by_one(len(x))
         m, v, *_ = reference.ep(x, n_sweeps, damping=damping, parallel=parallel)
-        state = sweeper.state
-        np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, m, rtol=1e-9)
-        assert 1 / state.rho / units.scale**2 == pytest.approx(v, rel=1e-9)
+        mean, variance = sweeper.sites.moments
+        units = sweeper.points.units
+        np.testing.assert_allclose(units.origin + mean / units.scale, m, rtol=1e-9)
+        assert variance / units.scale**2 == pytest.approx(v, rel=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -186,14 +183,12 @@ def test_every_draw_of_minkas_setting_converges(n):
     assert (posterior.status == "converged").all()
     assert (posterior.trace["double_loop"] <= 70).all()
     # each is a fixed point: one more sweep from the sites found moves nothing
-    sites = posterior._state
+    sites = posterior._sites
     for b in np.flatnonzero(posterior.trace["double_loop"] > 0)[:5]:
-        units = posterior._units.problem(b)
-        with Threads(1) as threads:
-            sweeper = sweeps.Sweeper(x[b], units, "sequential", None, None, 1.0, threads)
-            sweeper.state.site_tau[:], sweeper.state.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
-            sweeper.refresh()
-            change, complete = sweeper.step(None)
+        sweeper = sweeper_of(Points(x[b], posterior._units.problem(b)))
+        sweeper.sites.site_tau[:], sweeper.sites.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
+        sweeper.refresh()
+        change, complete = sweeper.step(None)
         assert complete[0]
         assert change[0] < 1e-7
         assert (1 / posterior.variance[b] - posterior.sites.rho[b]).min() > 0
@@ -203,22 +198,6 @@ def test_every_draw_of_minkas_setting_converges(n):
 def test_parallel_always_converges_too(n):
     for row in draw((200, n), seed=n):
         assert Clutter().fit(row, schedule="parallel").converged
-
-
-def test_double_loop_agrees_with_sweeps_where_they_settle():
-    x = draw((60, 3), seed=8)
-    model = Clutter()
-    units, swept = model._units(x), model.fit(x, tol=1e-12)
-    with Threads(1) as threads:
-        sweeper = sweeps.Sweeper(x, units, "sequential", None, None, 1.0, threads)
-        sweeper._sequential(len(x))
-        status, changes = sweeps.double_loop(sweeper, 1e-12)
-        sweeps.finish(x, units, sweeper.state, threads)
-    assert status == "converged"
-    assert len(changes) < 30
-    state = sweeper.state
-    np.testing.assert_allclose(units.origin + state.tau / state.rho / units.scale, swept.mean, rtol=1e-9)
-    assert state.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=1e-11)
 
 
 def test_not_converging_is_said():
@@ -326,8 +305,9 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     options = {}, dict(schedule="parallel"), {}, dict(schedule="parallel")
     base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
-    monkeypatch.setattr(sweeps, "_kernel", _core.load("clutter", variant))
-    monkeypatch.setattr(lanes, "_lane_kernel", _core.load("clutter_lanes", variant))
+    for module in (lost, evidence, sweeps):
+        monkeypatch.setattr(module, "kernel", _core.load("clutter", variant))
+    monkeypatch.setattr(lanes, "kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
         assert_same_bits(bits(Clutter().fit(x, **o)), expected)
         assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)
@@ -520,17 +500,6 @@ def test_judging_points_without_a_proper_cavity_is_refused():
         replace(posterior, method="ep").loo_log_density  # noqa: B018
 
 
-def test_the_double_loop_always_ends():
-    """Small vague problems, whose sweeps run away: the double loop must not start from where they got to."""
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(4000, 2, 1)) * 10.0 ** rng.uniform(-0.5, 1, size=(4000, 1, 1))
-    for w, c in ((0.3, 100.0), (0.5, 10.0), (0.05, 30.0)):
-        assert Clutter(clutter_weight=w, clutter_variance=c).fit(x).converged.all()
-    known = Clutter(clutter_weight=0.3, clutter_variance=100.0).fit([-0.38713708104042754, -3.5381857865017716])
-    assert known.converged
-    assert known.mean == pytest.approx(-1.926, abs=1e-3)
-
-
 def test_the_trace_has_a_row_for_every_iteration():
     x = draw((300, 20, 1), seed=20)
     batch = Clutter().fit(x)
@@ -653,7 +622,7 @@ def test_bad_points_for_a_posterior():
     with pytest.raises(ValueError, match="x must have 1 dimension"):
         posterior.update(np.ones((2, 2)))
     with pytest.raises(
-        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got \(4, 3\)"
+        ValueError, match=r"x must hold points like the fitted ones, shape \(4, 2\) but for N, got shape \(4, 3\)"
     ):
         Clutter().fit(np.ones((4, 2))).update(np.ones((4, 3)))
     with pytest.raises(ValueError, match="x must be points of dimension 2"):
@@ -727,191 +696,6 @@ def test_an_update_does_not_forget_that_nothing_converged():
     assert after.status == start.status
 
 
-# ---------------------------------------------------------------------------------------------- priors of any width
-
-EVERY_WAY = {
-    "sequential": {},
-    "parallel": dict(schedule="parallel"),
-    "damped": dict(damping=0.6),
-    "adf": dict(method="adf"),
-    "power": dict(power=0.5, schedule="parallel"),
-    "power, sequential": dict(power=0.5),
-}
-
-
-def exact_one(x, weight, clutter_variance, noise_variance, prior_variance):
-    """Mean, variance and log evidence of one point, all means 0, by mpmath; ADF and EP match them exactly."""
-    with mp.workdps(250):
-        x, w, c, s, v = map(mp.mpf, (x, weight, clutter_variance, noise_variance, prior_variance))
-        signal = (1 - w) * mp.exp(-x * x / (2 * (v + s))) / mp.sqrt(2 * mp.pi * (v + s))
-        clutter = w * mp.exp(-x * x / (2 * c)) / mp.sqrt(2 * mp.pi * c)
-        z = signal + clutter
-        r, gain = signal / z, v / (v + s)
-        variance = v - r * gain * v + r * (1 - r) * (gain * x) ** 2
-        return float(r * gain * x), float(variance), float(mp.log(z))
-
-
-@pytest.mark.parametrize("way", EVERY_WAY)
-def test_a_signal_under_a_prior_wider_than_float64(way):
-    """Prior 1e-17 and site 1 sum to 1: the cavity is no difference of the two."""
-    settings = 1e-10, 6e-4, 2.6, 1e17
-    mean, variance, evidence = exact_one(1.0, *settings)
-    assert (mean, variance, evidence) == pytest.approx((1.0, 2.6, -20.4909), rel=1e-6)
-    names = "clutter_weight", "clutter_variance", "noise_variance", "prior_variance"
-    model = Clutter(**dict(zip(names, settings, strict=True)))
-    posterior, batch = (model.fit(x, **EVERY_WAY[way]) for x in ([1.0], np.ones((3, 1, 1))))
-    assert posterior.converged
-    assert (posterior.mean, posterior.variance) == pytest.approx((mean, variance), rel=1e-9)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
-    assert posterior.loo_log_density[0] == pytest.approx(evidence, rel=1e-9)
-    assert posterior.clutter_probability([1.0])[0] < 1e-3
-    assert (posterior.prior * posterior.sites.prod()).log_scale == pytest.approx(evidence, rel=1e-9)
-    assert [batch.mean[1, 0], batch.log_evidence[1]] == [posterior.mean, posterior.log_evidence]
-    np.testing.assert_array_equal(batch.loo_log_density[1], posterior.loo_log_density)
-
-
-@pytest.mark.parametrize("way", ["sequential", "parallel", "damped", "adf"])
-def test_one_point_under_any_prior_is_exact(way):
-    rng = np.random.default_rng(3)
-    for _ in range(40):
-        w, c, s, v = 10.0 ** rng.uniform([-12, -4, -3, 3], [-0.1, 25, 3, 90])
-        x = float(rng.normal() * 10.0 ** rng.uniform(-1, 3))
-        posterior = Clutter(clutter_weight=w, clutter_variance=c, noise_variance=s, prior_variance=v).fit(
-            [x], **EVERY_WAY[way]
-        )
-        mean, variance, evidence = exact_one(x, w, c, s, v)
-        assert posterior.mean == pytest.approx(mean, abs=1e-7 * np.sqrt(variance) + 1e-14 * abs(x))
-        assert posterior.variance == pytest.approx(variance, rel=1e-7)
-        assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
-        assert np.isfinite(posterior.loo_log_density).all()
-
-
-def largest_move(x, posterior, w, c, s, v):
-    """By how much a visit of any site moves the posterior, in sd and relative variance, and the log evidence; mpmath.
-
-    All means 0. Cavities are sums over the other sites in 150 digits.
-    """
-
-    def partition(tau, rho):
-        return tau * tau / (2 * rho) - mp.log(rho) / 2
-
-    with mp.workdps(150):
-        site_tau, site_rho = ([mp.mpf(a) for a in slot] for slot in (posterior.sites.tau, posterior.sites.rho))
-        x, w, c, s, prior_rho = [mp.mpf(a) for a in x], mp.mpf(w), mp.mpf(c), mp.mpf(s), 1 / mp.mpf(v)
-        tau, rho = sum(site_tau), prior_rho + sum(site_rho)
-        evidence, move = partition(tau, rho) - partition(0, prior_rho), mp.mpf(0)
-        for i, point in enumerate(x):
-            cavity = tau - site_tau[i], rho - site_rho[i]
-            m, v = cavity[0] / cavity[1], 1 / cavity[1]
-            signal = (1 - w) * mp.exp(-((point - m) ** 2) / (2 * (v + s))) / mp.sqrt(2 * mp.pi * (v + s))
-            clutter = w * mp.exp(-(point**2) / (2 * c)) / mp.sqrt(2 * mp.pi * c)
-            r, gain = signal / (signal + clutter), v / (v + s)
-            mean = m + r * gain * (point - m)
-            variance = v - r * gain * v + r * (1 - r) * (gain * (point - m)) ** 2
-            move = max(move, abs(mean - tau / rho) * mp.sqrt(rho), abs(variance * rho - 1))
-            evidence += mp.log(signal + clutter) - partition(tau, rho) + partition(*cavity)
-        return float(move), float(evidence)
-
-
-@pytest.mark.parametrize("way", ["sequential", "parallel", "damped"])
-def test_fixed_points_under_any_prior(way):
-    rng = np.random.default_rng(5)
-    converged = 0
-    for n in np.tile([2, 3, 6], 14):
-        w, c, s, v = 10.0 ** rng.uniform([-10, -2, -2, 4], [-0.1, 20, 2, 80])
-        x = rng.normal(size=n) * 10.0 ** rng.uniform(-1, 5, n if rng.random() < 0.5 else 1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            warnings.simplefilter("ignore", SettingsWarning)
-            posterior = Clutter(clutter_weight=w, clutter_variance=c, noise_variance=s, prior_variance=v).fit(
-                x, **EVERY_WAY[way]
-            )
-        assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
-        if posterior.converged:
-            move, evidence = largest_move(x, posterior, w, c, s, v)
-            assert move < 1e-5  # sites in units of the data round their distance from 0
-            assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9, abs=1e-9)
-            converged += 1
-    assert converged > 35
-
-
-def test_updates_under_any_prior():
-    for v in (1e17, 1e40, 1e90):
-        model = dict(clutter_weight=1e-3, clutter_variance=1e6, noise_variance=2.0, prior_variance=v)
-        start = Clutter(**model).fit([1.0])
-        later = start.update([1.5, -700.0])
-        mean, variance, evidence = reference.adf(np.array([[1.0], [1.5], [-700.0]]), 1e-3, 1e6, 2.0, 0.0, v)
-        assert later.mean == pytest.approx(mean[0], rel=1e-12)
-        assert later.variance == pytest.approx(variance, rel=1e-12)
-        assert later.log_evidence == pytest.approx(evidence, rel=1e-12)
-
-
-def test_to_the_prior_and_back_is_a_change():
-    """The first sweep of the parallel schedule went to the signal and back within one step."""
-    model = dict(clutter_weight=2.4e-12, clutter_variance=1.1e10, noise_variance=1.5e-3, prior_variance=5e26)
-    x = [-190.35028625813905, 10.926954474906308, -51.13068504840585, -20.535740689615125, -82.60641054077783]
-    posterior = Clutter(**model).fit(x, schedule="parallel")
-    assert posterior.mean == pytest.approx(Clutter(**model).fit(x).mean, rel=1e-8)
-    assert largest_move(x, posterior, 2.4e-12, 1.1e10, 1.5e-3, 5e26)[0] < 1e-6
-
-
-def test_a_start_whose_cavities_power_ep_cannot_use():
-    model = Clutter(
-        clutter_weight=0.5355694930526911,
-        clutter_variance=46.74092901633182,
-        noise_variance=0.09530456417845357,
-        prior_variance=8612566.156060271,
-    )
-    x = [833585433224.0428, 18961.904522086632, 52796.73332978772]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        posterior = model.fit(x, schedule="parallel", power=0.5)
-    assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
-
-
-# ---------------------------------------------------------------------------------------------- settings from data
-
-
-def test_settle_is_what_the_command_does():
-    x, _ = cavity.data.load("newcomb")
-    settled = Clutter().settle(x)
-    assert settled == Clutter(clutter_weight=0.3, prior_mean=5.0).settle(x)
-    assert Clutter(clutter_weight=0.3).settle(x, keep=["clutter_weight"]).clutter_weight == 0.3
-    spread = 1.4826 * np.median(np.abs(x - np.median(x)))
-    assert settled.noise_variance == pytest.approx(spread**2, rel=1e-15)
-    assert (settled.prior_mean, settled.clutter_mean, settled.clutter_weight) == (27.0, 27.0, 0.1)
-    assert settled.clutter_variance == max(100 * settled.noise_variance, 71.0**2)
-    posterior = settled.fit(x)
-    assert (round(posterior.mean, 2), round(posterior.variance**0.5, 2)) == (27.73, 0.59)
-    kept = Clutter(noise_variance=2.0, prior_mean=1.0).settle(x, keep=["noise_variance", "prior_mean"])
-    assert (kept.noise_variance, kept.prior_mean, kept.prior_variance) == (2.0, 1.0, 200.0)
-    plane = Clutter().settle(np.stack([x, 1e3 + 2 * x], axis=1))
-    assert plane.prior_mean == (27.0, 1054.0)
-    assert plane.fit(np.stack([x, 1e3 + 2 * x], axis=1)).converged
-    assert Clutter().settle([3.0, 3.0, 3.0]).noise_variance == 1.0
-    for scale in (1e-200, 1e200):
-        with pytest.raises(OverflowError, match="x: squares of distances from the median leave the range of float64"):
-            Clutter().settle(scale * x)
-    with pytest.raises(ValueError, match="keep must be one of"):
-        Clutter().settle(x, keep=["mean"])
-    with pytest.raises(ValueError, match=r"x must have 1 or 2 dimension"):
-        Clutter().settle(np.ones((2, 3, 1)))
-
-
-def test_settings_of_other_data_are_said():
-    x, _ = cavity.data.load("newcomb")
-    words = r"points lie more than 6 standard deviations from both the signal .* Clutter.settle"
-    with pytest.warns(SettingsWarning, match="14 of 66 " + words):
-        posterior = Clutter().fit(x)
-    assert posterior.mean == pytest.approx(28.68, abs=0.01)
-    with pytest.warns(SettingsWarning, match=words):
-        Clutter().fit(x, method="adf")
-    batch = np.stack([x, draw((66,)), 1e3 + x])[..., None]
-    with pytest.warns(SettingsWarning, match="points in 2 of 3 problems lie") as caught:
-        Clutter().fit(batch)
-    assert [each.filename for each in caught] == [__file__]
-
-
 @pytest.mark.parametrize("variant", _core.variants("clutter"))
 @pytest.mark.parametrize("n", [*range(1, 18), *range(126, 131), 255, 256, 257])
 def test_the_last_rows_of_a_tile_count(variant, n):
@@ -920,7 +704,7 @@ def test_the_last_rows_of_a_tile_count(variant, n):
     for d in (1, 2):
         x = draw((n, d), seed=n)
         x[-1] = 2.2
-        unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
+        unit = points_of(x).units
         where = unit.model, x, unit.origin, unit.scale, unit.centre
         site_tau, site_rho, sums = np.zeros((n, d)), np.zeros(n), np.empty((1, d + 1))
         tau, rho = np.zeros(d) - 1.3 * unit.origin, 1.3
@@ -935,115 +719,3 @@ def test_the_last_rows_of_a_tile_count(variant, n):
             assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=1e-9, abs=1e-12)
             np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)
-
-
-def problems_in_lanes(n, seed=0):
-    """Two groups of problems in lanes, the last row of each far out: (model, x, centre, prior tau, sites of zero)."""
-    x = np.moveaxis(draw((2, 32, n, 1), seed=seed)[..., 0], 1, 2).copy()
-    x[:, -1] = 4.0 + 0.1 * np.arange(32)
-    model = clutter_units.working_units(x.reshape(-1, 1), 0.5, 10.0, 1.0, np.zeros(1), np.zeros(1), 100.0).model
-    return model, x, np.zeros((2, 32)), np.linspace(-0.02, 0.02, 64).reshape(2, 32), np.zeros((2, 2, n, 32))
-
-
-@pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9])
-def test_every_lane_of_a_sweep_equals_the_naive_twin(variant, n):
-    """Lanes of the second group alone, each with a damping of its own, 0 for those that are done; in reversed order."""
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(n, seed=n)
-    assert kernel.lanes == x.shape[-1] == 32
-    tau, rho, skipped = np.empty((2, 32)), np.empty((2, 32)), np.zeros((2, 32))
-    damping = np.tile(np.arange(32) / 31, (2, 1))
-    order = np.arange(n)[::-1].copy()
-    kernel.start_lanes(*sites, prior_tau, 0.5, tau, rho)
-    np.testing.assert_array_equal(tau, prior_tau)
-    np.testing.assert_array_equal(rho, 0.5)
-    for _ in range(2):
-        kernel.sweep_lanes(model, x, centre, prior_tau, 0.5, np.array([1]), order, *sites, tau, rho, damping, skipped)
-    assert not sites[:, 0].any()
-    for lane in range(32):
-        m0 = 2.0 * prior_tau[1, lane]
-        one = reference.ep(x[1, :, lane, None], 2, m0=m0, v0=2.0, order=order, damping=damping[1, lane])
-        np.testing.assert_allclose(sites[0, 1, :, lane], one[4][:, 0], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(sites[1, 1, :, lane], one[5], rtol=1e-9, atol=1e-12)
-        assert tau[1, lane] / rho[1, lane] == pytest.approx(one[0][0], rel=1e-9)
-        assert 1 / rho[1, lane] == pytest.approx(one[1], rel=1e-9)
-
-
-@pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
-def test_every_lane_skips_what_is_improper(variant):
-    """A site that holds more than the posterior: it stays, and its lane alone counts it."""
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(3)
-    for lane in range(32):
-        sites[:] = 0.0
-        sites[1, 1, 2, lane] = 1.0
-        before, skipped, posterior = sites.copy(), np.full((2, 32), 5.0), [np.full((2, 32), x) for x in (0.0, 0.5)]
-        kernel.sweep_lanes(
-            model, x, centre, prior_tau, 0.01, np.arange(2), np.array([2, 0, 1]), *sites, *posterior,
-            np.ones((2, 32)), skipped,
-        )  # fmt: skip
-        np.testing.assert_array_equal(np.argwhere(skipped != 5.0), [[1, lane]])
-        assert skipped[1, lane] == 6.0
-        np.testing.assert_array_equal(sites[:, 1, 2, lane], before[:, 1, 2, lane])
-        assert np.all(sites[1, :, :2] != 0)
-
-
-@pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
-@pytest.mark.parametrize("n", [1, 2, 8191, 8192, 8193, 16385])
-def test_every_lane_and_every_chunk_is_summed(variant, n):
-    kernel, (model, x, centre, prior_tau, sites) = _core.load("clutter_lanes", variant), problems_in_lanes(n)
-    rng, tau, rho, sums = np.random.default_rng(n), np.empty((2, 32)), np.empty((2, 32)), np.empty((2, 32))
-    sites[:] = rng.uniform(0.1, 1.0, sites.shape)
-    kernel.start_lanes(*sites, prior_tau, 0.01, tau, rho)
-    np.testing.assert_allclose(tau, prior_tau + sites[0].sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(rho, 0.01 + sites[1].sum(axis=1), rtol=1e-12)
-    values = x.copy()
-    kernel.evaluate_lanes(model, centre, *sites, tau, rho, values, sums)
-    np.testing.assert_allclose(sums, values.sum(axis=1), rtol=1e-11)
-    single, where = _core.load("clutter", variant), (np.zeros(1), 1.0, np.zeros(1))
-    for g, lane in ((0, 0), (0, 31), (1, 17), (1, 31)):
-        one = (np.ascontiguousarray(a[g, :, lane]) for a in (x, *sites))
-        x_one, tau_one, rho_one = one
-        out = [np.empty(n) for _ in range(3)]
-        arguments = x_one[:, None], *where, tau_one[:, None], rho_one, tau[g, lane : lane + 1], rho[g, lane]
-        chunks = np.empty(-(-n // 8192))
-        single.evaluate(model, *arguments, *out, chunks)
-        np.testing.assert_array_equal(values[g, :, lane], out[2])
-        assert sums[g, lane] == np.cumsum(chunks)[-1]
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_cavities_of_the_double_loop(n, d):
-    """Each tilted distribution has the moments asked for; the sums are those of the cavities and their derivative."""
-    kernel, x = _core.load("double_loop", _core.BASELINE), draw((n, d), seed=10 * n + d)
-    x[-1] = 2.0 + 0.1 * np.arange(d)
-    unit = clutter_units.working_units(x, 0.5, 10.0, 1.0, np.zeros(d), np.zeros(d), 100.0)
-    fixed = np.linspace(0.5, 1.0, d)
-
-    def cavities(mean, v):
-        tau, rho = np.tile(mean / v, (n, 1)), np.full(n, 1 / v)
-        gradient, hessian = np.zeros(d + 1), np.zeros((d + 1, d + 1))
-        where = x, unit.origin, unit.scale, unit.centre
-        total, failed = kernel.moments(unit.model, *where, mean, v, tau, rho, gradient, hessian)
-        assert (np.isfinite(total), failed) == (True, 0)
-        return tau, rho, gradient, hessian
-
-    tau, rho, gradient, hessian = cavities(fixed, 0.7)
-    for row, t, r in zip(x, tau, rho, strict=True):
-        _, _, m, v = reference.tilted(row, t / r + unit.origin, 1 / r, 0.5, 10.0, 1.0)
-        np.testing.assert_allclose(m - unit.origin, fixed, rtol=1e-8)
-        assert v == pytest.approx(0.7, rel=1e-8)
-    np.testing.assert_allclose(gradient, [*(tau - rho[:, None] * fixed).sum(axis=0), rho.sum()], rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-12)
-    step, columns = 1e-4, []
-    for j in range(d + 1):  # natural parameters of y and -|y|^2/2 by their means, y = theta - fixed
-        ends = []
-        for sign in (1, -1):
-            mean, v = fixed.copy(), 0.7 - 2 * sign * step / d * (j == d)
-            if j < d:
-                mean[j] += sign * step
-                v -= step**2 / d
-            t, r, *_ = cavities(mean, v)
-            ends.append(np.append((t - r[:, None] * fixed).sum(axis=0), r.sum()))
-        columns.append((ends[0] - ends[1]) / (2 * step))
-    np.testing.assert_allclose(hessian, np.transpose(columns), rtol=1e-5, atol=1e-5 * np.max(np.abs(hessian)))

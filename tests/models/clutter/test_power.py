@@ -1,7 +1,6 @@
 """Power EP: tilted moments against grids and the closed form, fixed points against a naive twin, extremes, errors."""
 
 import warnings
-from functools import partial
 
 import mpmath
 import numpy as np
@@ -9,12 +8,13 @@ import pytest
 from reference import clutter as ordinary
 from reference import power as reference
 from scipy.special import expit
-from support.clutters import assert_same_bits, bits, draw, finite
+from support.clutters import assert_same_bits, bits, draw, finite, sweeper_of
 
 import cavity
 from cavity import Clutter, ConvergenceWarning
 from cavity.models.clutter import power as power_ep
-from cavity.models.clutter import sweeps
+from cavity.models.clutter.fit import settled
+from cavity.models.clutter.points import Points, WorkingUnits
 
 
 def moments(log_z, pull, rho_f, x, m, v):
@@ -26,7 +26,7 @@ def moments(log_z, pull, rho_f, x, m, v):
 def match(x, m, v, alpha, w=0.5, c=10.0, s=1.0, centre=0.0):
     """`power.match` for one point and a cavity."""
     x, m = np.atleast_1d(x), np.atleast_1d(m)
-    model = Clutter(clutter_weight=w, clutter_variance=c)._units(np.zeros((1, 1))).model
+    model = WorkingUnits.of(np.zeros((1, 1)), Clutter(clutter_weight=w, clutter_variance=c)).model
     d = x.size
     base = model[4] - d * model[2] - np.sum((x - centre) ** 2) * model[1]
     delta = np.sqrt(np.sum((x - m) ** 2))
@@ -206,13 +206,11 @@ def test_schedules_orders_and_dampings_share_the_fixed_point():
 def test_power_one_through_the_quadrature_is_ordinary_ep(schedule, d):
     x = draw((40, d), seed=1)
     base = Clutter().fit(x, schedule=schedule)
-    options = dict(order=None, rng=None, damping=1.0, max_iter=100, tol=1e-10, n_threads=1, callback=None)
-    kind = partial(power_ep.PowerSweeper, power=1.0)
-    state, status, _ = sweeps.fit_one(x, base._units, schedule=schedule, kind=kind, **options)
-    assert status == "converged"
-    assert state.rho == pytest.approx(base._state.rho, rel=1e-9)
-    np.testing.assert_allclose(state.tau, base._state.tau, rtol=1e-9, atol=1e-9)
-    assert state.log_evidence == pytest.approx(base._state.log_evidence, rel=1e-11)
+    state, outcome = settled(sweeper_of(Points(x, base._units), power_ep.PowerSweeper, schedule=schedule))
+    assert outcome.converged
+    assert state.rho == pytest.approx(base._sites.rho, rel=1e-9)
+    np.testing.assert_allclose(state.tau, base._sites.tau, rtol=1e-9, atol=1e-9)
+    assert state.log_evidence == pytest.approx(base._sites.log_evidence, rel=1e-11)
     np.testing.assert_allclose(state.loo + base._units.log_jacobian, base.loo_log_density, rtol=1e-9)
 
 
@@ -334,7 +332,7 @@ def test_every_bit_comes_back(shape, tmp_path):
     np.testing.assert_array_equal(posterior.sites.log_scale, again.sites.log_scale)
     later = again.update(draw((*shape[:-2], 5, *shape[-1:]) if len(shape) > 1 else (5,), seed=2))
     assert np.isfinite(later.log_evidence).all()
-    assert later._state.loo is None
+    assert later._sites.loo is None
 
 
 @pytest.mark.parametrize(

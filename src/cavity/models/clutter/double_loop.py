@@ -1,90 +1,101 @@
-"""EP with spherical Gaussian posteriors: the measure of change, and the double loop for data on which sweeps fail.
+"""The double loop of EP on a clutter problem: its free energy over spherical posteriors.
 
-References
-----------
-.. [HZ] Tom Heskes and Onno Zoeter, "Expectation propagation for approximate inference in dynamic Bayesian
-   networks", 2002.
+A posterior is prior times sites; `h` and `g` are the sums of the sites' rho and tau. The free energy is
+F = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_prior'mu over the mean parameters mu, see
+cython_core/ep/clutter_cavities.pyx.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
-SMALLEST_CURVATURE = 1e-3  # of the convex part: bounds Newton steps where the free energy is flat or not convex
+from cavity import _core
+from cavity.base.loop import CONVERGED, STUCK
+from cavity.blocks.merge import starts
+from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
+from cavity.models.clutter.sites import moment_change
 
-SMALLEST_START = 1e-30  # of the prior variance: where the search for a starting point gives up
-
-
-def moment_change(old_mean, old_variance, mean, variance):
-    """Largest change of a spherical posterior's moments: means in standard deviations, variances relative."""
-    shift = np.max(np.abs(mean - old_mean), axis=-1) / np.sqrt(variance)
-    return np.maximum(shift, np.abs(variance / old_variance - 1.0))
+kernel = _core.load("clutter_cavities", _core.BASELINE)
 
 
-def minimise_free_energy(moments, prior_tau, prior_rho, n_sites, *, max_iter, tol):
-    """Find the EP fixed point of a spherical Gaussian posterior by minimising its free energy [HZ]_.
+@dataclass(frozen=True, slots=True)
+class SphericalBelief:
+    """A posterior of one problem in working units."""
 
-    F = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_prior'mu is minimised over the mean parameters mu of the posterior
-    by Newton steps with the absolute curvature and a line search, from the moments of the prior; see
-    cython_core/ep/double_loop.pyx.
+    h: float
+    g: np.ndarray  # (d,)
+    mean: np.ndarray  # (d,)
+    variance: float
 
-    Parameters
-    ----------
-    moments : callable
-        moments(mean, variance) -> (sum of A_i*, gradient (d + 1,), hessian (d + 1, d + 1)), summed over the sites,
-        in coordinates centred at `mean`; the first is inf where some site has no solution.
-    prior_tau, prior_rho : ndarray (d,), float
-        Natural parameters of the prior.
+    def change_from(self, old):
+        """Change of the moments: means in standard deviations, variances relative."""
+        return float(moment_change((old.mean, old.variance), (self.mean, self.variance)))
+
+
+class Spherical:
+    """The geometry of one problem, as far as the double loop asks for it."""
+
+    def __init__(self, points):
+        self.points, self.tau, self.rho = points, points.units.prior_tau, points.units.prior_rho
+
+    def belief(self, h, g):
+        """The posterior whose sites sum to (h, g), or None if it is not proper."""
+        tau, rho = self.tau + g, self.rho + h
+        if not (0.0 < rho < np.inf and np.all(np.isfinite(tau))):
+            return None
+        return SphericalBelief(h, g, tau / rho, 1.0 / rho)
+
+    def prior(self):
+        """The prior as a belief."""
+        return self.belief(0.0, np.zeros(len(self.tau)))
+
+    def start(self):
+        """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
+        units, data, prior = self.points.units, self.points.data, self.prior()
+        corners = (np.stack([data.min(axis=0), data.max(axis=0)]) - units.origin) * units.scale - prior.mean
+        reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
+        return self.sharpened(prior, max(1.0, prior.variance / reach))
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return float(np.sum(rho)), np.sum(tau, axis=0)
+
+    def sharpened(self, belief, factor):
+        """The belief with its variance divided by `factor` and the same mean."""
+        more = factor - 1.0
+        return self.belief(factor * belief.h + more * self.rho, factor * belief.g + more * self.tau)
+
+    def coordinates(self, belief, h, g):
+        """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
+        v, d = belief.variance, len(self.tau)
+        return np.append(np.sqrt(v) * (g - h * belief.mean), np.sqrt(0.5 * d) * v * h)
+
+    def free_energy(self, belief, start):
+        """F at a belief, the sites its moments imply, and the cavities they leave; `start` are cavities nearby."""
+        (n, d), mean, v = self.points.shape, belief.mean, belief.variance
+        tau, rho = (np.tile(self.tau, (n, 1)), np.full(n, self.rho)) if start is None else map(np.copy, start)
+        total, failed = 0.0, 0
+        for part in (slice(*each) for each in starts(n)):
+            conjugates, unsolved = kernel.cavities(*self.points.arguments(part), mean, v, tau[part], rho[part])
+            total, failed = total + conjugates, failed + unsolved
+        entropy = 0.5 * d * (n - 1) * (1.0 + np.log(2 * np.pi * v))
+        prior = self.tau @ mean - 0.5 * self.rho * (mean @ mean + d * v)
+        return np.inf if failed else total + entropy - prior, mean / v - tau, 1.0 / v - rho, (tau, rho)
+
+
+def minimise(points, sites, options):
+    """Find the fixed point that sweeps do not find, from `start`, then from where that has led, and put it in place.
 
     Returns
     -------
-    mean, variance, changes : ndarray, float, list of float
-        The last entry of `changes` is at most `tol` at a fixed point: the change of the posterior's moments that
-        its sites imply.
+    status, changes
+        CONVERGED or STUCK, and the change of the posterior in each step.
     """
-    mean, variance, d = prior_tau / prior_rho, 1.0 / prior_rho, prior_tau.size
-
-    def evaluate(mean, variance):
-        total, gradient, hessian = moments(mean, variance)
-        entropy_term = 0.5 * d * (n_sites - 1) * (1.0 + np.log(2 * np.pi * variance))
-        prior_term = prior_tau @ mean - 0.5 * prior_rho * (mean @ mean + d * variance)
-        gradient[:d] -= prior_tau - prior_rho * mean
-        gradient[d] -= (n_sites - 1) / variance + prior_rho
-        return total + entropy_term - prior_term, gradient, hessian
-
-    value, gradient, convex = evaluate(mean, variance)
-    while not np.isfinite(value) and variance > SMALLEST_START / prior_rho:
-        variance *= 0.01  # so vague a prior wants cavities flatter than float64 can hold: start from less
-        value, gradient, convex = evaluate(mean, variance)
-    changes = [] if np.isfinite(value) else [np.inf]
-    for _ in range(max_iter if np.isfinite(value) else 0):
-        change = np.max(np.abs(gradient[:d])) * np.sqrt(variance), abs(gradient[d]) * variance
-        changes.append(float(max(change)))
-        if changes[-1] <= tol:
-            break
-        step = _newton_step(gradient, convex, variance, n_sites)
-        slope, length = step @ gradient, 1.0
-        while True:
-            new_mean = mean + length * step[:d]
-            new_variance = variance - (2 * length * step[d] + length**2 * step[:d] @ step[:d]) / d
-            if new_variance > 0.1 * variance:
-                trial = evaluate(new_mean, new_variance)
-                # a predicted decrease below 1e-9 drowns in rounding; Newton is then in its quadratic phase
-                if trial[0] <= value + 1e-4 * length * slope or (slope > -1e-9 and np.isfinite(trial[0])):
-                    break
-            length *= 0.5
-            if length < 1e-12:
-                return mean, variance, changes
-        mean, variance, (value, gradient, convex) = new_mean, new_variance, trial
-    return mean, variance, changes
-
-
-def _newton_step(gradient, convex, variance, n_sites):
-    """Return -|H|^-1 gradient, with H measured against its convex part (the part from the sites)."""
-    from scipy import linalg
-
-    d = gradient.size - 1
-    hessian = convex.copy()
-    hessian[range(d), range(d)] -= (n_sites - 1) / variance
-    hessian[d, d] -= (n_sites - 1) / (0.5 * d * variance**2)
-    curvature, directions = linalg.eigh(hessian, convex)  # directions' convex directions = identity
-    curvature = np.maximum(np.abs(curvature), SMALLEST_CURVATURE)
-    return -directions @ ((directions.T @ gradient) / curvature)
+    geometry = Spherical(points)
+    most = STEPS_A_SWEEP * options.max_iter
+    loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
+    status = loop.descend(geometry.start(), None, 0)
+    if status != CONVERGED:
+        status = loop.run(None, 0)
+    sites.site_tau, sites.site_rho = loop.tau, loop.rho
+    return CONVERGED if status == CONVERGED else STUCK, loop.changes

@@ -3,150 +3,107 @@
 import numpy as np
 
 from cavity import _core
-from cavity.base.loop import CONVERGED, STUCK, iterate
-from cavity.blocks.executors import Threads, spans
+from cavity.blocks.executors import spans
 from cavity.blocks.sources import rows
-from cavity.models.clutter import cavities
-from cavity.models.clutter.double_loop import moment_change
-from cavity.models.clutter.sweeps import PATIENCE, Sweeper, combine_evidence, double_loop, finish, visiting_order
-from cavity.models.clutter.units import State
+from cavity.ep.damping import IN_TURN, DampingOfEach
+from cavity.models.clutter import lost
+from cavity.models.clutter.evidence import set_evidence
+from cavity.models.clutter.sites import ClutterSites, moment_change
+from cavity.models.clutter.sweeps import Sweeper
 
-_lane_kernel = _core.best("clutter_lanes")
-LANES = _lane_kernel.lanes
+kernel = _core.best("clutter_lanes")
 
 
 class LaneSweeper:
-    """Sequential EP on B one-dimensional problems at once, LANES to a group; padding lanes repeat the last problem."""
+    """EP on B one-dimensional problems at once, `kernel.lanes` to a group; padding lanes repeat the last problem."""
 
-    def __init__(self, data, units, order, rng, damping, threads):
-        size, n = data.shape[:2]
-        groups = -(-size // LANES)
-        self.data, self.size, self.units, self.order, self.rng = data, size, units, order, rng
-        self.damping, self.threads = damping, threads
-        self.index = np.minimum(np.arange(groups * LANES), size - 1)
-        self.x = np.empty((groups, n, LANES))
-        for g in range(groups):
-            problems = self.index[g * LANES : (g + 1) * LANES]
-            self.x[g] = (rows(data, problems)[:, :, 0] - units.origin[problems]).T * units.scale
-        self.centre = np.ascontiguousarray(units.centre[self.index, 0].reshape(groups, LANES))
-        self.prior_tau = np.ascontiguousarray(units.prior_tau[self.index, 0].reshape(groups, LANES))
+    patience = Sweeper.patience
+
+    def __init__(self, points, options, visits, threads):
+        self.points, self.options, self.visits, self.threads = points, options, visits, threads
+        self.n_problems, self.improper = len(points.data), []
+        self.damping = DampingOfEach(options.damping, IN_TURN, self.n_problems)
+        (n, _), units = points.shape, points.units
+        groups = -(-self.n_problems // kernel.lanes)
+        self.index = np.minimum(np.arange(groups * kernel.lanes), self.n_problems - 1).reshape(groups, -1)
+        self.x = np.empty((groups, n, kernel.lanes))
+        for x, problems in zip(self.x, self.index, strict=True):
+            x[:] = (rows(points.data, problems)[:, :, 0] - units.origin[problems]).T * units.scale
+        self.prior = units.prior_tau[self.index, 0], units.prior_rho
+        self.centre = units.centre[self.index, 0]
         self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
-        self.tau, self.rho = np.empty((groups, LANES)), np.empty((groups, LANES))
-        _lane_kernel.start_lanes(self.site_tau, self.site_rho, self.prior_tau, units.prior_rho, self.tau, self.rho)
-        self.improper = []
+        self.tau, self.rho = np.empty(self.index.shape), np.empty(self.index.shape)
+        kernel.start_lanes(self.site_tau, self.site_rho, *self.prior, self.tau, self.rho)
 
     def step(self, active):
         """Do one sweep of the active problems; return each problem's change, and whether it skipped no site."""
-        n, old_tau, old_rho = self.x.shape[1], self.tau.copy(), self.rho.copy()
-        padded = np.zeros(self.index.size, dtype=bool)
-        padded[: self.size] = active
-        padded = padded.reshape(self.tau.shape)
-        damping, skipped = np.where(padded, self.damping, 0.0), np.zeros(self.tau.shape)
-        groups = np.flatnonzero(padded.any(axis=1))
-        order = visiting_order(self.order, self.rng, n)
+        old = self._moments()
+        damping, skipped = np.zeros(self.index.shape), np.zeros(self.index.shape)
+        damping.ravel()[: self.n_problems] = np.where(active, self.damping.step, 0.0)
+        groups = np.flatnonzero(damping.any(axis=1))
+        order = self.visits.of_pass(self.x.shape[1])
+        model, posterior = self.points.units.model, (self.site_tau, self.site_rho, self.tau, self.rho)
 
         def task(start, stop):
-            _lane_kernel.sweep_lanes(
-                self.units.model,
-                self.x,
-                self.centre,
-                self.prior_tau,
-                self.units.prior_rho,
-                groups[start:stop],
-                order,
-                self.site_tau,
-                self.site_rho,
-                self.tau,
-                self.rho,
-                damping,
-                skipped,
-            )
+            fixed = model, self.x, self.centre, *self.prior, groups[start:stop], order
+            kernel.sweep_lanes(*fixed, *posterior, damping, skipped)
 
         self.threads.run(task, spans(groups.size, self.threads.count))
-        skipped = np.where(padded, skipped, 0.0).ravel()[: self.size].astype(int)
-        for b in np.flatnonzero((skipped > 0) & cavities.suspects(self._each("rho"), self.units.noise)):
+        skipped = np.where(active, self._each(skipped), 0.0).astype(int)
+        for b in np.flatnonzero((skipped > 0) & lost.possible(self._each(self.rho), self.points.units)):
             single = self.problem(b)
             skipped[b] = single.visit_lost(skipped[b])
-            self.replace(b, single.state)
+            self.replace(b, single.sites)
         self.improper.append(skipped)
-        change = moment_change(
-            (old_tau / old_rho)[..., None], 1.0 / old_rho, (self.tau / self.rho)[..., None], 1.0 / self.rho
-        )
-        return change.ravel()[: self.size] / self.damping, skipped == 0
+        change = moment_change(old, self._moments()) / self.damping.step
+        self.damping.after(change)
+        return change, skipped == 0
 
     def problem(self, b):
-        """Return a single-problem sweeper that stands where problem b stands."""
-        units = self.units.problem(b)
-        single = Sweeper(self.data[b], units, "sequential", None, None, self.damping, self.threads)
-        g, lane = divmod(b, LANES)
-        single.state.site_tau[:, 0], single.state.site_rho[:] = self.site_tau[g, :, lane], self.site_rho[g, :, lane]
+        """Return a sweeper of one problem that stands where problem b stands."""
+        single = Sweeper(self.points.problem(b), self.options, self.visits, self.threads)
+        single.damping.step = self.damping.step[b]
+        g, lane = divmod(b, kernel.lanes)
+        single.sites.site_tau[:, 0], single.sites.site_rho[:] = self.site_tau[g, :, lane], self.site_rho[g, :, lane]
         single.refresh()
         return single
 
-    def replace(self, b, state):
-        """Put the state of a single problem back into its lane."""
-        g, lane = divmod(b, LANES)
-        self.site_tau[g, :, lane], self.site_rho[g, :, lane] = state.site_tau[:, 0], state.site_rho
-        self.tau[g, lane], self.rho[g, lane] = state.tau[0], state.rho
+    def replace(self, b, sites):
+        """Put the sites of a single problem back into its lane."""
+        g, lane = divmod(b, kernel.lanes)
+        self.site_tau[g, :, lane], self.site_rho[g, :, lane] = sites.site_tau[:, 0], sites.site_rho
+        self.tau[g, lane], self.rho[g, lane] = sites.tau[0], sites.rho
 
-    def state(self):
-        """Return the final state of all problems, with a batch axis; the lanes are given up."""
-        sums = np.empty(self.tau.shape)
-        _lane_kernel.evaluate_lanes(
-            self.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
+    def tight(self):
+        """Return the problems whose cavities may be improper."""
+        largest = np.maximum(self.site_rho.max(axis=1), 0.0)
+        return np.flatnonzero(self._each(self.rho - largest <= lost.SHARE * np.abs(self.rho)))
+
+    def finished(self):
+        """Return the sites of all problems, with their values and the log evidences; the lanes are given up."""
+        points, sums = self.points, np.empty(self.index.shape)
+        kernel.evaluate_lanes(
+            points.units.model, self.centre, self.site_tau, self.site_rho, self.tau, self.rho, self.x, sums
         )
-        tau, rho = self._each("tau")[:, None].copy(), self._each("rho").copy()
-        result = State(self._rows("site_tau")[..., None], self._rows("site_rho"), tau, rho, self._rows("x"))
-        result.log_evidence = combine_evidence(self.units, tau, rho, sums.ravel()[: self.size])
-        for b in np.flatnonzero(cavities.suspects(rho, self.units.noise)):
-            one = result.problem(b)
-            if len(cavities.lost(one, self.units.noise)):
-                finish(self.data[b], self.units.problem(b), one, self.threads)
+        site_tau, site_rho, site_value = (self._rows(name) for name in ("site_tau", "site_rho", "x"))
+        tau, rho = self._each(self.tau)[:, None].copy(), self._each(self.rho).copy()
+        result = ClutterSites(site_tau[..., None], site_rho, tau, rho, site_value)
+        result.log_evidence = result.combine(points.units, self._each(sums))
+        for b in np.flatnonzero(lost.possible(rho, points.units)):
+            one, its_points = result.problem(b), points.problem(b)
+            if len(lost.found(one, its_points.units)):
+                set_evidence(its_points, one, self.threads)
                 result.site_value[b], result.log_evidence[b] = one.site_value, one.log_evidence
         return result
 
-    def _each(self, name):
+    def _moments(self):
+        rho = self._each(self.rho)
+        return (self._each(self.tau) / rho)[:, None], 1.0 / rho
+
+    def _each(self, lanes):
         """One number for each problem."""
-        return getattr(self, name).ravel()[: self.size]
+        return lanes.ravel()[: self.n_problems]
 
     def _rows(self, name):
         lanes = self.__dict__.pop(name)
-        return np.ascontiguousarray(lanes.transpose(0, 2, 1).reshape(-1, lanes.shape[1])[: self.size])
-
-
-def fit_lanes(data, units, *, order, rng, damping, max_iter, tol, n_threads, callback):
-    """Sequential EP on a batch (B, N, 1). Returns (state, status (B,), n_iter (B,), trace)."""
-    with Threads(n_threads) as threads:
-        sweeper = LaneSweeper(data, units, order, rng, damping, threads)
-        outcome = iterate(
-            sweeper.step, sweeper.size, max_iter=max_iter, tol=tol, patience=PATIENCE / damping, callback=callback
-        )
-        status, newton = outcome.status, {}
-        for b in np.flatnonzero(status == STUCK):
-            single = sweeper.problem(b)
-            status[b], newton[b] = double_loop(single, tol)
-            sweeper.replace(b, single.state)
-        largest = np.maximum(sweeper.site_rho.max(axis=1), 0.0)
-        tight = sweeper.rho - largest <= cavities.LOST * np.abs(sweeper.rho)
-        for b in np.flatnonzero(tight.ravel()[: sweeper.size]):
-            single = sweeper.problem(b)
-            if single.settle() and status[b] == CONVERGED:
-                status[b] = STUCK
-            sweeper.replace(b, single.state)
-        state = sweeper.state()
-    improper = np.array(sweeper.improper).reshape(-1, sweeper.size)
-    return state, status, *_trace_of_batch(outcome.n_iter, outcome.changes, improper, newton)
-
-
-def _trace_of_batch(n_sweeps, changes, improper, newton):
-    """Return n_iter (B,) and the trace, whose columns hold each problem's sweeps and then its Newton steps."""
-    steps = np.array([len(newton.get(b, ())) for b in range(n_sweeps.size)])
-    n_iter = n_sweeps + steps
-    trace = {
-        name: np.zeros((n_iter.max(), n_iter.size), dtype=old.dtype)
-        for name, old in (("change", changes), ("improper", improper))
-    }
-    trace["change"][: len(changes)], trace["improper"][: len(improper)] = changes, improper
-    for b, column in newton.items():
-        trace["change"][n_sweeps[b] : n_iter[b], b] = column
-    return n_iter, trace | {"double_loop": steps}
+        return np.ascontiguousarray(lanes.transpose(0, 2, 1).reshape(-1, lanes.shape[1])[: self.n_problems])

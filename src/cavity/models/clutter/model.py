@@ -6,17 +6,20 @@ References
 """
 
 from dataclasses import dataclass, fields, replace
-from functools import partial
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import names_of
-from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.models.clutter import lanes, settings, sweeps
-from cavity.models.clutter import units as clutter_units
+from cavity.base.loop import warn_unconverged
+from cavity.ep.options import Options
+from cavity.models.clutter import settings
+from cavity.models.clutter.fit import adf, ep
+from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.posterior import posterior_of
-from cavity.models.clutter.power import PowerSweeper
+from cavity.models.clutter.sweeps import Visits
+
+LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +153,13 @@ class Clutter:
         order : None, "random" or array_like (N,), default None
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
         damping : float in [0.01, 1], default 1.0
-            The fraction of each site change that is made; 1 is no damping.
+            The largest fraction of each site change that is made; 1 is no damping. It is lowered while sweeps make no
+            progress.
         power : float in (0, 1], default 1.0
             For EP: the exponent alpha of power EP [P]_, 1 for EP itself. Each site then minimises an alpha-divergence;
             as alpha falls to 0 the posterior becomes that of variational Bayes: narrower, and on one mode of several.
         max_iter : int, default 100
-            Most sweeps. Newton steps of the double loop, at most 100, come on top.
+            Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-10
             Stopping rule: a sweep moves the posterior mean by at most tol posterior standard deviations and the
             variance by at most the relative amount tol (both divided by `damping`).
@@ -164,7 +168,8 @@ class Clutter:
         n_threads : int, default 1
             Threads for batches and for the parallel schedule; the result has the same bits for any number.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep (not for Newton steps); a true result stops the fit.
+            Called as callback(n_iter, change) after each sweep, but not for steps of the double loop; a true result
+            stops the fit.
 
         Returns
         -------
@@ -189,8 +194,8 @@ class Clutter:
         A site whose cavity is improper is left alone in that sweep and counted in ``trace["improper"]``; a sweep that
         counts any does not pass for converged. When the change has not halved in 3/damping sweeps, the fixed point is
         found by minimising EP's free energy over the posterior's moments, a double loop in which every cavity is proper
-        and a solution always exists; ``trace["double_loop"]`` counts its Newton steps. Memory: d + 2 doubles a point
-        beyond the data.
+        and a solution always exists; ``trace["double_loop"]`` counts its steps. Memory: d + 2 doubles a point beyond
+        the data, three times that in the double loop.
 
         With ``power < 1`` a site takes one-dimensional integrals by quadrature, in any dimension: about 200 to 500
         microseconds in the sequential schedule, 20 to 60 in the parallel one (ordinary EP takes less than one for small
@@ -212,92 +217,29 @@ class Clutter:
         (True, [1.97, 2.21])
         """
         data = arrays.data_array(x, "x", ndim=(1, 2, 3))
-        points = data[:, None] if data.ndim == 1 else data
-        n = points.shape[-2]
+        scalar, data = data.ndim == 1, data[:, None] if data.ndim == 1 else data
         arrays.choice(method, "method", ("ep", "adf"))
-        arrays.choice(schedule, "schedule", ("sequential", "parallel"))
-        power = arrays.number(power, "power", low=0, high=1, closed_high=True)
-        options = dict(
-            order=_check_order(order, rng, n),
-            rng=None if rng is None else arrays.generator(rng),
-            damping=arrays.number(damping, "damping", low=0.01, high=1, closed_low=True, closed_high=True),
-            max_iter=arrays.integer(max_iter, "max_iter", low=1),
-            tol=arrays.number(tol, "tol", low=0, closed_low=True),
-            n_threads=arrays.integer(n_threads, "n_threads", low=1),
-            callback=callback,
-        )
-        _check_combination(method, schedule, order, options["damping"], power)
-        if power != 1:
-            options["kind"] = partial(PowerSweeper, power=power)
-        units = self._units(points)
-        posterior = replace(self._run(data, points, units, method, schedule, options), columns=names_of(x))
-        settings.warn_strangers(points, self, posterior)
+        given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol, callback=callback)
+        options = Options.checked(**LIMITS, **given)
+        visits = Visits.checked(order, rng, data.shape[-2])
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        _check_combination(method, options, order)
+        points = Points(data, WorkingUnits.of(data, self))
+        if method == "adf":
+            sites, outcome = adf(points, visits, n_threads)
+        else:
+            sites, outcome = ep(points, options, visits, n_threads)
+            last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
+            warn_unconverged(outcome.status, last, options.tol, options.max_iter)
+        posterior = posterior_of(self, points.units, sites, outcome, scalar=scalar, method=method, columns=names_of(x))
+        settings.warn_strangers(data, self, posterior)
         return posterior
 
-    def _run(self, data, points, units, method, schedule, options):
-        if method == "adf":
-            return self._filter(data, points, units, options)
-        if data.ndim == 3:
-            return self._fit_batch(data, units, schedule, options)
-        state, status, trace = sweeps.fit_one(points, units, schedule=schedule, **options)
-        change = trace["change"]
-        warn_unconverged(status, change[-1], options["tol"], options["max_iter"])
-        return posterior_of(self, data.ndim == 1, units, state, status, len(change), trace, method)
 
-    def _units(self, points):
-        d = points.shape[-1]
-        return clutter_units.working_units(
-            points,
-            self.clutter_weight,
-            self.clutter_variance,
-            self.noise_variance,
-            arrays.vector(self.clutter_mean, "clutter_mean", d),
-            arrays.vector(self.prior_mean, "prior_mean", d),
-            self.prior_variance,
-        )
-
-    def _filter(self, data, points, units, options):
-        """ADF on one problem or each of a batch."""
-        order = sweeps.visiting_order(options["order"], options["rng"], points.shape[-2])
-        state = sweeps.assimilate_all(points, units, order, options["n_threads"])
-        batch = points.shape[:-2]
-        return posterior_of(
-            self,
-            data.ndim == 1,
-            units,
-            state,
-            np.full(batch, CONVERGED, dtype=object)[()],
-            np.ones(batch, dtype=int)[()],
-            {},
-            "adf",
-        )
-
-    def _fit_batch(self, data, units, schedule, options):
-        """EP on a batch: side by side in SIMD lanes if that applies, else one problem after the other on threads."""
-        if data.shape[2] == 1 and schedule == "sequential" and "kind" not in options:
-            state, status, n_iter, trace = lanes.fit_lanes(data, units, **options)
-        else:
-            state, status, n_iter, trace = sweeps.fit_each(data, units, schedule=schedule, **options)
-        last = trace["change"][n_iter - 1, np.arange(len(data))]
-        warn_unconverged(status, last, options["tol"], options["max_iter"])
-        return posterior_of(self, False, units, state, status, n_iter, trace, "ep")
-
-
-def _check_combination(method, schedule, order, damping, power):
-    if order is not None and schedule == "parallel":
+def _check_combination(method, options, order):
+    if order is not None and options.schedule == "parallel":
         raise ValueError("order has no meaning for schedule='parallel', which renews all sites at once")
-    if method == "adf" and power != 1:
-        raise ValueError(f"power must be 1 for method='adf', which has no power EP, got {power!r}")
-    if method == "adf" and (schedule == "parallel" or damping != 1):
+    if method == "adf" and options.power != 1:
+        raise ValueError(f"power must be 1 for method='adf', which has no power EP, got {options.power!r}")
+    if method == "adf" and (options.schedule == "parallel" or options.damping != 1):
         raise ValueError("method='adf' sees each point once: schedule='parallel' and damping have no meaning")
-
-
-def _check_order(order, rng, n):
-    if order is None:
-        return None
-    if isinstance(order, str):
-        arrays.choice(order, "order", ("random",))
-        if rng is None:
-            raise ValueError("order='random' needs rng, a seed or a numpy.random.Generator")
-        return order
-    return arrays.permutation(order, "order", n)

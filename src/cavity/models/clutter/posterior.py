@@ -10,34 +10,41 @@ from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
-from cavity.models.clutter import cavities, sweeps
-from cavity.models.clutter import units as clutter_units
+from cavity.models.clutter import lost
+from cavity.models.clutter.evidence import densities
+from cavity.models.clutter.fit import adf
+from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.saved import RECORD
+from cavity.models.clutter.sites import ClutterSites
+from cavity.models.clutter.sweeps import Visits
 
 
-def posterior_of(model, scalar, units, state, status, n_iter, trace, method, before=None):
-    """Turn the state in working units into a posterior in the units of the data."""
-    scale = units.scale
-    mean = units.origin + state.tau / np.asarray(state.rho)[..., None] / scale
-    log_evidence = state.log_evidence + state.site_rho.shape[-1] * units.log_jacobian
-    n_samples = state.site_rho.shape[-1]
+def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
+    """Turn sites in working units and what became of each problem into a posterior in units of the data."""
+    scale, (mean, variance) = units.scale, sites.moments
+    mean, variance = units.origin + mean / scale, variance / scale / scale
+    n_samples = sites.site_rho.shape[-1]
+    log_evidence = sites.log_evidence + n_samples * units.log_jacobian
+    n_iter, status, trace = outcome.n_iter, outcome.status.astype(str), outcome.trace
+    if sites.site_rho.ndim == 1:
+        variance, log_evidence, n_iter, status = float(variance), float(log_evidence), int(n_iter[0]), str(status[0])
+        trace = {name: np.asarray(each[..., 0]) for name, each in trace.items()}
     if before is not None:
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
-    variance = 1.0 / np.asarray(state.rho) / scale / scale
-    single = state.site_rho.ndim == 1
     return ClutterPosterior(
         model=model,
         mean=float(mean[0]) if scalar else mean,
-        variance=float(variance) if single else variance,
-        log_evidence=float(log_evidence) if single else log_evidence,
+        variance=variance,
+        log_evidence=log_evidence,
         converged=status == CONVERGED,
-        n_iter=int(n_iter) if single else n_iter,
-        status=status if single else status.astype(str),
+        n_iter=n_iter,
+        status=status,
         n_samples=n_samples,
         method=method,
         trace=trace,
         before=None if before is None else (before.mean, before.variance, before.log_evidence),
-        _state=state,
+        columns=columns,
+        _sites=sites,
         _units=units,
     )
 
@@ -61,7 +68,7 @@ class ClutterPosterior(Posterior):
     converged : bool
         Whether the stopping rule of `Clutter.fit` was met.
     n_iter : int
-        Sweeps and Newton steps taken.
+        Sweeps and steps of the double loop taken.
     status : str
         Why the iteration ended.
     n_samples : int
@@ -69,7 +76,7 @@ class ClutterPosterior(Posterior):
     method : {"ep", "adf"}
         How the last points were taken in.
     trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of Newton steps.
+        "change" and "improper" for every sweep, "double_loop" the number of its steps.
     before : None or tuple
         Mean, variance and log evidence of the posterior that `update` started from.
     columns : tuple of str or None
@@ -87,8 +94,8 @@ class ClutterPosterior(Posterior):
     method: str
     trace: dict
     before: tuple | None
-    _state: clutter_units.State
-    _units: clutter_units.Units
+    _sites: ClutterSites
+    _units: WorkingUnits
     columns: tuple | None = None
 
     kind = "clutter"
@@ -118,22 +125,20 @@ class ClutterPosterior(Posterior):
         ``(prior * sites.prod()).log_scale`` is the log evidence. A log scale is the log of an integral, which grows
         without bound as a site's precision passes through zero; `log_evidence` and `loo_log_density` do not use it.
         """
-        state, units = self._state, self._units
-        d = state.tau.shape[-1]
-        rho = state.site_rho
-        origin = np.expand_dims(units.origin, -2) if units.origin.ndim > 1 else units.origin
-        mean = np.expand_dims(state.tau / np.asarray(state.rho)[..., None], -2)
+        sites, units = self._sites, self._units
+        d, rho, scale = sites.tau.shape[-1], sites.site_rho, units.scale
+        origin, mean = np.expand_dims(units.origin, -2), np.expand_dims(sites.moments[0], -2)
         safe = np.where(rho == 0, 1.0, rho)
-        miss = state.site_tau - rho[..., None] * mean
+        miss = sites.site_tau - rho[..., None] * mean
         log_scale = (
-            state.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
+            sites.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
         )
-        tau = units.scale * state.site_tau + (units.scale * (units.scale * rho))[..., None] * origin
-        at_zero = state.site_value + units.log_jacobian - np.sum(tau * (origin + mean / units.scale), axis=-1)
+        tau, rho = scale * sites.site_tau + (scale * (scale * rho))[..., None] * origin, scale * (scale * rho)
+        at_zero = sites.site_value + units.log_jacobian - np.sum(tau * (origin + mean / scale), axis=-1)
         log_scale = np.where(rho == 0, at_zero, log_scale)
         if isinstance(self.mean, float):
-            return Gaussian(tau[..., 0], units.scale * (units.scale * rho), log_scale)
-        return SphericalGaussian(tau, units.scale * (units.scale * rho), log_scale)
+            return Gaussian(tau[..., 0], rho, log_scale)
+        return SphericalGaussian(tau, rho, log_scale)
 
     @property
     def loo_log_density(self):
@@ -141,16 +146,14 @@ class ClutterPosterior(Posterior):
 
         After ADF it is an approximation from the sites as they were when each point came by.
         """
-        self._check_cavities("loo_log_density")
-        state = self._state
-        if state.loo is not None:
-            return state.loo + self._units.log_jacobian
-        rho, d = np.asarray(state.rho)[..., None], state.tau.shape[-1]
-        cavity_tau, cavity_rho = cavities.cavities(self._units, state)
-        mean = np.expand_dims(state.tau, -2) / rho[..., None]
-        shift = mean - cavity_tau / cavity_rho[..., None]
-        log_z = state.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * np.sum(shift * shift, axis=-1))
-        return log_z + self._units.log_jacobian
+        cavity_tau, cavity_rho = self._cavities("loo_log_density")
+        sites, log_jacobian = self._sites, self._units.log_jacobian
+        if sites.loo is not None:
+            return sites.loo + log_jacobian
+        rho, d = np.asarray(sites.rho)[..., None], sites.tau.shape[-1]
+        shift = np.expand_dims(sites.tau, -2) / rho[..., None] - cavity_tau / cavity_rho[..., None]
+        distance2 = np.sum(shift * shift, axis=-1)
+        return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
     def clutter_probability(self, x, *, fitted=True):
         """Return the probability that each point is clutter.
@@ -171,7 +174,7 @@ class ClutterPosterior(Posterior):
         from scipy.special import expit
 
         if fitted:
-            self._check_cavities("clutter_probability")
+            self._cavities("clutter_probability")
         return expit(self._evaluate(x, fitted)[1])
 
     def log_density(self, x):
@@ -189,34 +192,35 @@ class ClutterPosterior(Posterior):
         """
         return self._evaluate(x, False)[0] + self._units.log_jacobian
 
-    def _check_cavities(self, name):
-        """ADF does not look back: a site may be more precise than the posterior ends up.
+    def _cavities(self, name):
+        """Return tau and rho of all cavities, or raise ValueError if any is improper.
 
-        Power EP may allow it too, and EP that has not converged may end so.
+        ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it too, and EP
+        that has not converged may end so.
         """
-        if not np.all(cavities.cavities(self._units, self._state)[1] > 0):
-            if self._state.loo is not None:
-                raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
-            if self.method == "ep":
-                raise ValueError(f"{name}: EP has left some points without a proper cavity; see status")
-            raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
+        tau, rho = lost.cavities(self._sites, self._units)
+        if np.all(rho > 0):
+            return tau, rho
+        if self._sites.loo is not None:
+            raise ValueError(f"{name}: at this power some points have no proper cavity; use power=1")
+        if self.method == "ep":
+            raise ValueError(f"{name}: EP has left some points without a proper cavity; see status")
+        raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
-    def _points(self, x):
-        """Return x as points (N, d) or (B, N, d), and whether they are like the fitted ones but for N."""
-        wanted = self._state.site_tau.shape
-        ndim = (1,) if isinstance(self.mean, float) else (len(wanted),)
+    def _points(self, x, wanted, fitted=False):
+        """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
+        shape = self._sites.site_tau.shape
+        ndim = (1,) if isinstance(self.mean, float) else (len(shape),)
         data = arrays.data_array(in_order(x, self.columns, "x"), "x", ndim=ndim)
-        points = data[:, None] if data.ndim == 1 else data
-        return points, points.shape[-1] == wanted[-1] and points.shape[:-2] == wanted[:-2]
+        data = data[:, None] if data.ndim == 1 else data
+        if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
+            raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
+        self._units.check_distance(data, "the fitted data")
+        return Points(data, self._units)
 
     def _evaluate(self, x, fitted):
-        points, alike = self._points(x)
-        wanted = self._state.site_tau.shape
-        if not (points.shape == wanted if fitted else alike):
-            what = f"the fitted data, shape {wanted}" if fitted else f"points of dimension {wanted[-1]}"
-            raise ValueError(f"x must be {what}, got shape {np.shape(x)}")
-        clutter_units.check_reach(points, self._units)
-        return sweeps.densities(points, self._units, self._state, fitted)
+        wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
+        return densities(self._points(x, wanted, fitted), self._sites, fitted)
 
     def update(self, x, *, n_threads=1):
         """Assimilate more points by ADF, on top of what is known.
@@ -234,22 +238,20 @@ class ClutterPosterior(Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, its sites and
             leave-one-out densities are those of the new points.
         """
-        points, alike = self._points(x)
-        if not alike:
-            wanted = self._state.site_tau.shape
-            raise ValueError(f"x must hold points like the fitted ones, shape {wanted} but for N, got {np.shape(x)}")
-        arrays.integer(n_threads, "n_threads", low=1)
-        clutter_units.check_reach(points, self._units)
-        state, units = sweeps.update(points, self._units, self._state, n_threads)
-        n_iter = np.ones(np.shape(self.variance), dtype=int)[()]
+        points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
+        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
+        sites, outcome = adf(Points(points.data, units), Visits(), n_threads)
         # an update of what had not converged is no better
-        status = np.where(self.converged, CONVERGED, self.status).astype(object)[()]
-        scalar, columns = isinstance(self.mean, float), names_of(x) if self.columns is None else self.columns
-        posterior = posterior_of(self.model, scalar, units, state, status, n_iter, {}, "adf", before=self)
-        return replace(posterior, columns=columns)
+        outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
+        columns = names_of(x) if self.columns is None else self.columns
+        scalar = isinstance(self.mean, float)
+        return posterior_of(
+            self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self
+        )
 
     def __repr__(self):
-        shape = self._state.site_tau.shape
+        shape = self._sites.site_tau.shape
         batch = len(shape) == 3
         problems = f"{shape[0]} problems of " if batch else ""
         kept = f"{np.sum(self.converged)} of {shape[0]}" if batch else self.converged

@@ -29,11 +29,13 @@ import numpy as np
 
 from cavity.base.loop import STUCK
 from cavity.blocks.executors import spans
-from cavity.blocks.sources import rows
-from cavity.models.clutter import cavities, sweeps
-from cavity.models.clutter.sweeps import CHUNK, Sweeper, visiting_order
+from cavity.blocks.merge import starts
+from cavity.ep.visits import SMALLEST_SHARE
+from cavity.models.clutter import lost
+from cavity.models.clutter.evidence import CHUNK, evaluate
+from cavity.models.clutter.sweeps import Sweeper
 
-BLOCK = 128  # sites evaluated together: enough to outweigh the overhead of calls, few enough for the cache
+SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
 CUT = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
 REACH = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are CUT nats
 NEXT = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
@@ -266,94 +268,88 @@ def match(model, power, d, base, rho, delta):
 class PowerSweeper(Sweeper):
     """Power EP on one problem: a Sweeper whose cavities lack the power alpha of a site."""
 
-    def __init__(self, data, units, schedule, *arguments, power):
-        super().__init__(data, units, schedule, *arguments)
-        self.power = power
+    def __init__(self, points, options, *arguments):
+        super().__init__(points, options, *arguments)
+        self.power = options.power
         # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
-        self.patience = 20 if schedule == "sequential" else 8
+        self.patience = 20 if options.schedule == "sequential" else 8
 
-    def _match(self, part):
+    def match(self, part):
         """Return what the rows of a slice say: (points, cavity means, cavity precisions, proper, match of them)."""
-        state, units = self.state, self.units
-        x = (rows(self.data, part) - units.origin) * units.scale
-        cavity_rho = state.rho - self.power * state.site_rho[part]
-        proper = cavity_rho > 0
-        cavity_rho = np.where(proper, cavity_rho, state.rho)
-        mean = (state.tau - self.power * state.site_tau[part]) / cavity_rho[:, None]
-        d, from_centre, miss = x.shape[1], x - units.centre, x - mean
-        model = units.model
+        model, data, origin, scale, centre = self.points.arguments(part)
+        sites, (site_tau, site_rho) = self.sites, self.sites.part(part)
+        x = (data - origin) * scale
+        cavity_rho = sites.rho - self.power * site_rho
+        proper = cavity_rho > SMALLEST_SHARE * sites.rho
+        cavity_rho = np.where(proper, cavity_rho, sites.rho)
+        mean = (sites.tau - self.power * site_tau) / cavity_rho[:, None]
+        d, from_centre, miss = x.shape[1], x - centre, x - mean
         base = model[4] - d * model[2] - np.sum(from_centre * from_centre, axis=1) * model[1]
         distance = np.sqrt(np.sum(miss * miss, axis=1))
         return x, mean, cavity_rho, proper, match(model, self.power, d, base, cavity_rho, distance)
 
-    def _changes(self, part):
+    def changes(self, part):
         """Return the undamped changes of the sites of a slice, zero where a cavity is improper, and how many are."""
-        x, mean, _, proper, (_, pull, rho) = self._match(part)
-        tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - self.state.site_tau[part]
-        rho = rho / self.power - self.state.site_rho[part]
-        return np.where(proper[:, None], tau, 0.0), np.where(proper, rho, 0.0), int(np.sum(~proper))
+        x, mean, _, proper, (_, pull, rho) = self.match(part)
+        site_tau, site_rho = self.sites.part(part)
+        tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - site_tau
+        return np.where(proper[:, None], tau, 0.0), np.where(proper, rho / self.power - site_rho, 0.0), np.sum(~proper)
 
-    def _sequential(self, n):
+    def one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
-        state, total = self.state, 0
-        order = visiting_order(self.order, self.rng, self.data.shape[0])
+        sites, damping, total = self.sites, self.damping.step, 0
+        order = self.visits.of_pass(len(self.points.data))
         for i in range(n) if order is None else order[:n]:
-            tau, rho, skipped = self._changes(slice(i, i + 1))
+            tau, rho, skipped = self.changes(slice(i, i + 1))
             # a step of alpha lands on the tilted moments; a longer one may take all of the posterior's precision
-            step = self.damping if self.damping * rho[0] > -0.5 * state.rho else min(self.damping, self.power)
-            if not state.rho + step * rho[0] > 0:  # a point so far out that the tilted variance is all rounding
+            step = damping if damping * rho[0] > -0.5 * sites.rho else min(damping, self.power)
+            if not sites.rho + step * rho[0] > 0:  # a point so far out that the tilted variance is all rounding
                 total += 1
                 continue
-            state.site_tau[i] += step * tau[0]
-            state.site_rho[i] += step * rho[0]
-            state.tau = state.tau + step * tau[0]
-            state.rho += step * float(rho[0])
+            sites.site_tau[i] += step * tau[0]
+            sites.site_rho[i] += step * rho[0]
+            sites.tau = sites.tau + step * tau[0]
+            sites.rho += step * float(rho[0])
             total += skipped
         self.refresh()
         return total
 
-    def _start(self):
+    def first_rows(self):
         """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super()._sequential(min(CHUNK, self.data.shape[0])) + self.settle()
+        return super().one_by_one(min(CHUNK, len(self.points.data))) + self.settle()
 
-    def _parallel(self):
+    def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
-        state = self.state
 
         def task(start, stop):
             total = 0
-            for low in range(start, stop, BLOCK):
-                part = slice(low, min(low + BLOCK, stop))
-                tau, rho, skipped = self._changes(part)
-                state.site_tau[part] += self.damping * tau
-                state.site_rho[part] += self.damping * rho
+            for low in range(start, stop, SITES_AT_ONCE):
+                part = slice(low, min(low + SITES_AT_ONCE, stop))
+                tau, rho, skipped = self.changes(part)
+                site_tau, site_rho = self.sites.part(part)
+                site_tau += self.damping.step * tau
+                site_rho += self.damping.step * rho
                 total += skipped
             return total
 
-        n = len(state.site_rho)
-        skipped = sum(self.threads.run(task, spans(n, self.threads.count, BLOCK)))
-        return skipped + self.settle()
+        n = len(self.points.data)
+        return sum(self.threads.run(task, spans(n, self.threads.count, SITES_AT_ONCE))) + self.settle()
 
-    def refresh(self):
-        """Sum the posterior from prior and sites; return the precision it must exceed for all cavities to be proper."""
-        return max(self.power * super().refresh(), 0.0)
-
-    def rescue(self, tol):
+    def rescue(self):
         """Power EP has no double loop: what is stuck stays so."""
         return STUCK, []
 
-    def finish(self):
+    def finished(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
-        state, units = self.state, self.units
-        state.loo = sweeps.evaluate(self.data, units, state, self.threads)[0]
-        state.loo[cavities.cavities(units, state)[1] <= 0] = np.nan
-        state.site_value = np.empty(len(state.site_rho))
-        mean, d = state.tau / state.rho, len(state.tau)
-        for low in range(0, len(state.site_rho), BLOCK):
-            part = slice(low, low + BLOCK)
-            _, cavity_mean, cavity_rho, _, (log_z, _, _) = self._match(part)
+        sites, units = self.sites, self.points.units
+        sites.loo = evaluate(self.points, sites, self.threads)[0]
+        sites.loo[lost.cavities(sites, units)[1] <= 0] = np.nan
+        sites.site_value = np.empty(len(sites.site_rho))
+        mean, d = sites.tau / sites.rho, len(sites.tau)
+        for part in (slice(*each) for each in starts(len(sites.site_rho), SITES_AT_ONCE)):
+            _, cavity_mean, cavity_rho, _, (log_z, _, _) = self.match(part)
             distance2 = np.sum((mean - cavity_mean) ** 2, axis=1)
-            scaled = log_z + 0.5 * (d * np.log(state.rho / cavity_rho) + cavity_rho * distance2)
-            state.site_value[part] = scaled / self.power
-        total = np.sum(state.site_value)
-        state.log_evidence = float(sweeps.combine_evidence(units, state.tau, np.float64(state.rho), total))
+            scaled = log_z + 0.5 * (d * np.log(sites.rho / cavity_rho) + cavity_rho * distance2)
+            sites.site_value[part] = scaled / self.power
+        sites.log_evidence = float(sites.combine(units, np.sum(sites.site_value)))
+        return sites

@@ -67,5 +67,5 @@ RECORD = Record(
     ARRAYS,
     SETTINGS,
     (together(*BEFORE), _fits),
-    {"state_": "_state.", "units_": "_units."} | {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    {"state_": "_sites.", "units_": "_units."} | {name: f"before.{place}" for place, name in enumerate(BEFORE)},
 )

@@ -8,9 +8,9 @@ from cavity.blocks.sources import rows
 
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 WEIGHT = 0.1  # of clutter: gross errors are few
-WIDE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
-FAR = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
-BLOCK = 8192  # rows judged together
+VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
+BEYOND = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
+ROWS_AT_ONCE = 8192  # rows judged together
 FEW, SHARE = 5, 0.05  # strangers that are too many to be gross errors
 
 
@@ -26,15 +26,15 @@ def scaled(values, given):
         spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
         noise = given.get("noise_variance", float(np.square(spread)))
         reach = float(np.square(np.max(np.abs(values - median))))
-    if not (noise > 0.0 and WIDE * max(noise, reach) < np.inf):
+    if not (noise > 0.0 and VAGUE * max(noise, reach) < np.inf):
         raise OverflowError("x: squares of distances from the median leave the range of float64; rescale the data")
     found = {
         "clutter_weight": WEIGHT,
         "noise_variance": noise,
-        "clutter_variance": max(WIDE * noise, reach),
+        "clutter_variance": max(VAGUE * noise, reach),
         "clutter_mean": median,
         "prior_mean": median,
-        "prior_variance": WIDE * noise,
+        "prior_variance": VAGUE * noise,
     } | given
     return {name: float(np.ravel(value)[0]) if values.shape[1] == 1 else value for name, value in found.items()}
 
@@ -45,12 +45,12 @@ def strangers(points, model, mean, variance):
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
     """
     n, d = points.shape[-2:]
-    limit = (np.sqrt(d) + FAR) ** 2
+    limit = (np.sqrt(d) + BEYOND) ** 2
     if points.ndim == 2:
-        parts = (rows(points, slice(*part)) for part in starts(n, BLOCK))
+        parts = (rows(points, slice(*part)) for part in starts(n, ROWS_AT_ONCE))
         return sum(_far(x, model, mean, variance, limit) for x in parts)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
-    parts = (slice(*part) for part in starts(len(points), max(1, BLOCK // n)))
+    parts = (slice(*part) for part in starts(len(points), max(1, ROWS_AT_ONCE // n)))
     return np.concatenate([_far(rows(points, b), model, mean[b], variance[b], limit) for b in parts])
 
 
@@ -67,13 +67,17 @@ def _far(x, model, mean, variance, limit):
 def warn_strangers(points, model, posterior):
     """Warn if many points (N, d), or of some problem of (B, N, d), are neither signal nor clutter by the settings."""
     n, d = points.shape[-2:]
+    if d == 1:  # where not even the extremes are far from the clutter
+        centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND) * model.clutter_variance**0.5
+        if max(float(points.max()) - centre, centre - float(points.min())) <= limit:
+            return
     found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = (found >= FEW) & (found > SHARE * n)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(points)} problems" if points.ndim == 3 else ""
         warn(
-            f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + FAR:.3g} standard deviations from both "
-            f"the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
+            f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + BEYOND:.3g} standard deviations from "
+            f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
             f"{model.clutter_variance:g} around clutter_mean): the settings are not those of such data; give others, "
             "or take those that Clutter.settle scales to the data",
             SettingsWarning,

@@ -1,4 +1,4 @@
-"""EP for clutter as a minimisation over the moments of the posterior, for data on which the sweeps do not settle.
+"""The cavities of given moments, for EP for clutter as a minimisation over the moments of the posterior.
 
 [HZ]  T. Heskes and O. Zoeter, Expectation propagation for approximate inference in dynamic Bayesian networks, 2002.
 [OW]  M. Opper and O. Winther, Expectation consistent approximate inference, JMLR 6, 2005.
@@ -12,8 +12,7 @@ may still not be attracted by it.
 
 Everything is in coordinates y = theta - mean(q), with statistics (y, -|y|^2/2) and natural parameters (t, rho). The
 cavity of point x lies on the line from the mean through x, so its two unknowns are t, rho times the position on that
-line, and rho. `moments` finds them by Newton's method on a convex function and returns the 2 x 2 covariance of the
-statistics along the line, whose inverses sum to the Hessian of F that the caller needs.
+line, and rho. `cavities` finds them by Newton's method on a convex function.
 """
 
 from libc.math cimport fabs, isfinite, sqrt
@@ -25,16 +24,15 @@ cdef enum:
     MAX_INNER = 200                      # Newton steps; five to ten are typical
 
 
-cdef struct Tilted:
+cdef struct LineMoments:              # of a tilted distribution, u the coordinate along the line
     double log_partition                 # A(t, rho), origin at the mean of q
     double mean, second                  # E u, E |y|^2
     double a, b, c                       # covariance of (u, -|y|^2/2): [[a, b], [b, c]]
-    double across                        # variance across the line
 
 
-cdef Tilted tilt(Clutter *model, double d, double base, double place, double t, double rho) noexcept nogil:
+cdef LineMoments tilt(Clutter *model, double d, double base, double place, double t, double rho) noexcept nogil:
     """Moments of p(x | theta) exp(t u - rho |y|^2/2) for x at position `place` on the line."""
-    cdef Tilted out
+    cdef LineMoments out
     cdef double v = 1.0 / rho, u0 = t / rho
     cdef double q = 1.0 / (1.0 + model.noise * rho)
     cdef double inv = v * q
@@ -54,15 +52,14 @@ cdef Tilted tilt(Clutter *model, double d, double base, double place, double t, 
     out.b = -(w * u0 * v + r * u1 * v1) - 0.5 * w * r * (u1 - u0) * (s1 - s0)
     out.c = (w * (0.5 * d * v * v + u0 * u0 * v) + r * (0.5 * d * v1 * v1 + u1 * u1 * v1)
              + 0.25 * w * r * (s1 - s0) * (s1 - s0))
-    out.across = w * v + r * v1
     return out
 
 
 cdef bint solve(
-    Clutter *model, double d, double base, double place, double v, double *t, double *rho, Tilted *result,
+    Clutter *model, double d, double base, double place, double v, double *t, double *rho, LineMoments *result,
 ) noexcept nogil:
     """The cavity (t, rho) whose tilted distribution has mean 0 and E |y|^2 = d v: minimise A + rho d v/2."""
-    cdef Tilted now = tilt(model, d, base, place, t[0], rho[0]), then
+    cdef LineMoments now = tilt(model, d, base, place, t[0], rho[0]), then
     cdef double target = d * v, g0, g1, det, dt, dr, slope, length, value, new_value, new_t, new_rho
     cdef int _step
     for _step in range(MAX_INNER):
@@ -92,26 +89,24 @@ cdef bint solve(
             and fabs(now.second - target) <= 1e-6 * target)
 
 
-def moments(const double[::1] model,
-            const double[:, ::1] x,      # in  (n, d)
-            const double[::1] origin,    # in  (d,)
-            double scale,
-            const double[::1] centre,    # in  (d,): c0 in working units
-            const double[::1] mean,      # in  (d,): of q, working units
-            double v,                    # variance of q
-            double[:, ::1] cavity_tau,   # inout (n, d): in the starting point, out the solution
-            double[::1] cavity_rho,      # inout (n,)
-            double[::1] gradient,        # inout (d + 1,): sums of t along each line, and of rho
-            double[:, ::1] hessian):     # inout (d + 1, d + 1): sum of inverse covariances
-    """The cavities at which all tilted distributions have moments (mean, v), and their sums.
+def cavities(const double[::1] model,
+             const double[:, ::1] x,     # in  (n, d)
+             const double[::1] origin,   # in  (d,)
+             double scale,
+             const double[::1] centre,   # in  (d,): c0 in working units
+             const double[::1] mean,     # in  (d,): of q, working units
+             double v,                   # variance of q
+             double[:, ::1] cavity_tau,  # inout (n, d): in the starting point, out the solution
+             double[::1] cavity_rho):    # inout (n,)
+    """The cavities at which all tilted distributions have moments (mean, v).
 
     Returns (sum of A_i*(mu), rows without a solution).
     """
     cdef Clutter setting = unpack(model)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, failed = 0
-    cdef double t, rho, place, xj, base, from_centre, det, h_line, h_across, h_mix, h_rho, total = 0.0
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, failed = 0
+    cdef double t, rho, place, xj, base, from_centre, total = 0.0
     cdef double[::1] line
-    cdef Tilted tilted
+    cdef LineMoments tilted
     import numpy
 
     line = numpy.empty(d)
@@ -136,16 +131,4 @@ def moments(const double[::1] model,
             for j in range(d):
                 cavity_tau[i, j] = t * line[j] + rho * mean[j]
             total -= 0.5 * rho * d * v + tilted.log_partition
-            det = tilted.a * tilted.c - tilted.b * tilted.b
-            h_line, h_mix, h_rho = tilted.c / det, -tilted.b / det, tilted.a / det
-            h_across = 1.0 / tilted.across
-            for j in range(d):
-                gradient[j] += t * line[j]
-                hessian[j, j] += h_across
-                for k in range(d):
-                    hessian[j, k] += (h_line - h_across) * line[j] * line[k]
-                hessian[j, d] += h_mix * line[j]
-                hessian[d, j] += h_mix * line[j]
-            gradient[d] += rho
-            hessian[d, d] += h_rho
     return total, failed

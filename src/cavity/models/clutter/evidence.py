@@ -1,0 +1,50 @@
+"""Densities of points under cavities or a posterior, and the log evidence that those of the fitted points sum to."""
+
+import numpy as np
+
+from cavity.blocks.executors import Threads
+from cavity.blocks.merge import merge, starts
+from cavity.models.clutter import lost
+from cavity.models.clutter.lost import kernel
+
+CHUNK = kernel.chunk_rows  # rows of a partial sum
+
+
+def evaluate(points, sites, threads, *, fitted=True, values_only=False):
+    """Return (log_z, log odds of clutter, log site values, their sums by chunk) of the points of one problem.
+
+    Fitted points are judged under their cavities, others under the posterior. With `values_only` the first two are
+    scratch of the size of a block, so that memory stays that of the sites.
+    """
+    n, d = points.shape
+    value, sums = np.empty(n), np.empty(-(-n // CHUNK))
+    log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
+
+    def task(start, stop):
+        part = slice(start, stop)
+        densities = np.empty((2, stop - start)) if values_only else (log_z[part], odds[part])
+        without = sites.part(part) if fitted else (np.zeros((stop - start, d)), np.zeros(stop - start))
+        chunks = sums[start // CHUNK : -(-stop // CHUNK)]
+        kernel.evaluate(*points.arguments(part), *without, sites.tau, sites.rho, *densities, value[part], chunks)
+
+    threads.run(task, starts(n))
+    for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
+        if not values_only:
+            log_z[i], odds[i] = densities
+        chunk = i // CHUNK
+        sums[chunk] = np.cumsum(value[chunk * CHUNK : (chunk + 1) * CHUNK])[-1]  # in the order of the rows, as ever
+    return log_z, odds, value, sums
+
+
+def set_evidence(points, sites, threads):
+    """Set the site values and the log evidence of one problem after EP."""
+    _, _, sites.site_value, sums = evaluate(points, sites, threads, values_only=True)
+    sites.log_evidence = float(sites.combine(points.units, merge(sums)))
+
+
+def densities(points, sites, fitted):
+    """Return log densities and log odds of clutter of the points of one problem, or of each of a batch."""
+    problems = zip(points.problems, sites.problems, strict=True)
+    with Threads(1) as threads:
+        each = [evaluate(*problem, threads, fitted=fitted)[:2] for problem in problems]
+    return each[0] if points.data.ndim == 2 else tuple(np.stack(part) for part in zip(*each, strict=True))

@@ -1,0 +1,120 @@
+"""How clutter problems are fitted: sweeps, the double loop for those that do not settle, the log evidence.
+
+One loop drives a sweeper of one problem (`sweeps`, `power`) or of many in SIMD lanes (`lanes`). Options, damping, the
+loop, its outcome and the double loop are those of all EP. The sweeps are not: a spherical site couples d coordinates,
+and a fused kernel renews site and posterior in one pass over the points. In one dimension, where `ep.engine` has the
+same fixed points, its sweeps take 2.4 to 4 times as long one by one, 4 to 12 times all at once; and 1024 problems of
+200 points side by side in lanes take a 37th of the time that they take one after the other.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
+from cavity.blocks.executors import Threads
+from cavity.models.clutter.lanes import LaneSweeper
+from cavity.models.clutter.power import PowerSweeper
+from cavity.models.clutter.sites import ClutterSites
+from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+
+
+def ep(points, options, visits, n_threads):
+    """EP on one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
+
+    Returns
+    -------
+    ClutterSites, Outcome
+        With an axis for the problems in all of the outcome, but in the sites only for a batch.
+    """
+    lanes = points.data.ndim == 3 and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
+    with Threads(n_threads) as threads:
+        if lanes:
+            return settled(LaneSweeper(points, options, visits, threads))
+        kind, problems = Sweeper if options.power == 1 else PowerSweeper, points.problems
+        orders = visits.of_problems(len(problems))
+        results = threads.run(
+            lambda one, order: settled(kind(one, options, order, threads)), zip(problems, orders, strict=True)
+        )
+    sites, outcomes = zip(*results, strict=True)
+    return ClutterSites.together(points, sites), beside(outcomes)
+
+
+def adf(points, visits, n_threads):
+    """ADF on one problem or each of a batch, all in the same order; returns as `ep` does."""
+    order = visits.of_pass(points.shape[0])
+    with Threads(n_threads) as threads:
+        sites = threads.run(lambda one: assimilate(one, order), zip(points.problems))
+    status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
+    return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
+
+
+def settled(sweeper):
+    """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
+    options = sweeper.options
+    loop = iterate(
+        sweeper.step,
+        sweeper.n_problems,
+        max_iter=options.max_iter,
+        tol=options.tol,
+        patience=sweeper.patience / options.damping,
+        callback=options.callback,
+    )
+    swept = len(loop.changes)
+    if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
+        # where it has gone is no place to continue from
+        later = replace(options, schedule="sequential", max_iter=options.max_iter - swept)
+        if options.callback is not None:
+            later = replace(later, callback=lambda n_iter, change: options.callback(swept + n_iter, change))
+        sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
+        trace = {"change": loop.changes, "improper": _improper(sweeper)}
+        trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
+        trace["double_loop"] = rest.trace["double_loop"]
+        return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
+    status, steps = loop.status, {}
+    for b in np.flatnonzero(status == STUCK):
+        single = sweeper.problem(b)
+        status[b], steps[b] = single.rescue()
+        sweeper.replace(b, single.sites)
+    for b in sweeper.tight():
+        single = sweeper.problem(b)
+        if single.settle() and status[b] == CONVERGED:
+            status[b] = STUCK
+        sweeper.replace(b, single.sites)
+    return sweeper.finished(), _outcome(status, loop, _improper(sweeper), steps)
+
+
+def _improper(sweeper):
+    """How many sites each sweep left alone, (n_sweeps, B)."""
+    return np.array(sweeper.improper, dtype=int).reshape(-1, sweeper.n_problems)
+
+
+def _outcome(status, loop, improper, steps):
+    """Return the Outcome. A column of the trace holds a problem's sweeps and then its steps of the double loop."""
+    n_steps = np.zeros(len(status), dtype=int)
+    for b, changes in steps.items():
+        n_steps[b] = len(changes)
+    n_iter = loop.n_iter + n_steps
+    trace = {"change": _padded(loop.changes, n_iter.max()), "improper": _padded(improper, n_iter.max())}
+    for b, changes in steps.items():
+        trace["change"][loop.n_iter[b] : n_iter[b], b] = changes
+    return Outcome(status=status, n_iter=n_iter, trace=trace | {"double_loop": n_steps})
+
+
+def _padded(columns, length):
+    more = length - len(columns)
+    return np.concatenate([columns, np.zeros((more, columns.shape[1]), dtype=columns.dtype)]) if more else columns
+
+
+def beside(outcomes):
+    """Put the outcomes of problems fitted one by one side by side."""
+    if len(outcomes) == 1:
+        return outcomes[0]
+    longest = max(len(outcome.trace["change"]) for outcome in outcomes)
+    trace = {
+        name: np.concatenate([_padded(outcome.trace[name], longest) for outcome in outcomes], axis=1)
+        for name in ("change", "improper")
+    }
+    trace["double_loop"] = np.concatenate([outcome.trace["double_loop"] for outcome in outcomes])
+    status, n_iter = (np.concatenate([getattr(outcome, name) for outcome in outcomes]) for name in ("status", "n_iter"))
+    return Outcome(status=status, n_iter=n_iter, trace=trace)

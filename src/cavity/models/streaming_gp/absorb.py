@@ -34,13 +34,13 @@ class RowSites:
 
     @classmethod
     def gaussian(cls, weight, noise, target, alpha):
-        """Those of Gaussian noise of variances `noise`: a row of weight w is w rows."""
+        """Return the sites of Gaussian noise of variances `noise`: a row of weight w is w rows."""
         rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
         constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
         return cls(rho * target, rho, fractions(weight, alpha), target, constant)
 
     def part(self, block):
-        """Those of a slice of rows."""
+        """Return the sites of a slice of rows."""
         fraction = self.fraction[block] if len(self.fraction) > 1 else self.fraction
         return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
 

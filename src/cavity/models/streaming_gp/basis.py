@@ -126,7 +126,7 @@ class Basis:
 
 def _triangle(matrix, first):
     """Cholesky triangle of a matrix in Fortran order, which is overwritten; `first` is the index of its first point."""
-    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=1)
+    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=1)  # matrix = factor factor', (m, m)
     if failed:
         raise NotPositiveDefiniteError(
             f"the covariance of the inducing points is not positive definite: point {first + failed - 1} is known from "

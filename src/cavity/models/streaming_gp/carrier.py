@@ -61,11 +61,11 @@ class Carrier:
         basis.program.gram(self.rows, left, threads)
         left[np.diag_indices_from(left)] += basis.jitter * basis.program.diagonal(self.rows)
         left -= across @ across.T
-        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, clean=1)
+        triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, clean=1)  # D = R R', (n, n)
         if failed:  # something of them is known from the new ones, to the last digit
             values, vectors = np.linalg.eigh(left)
             return self.columns @ (vectors * np.sqrt(np.maximum(values, 0.0)))
-        return blas.dtrmm(1.0, triangle, self.columns, side=1, lower=1)
+        return blas.dtrmm(1.0, triangle, self.columns, side=1, lower=1)  # X = Y R, (M_a, n)
 
     def _lose(self, out, X):
         """Take away what the variables that are not kept had to say beyond the new ones."""
@@ -76,6 +76,7 @@ class Carrier:
             return
         system = self.alpha * known
         system[np.diag_indices_from(system)] += 1.0
+        # I + alpha X'A X = triangle triangle', (n, n)
         triangle, failed = lapack.dpotrf(np.asfortranarray(system), lower=1, overwrite_a=1, clean=1)
         if failed:
             raise NotPositiveDefiniteError("what the old rows say cannot be carried over to the new inducing points")
@@ -157,4 +158,5 @@ def scaling_cost(information, log_s, log_t):
 
 def _solve(factor, matrix, trans=0):
     """L^-1 or L^-T applied to a matrix in Fortran order."""
+    # L (m, m), matrix (m, k)
     return blas.dtrsm(1.0, factor, matrix, lower=1, trans_a=trans) if matrix.size else matrix

@@ -213,7 +213,7 @@ class Increment:
         return X, W, residual
 
     def _read(self, solution, known, index):
-        """The same for a solution, and its sites on g; `known` are the features that were kept."""
+        """Return X, W and residuals of a block for a solution, and its sites on g; `known` says whether W was kept."""
         block = self.blocks[index]
         if known and index < len(self.kept):
             X, W, residual = self._rows_of(index), self.kept[index], self.residuals[index]
@@ -239,14 +239,15 @@ class Increment:
         basis, mu = solution.basis, solution.mean
         within = -solution.inverse
         within[np.diag_indices_from(within)] += 1.0
-        pull = blas.dtrsm(1.0, basis.factor, within, lower=1, trans_a=1)  # L^-T (I - B^-1)
-        back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)
+        pull = blas.dtrsm(1.0, basis.factor, within, lower=1, trans_a=1)  # L^-T (I - B^-1), (M, M)
+        back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)  # L^-T mu, (M,)
 
         def task(index):
             X, W, residual, tau, rho = self._read(solution, known, index)
             m, weights = W @ mu, self._scratch(1, len(W))
             equal = rho.min() == rho.max()
             scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
+            # weights' (M, n) = pull (M, M) W' diag(rho) (M, n), plus back (tau - rho m)', (M,) and (n,)
             blas.dgemm(rho[0] if equal else 1.0, pull, scaled.T, c=weights.T, overwrite_c=1)
             blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
             slope = self._noise_slope(index, solution, m, 0.0, residual, rho)
@@ -262,15 +263,15 @@ class Increment:
             X, W, residual, tau, rho = self._read(solution, known, index)
             fraction, m = solution.sites.part(self.blocks[index]).fraction, W @ mu
             weights, scaled = self._scratch(1, len(W)), self._scratch(2, len(W))
-            blas.dsymm(1.0, inverse, W.T, lower=1, c=weights.T, overwrite_c=1)
+            blas.dsymm(1.0, inverse, W.T, lower=1, c=weights.T, overwrite_c=1)  # B^-1 W', (M, n)
             v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
             q = 0.5 * fraction * (apart**2 + rho**2 * v) - 0.5 * rho
             np.multiply(W, 2.0 * q[:, None], out=scaled)
             weights *= -rho[:, None]
             weights -= scaled
-            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)
+            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus mu (tau - rho m)', (M, n)
             slope = self._noise_slope(index, solution, m, v, residual, rho)
-            R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)
+            R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)  # -2 W' diag(q) W, (M, M)
             return self._contracted(solution, X, solved(basis.factor, weights, 1), q), R, slope
 
         return task
@@ -282,7 +283,7 @@ class Increment:
         return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
 
     def _noise_slope(self, index, solution, m, v, residual, rho):
-        """Of a block in the log of the variance of Gaussian noise."""
+        """Return the derivative of the terms of a block in the log of the variance of Gaussian noise."""
         block, sites = self.blocks[index], solution.sites.part(self.blocks[index])
         if sites.y is None or self.rows.noise is not None:
             return 0.0
@@ -291,7 +292,7 @@ class Increment:
         return 0.5 * float(np.sum(share * (v + (sites.y - m) ** 2) + rho * residual - weight))
 
     def _old_gradient(self, covariance, across, left):
-        """By the old variables that are not kept: their covariances with the new ones, and among themselves."""
+        """Return the gradient by old variables that are not kept: with the new ones, and among themselves."""
         old = self.carrier.rows
         if not len(old):
             return 0.0

@@ -278,6 +278,7 @@ def pruned(T, Q, count):
         i, lost = kept[place], lost + float(cost[place])
         q = Q[:, i] / Q[i, i]
         t = T[:, i] - 0.5 * T[i, i] * q
+        # T -= q t' + t q', Q -= Q_i Q_i'/Q_ii: rank-1 terms (M, M) of vectors (M,)
         T = blas.dger(-1.0, q, t, a=blas.dger(-1.0, t, q, a=T, overwrite_a=1), overwrite_a=1)
         Q = blas.dger(-1.0, Q[:, i].copy(), q, a=Q, overwrite_a=1)
         kept = np.delete(kept, place)
@@ -343,5 +344,6 @@ def _columns(program, scaled, rows, columns):
     own = np.ascontiguousarray(scaled[:, rows])
     _covariances.fill(program.code, program.parameters, own, scaled, False, 0, len(rows), out)
     if len(columns):
+        # out' (N, n) = k(X, rows) - columns' (N, m) columns_rows (m, n)
         blas.dgemm(-1.0, columns.T, columns[:, rows], beta=1.0, c=out.T, overwrite_c=1)
     return out

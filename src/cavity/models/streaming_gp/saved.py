@@ -16,8 +16,8 @@ from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.models.streaming_gp.snapshot import EMPTY, TOTALS, Snapshot
-from cavity.models.streaming_gp.state import FACTOR, NUMBERS, made
+from cavity.models.streaming_gp.snapshot import EMPTY, FACTOR, TOTALS, Snapshot
+from cavity.models.streaming_gp.state import made
 
 ARRAYS = {  # m and w may be 0
     "Z": Array("m D"),
@@ -98,7 +98,7 @@ def rebuilt(stored, settings):
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
     waiting = Waiting(settings["waiting"]["count"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
-    parts = {NUMBERS[name]: value for name, value in parts.items()}
+    parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])
     parts |= {name: to_tuple(settings.get(name)) for name in ("columns", "classes")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}

@@ -8,33 +8,16 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import table, to_list
+from cavity.base.results import table
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
-from cavity.models.streaming_gp.information import SUMS
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.rows import checked_rows, is_exact
 from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
 from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
-
-FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information, in files
-NUMBERS = {  # of a snapshot, by their names in files
-    "_next_id": "next_id",
-    "n_samples": "n_samples",
-    "_log_bound": "log_bound",
-    "last_increment": "last_increment",
-    "information_lost": "information_lost",
-    "last_information_lost": "last_information_lost",
-    "status": "status",
-    "n_iter": "n_iter",
-    "n_updates": "n_updates",
-    "_uniform": "uniform",
-    "has_offset": "has_offset",
-}
 
 
 def _shown(name, words):
@@ -174,10 +157,9 @@ class StreamingGPState(SparsePosterior):
         self._now = new
         if new.information.n - new.watch.n < ENOUGH:
             return self
-        exact, surprise, watch = is_exact(new.model.likelihood) and new.model.alpha == 0.0, None, None
-        if exact:
-            surprise, watch = new.watch.judged(new.information)
-        self._now = replace(new, watch=Watch.of(new.information) if watch is None else watch)
+        exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
+        surprise, watch = new.watch.judged(new.information) if exact else (None, Watch.of(new.information))
+        self._now = replace(new, watch=watch)
         warn_of(surprise)
         return self
 
@@ -350,25 +332,9 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, now = likelihood_settings(self.model.likelihood), self._now
-        model, basis, information, waiting = now.model, now.basis, now.information, now.waiting
-        stored = {"prior_mean": np.asarray(model.mean), "Z": basis.Z, "nugget": basis.nugget}
-        stored |= {"triangle": basis.factor, "inducing_ids": now.inducing_ids}
-        stored |= {name: getattr(information, name) for name in FACTOR}
-        stored |= {"waiting_X": waiting.X, "waiting_weight": waiting.weight}
-        settings = {"information": {name: getattr(information, name) for name in SUMS}}
+        stored, settings = self._now.to_arrays()
         options = self._options.record("schedule", "damping", "max_iter", "tol")
-        settings |= {"n_features": self.n_features, "options": options}
-        stored |= {f"trace_{name}": values for name, values in now.trace.items()}
-        settings["history"] = now.history.to_settings()
-        settings["parts"] = {name: getattr(now, field) for name, field in NUMBERS.items()}
-        settings["waiting"] = {"count": waiting.count}
-        settings |= {name: to_list(getattr(now, name)) for name in ("columns", "classes")}
-        settings["covariance"] = model.covariance.to_settings()
-        settings["likelihood"] = likelihood
-        settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
-        settings["given"] = model.inducing is not None
-        return stored, settings
+        return stored, settings | {"n_features": self.n_features, "options": options}
 
 
 def made(snapshot, options):

@@ -141,7 +141,7 @@ class Update:
         old = None if fresh else (basis, self.information)
         learnt = learn_batch(
             old, basis.Z, rows, model, covariance, scales, self.threads,
-            pooled=self.uniform, choose=choose_again, options=options,
+            pooled=self.uniform, choose=choose_again, options=options
         )  # fmt: skip
         self.learning = read_only(learnt.values)
         self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)

@@ -22,8 +22,8 @@ No precisions are subtracted, so that a site of 1e-15 of the posterior's precisi
 the site to the power alpha; the site is F^(1/alpha).
 """
 
-from dataclasses import dataclass, fields
 from math import lgamma, log, pi
+from typing import NamedTuple
 
 import numpy as np
 
@@ -127,8 +127,7 @@ def _bessel(nu, z):
 # ---------------------------------------------------------------------------------------------- integrals over r
 
 
-@dataclass(frozen=True, slots=True)
-class _Cavities:
+class _Cavities(NamedTuple):
     """What the integrals need, one entry a site. Offsets are r - anchor; the anchor is where most digits count."""
 
     v: np.ndarray  # variance of the cavity
@@ -143,7 +142,7 @@ class _Cavities:
 
     def take(self, index):
         """Return columns for the sites `index`."""
-        return _Cavities(*(getattr(self, field.name)[index, None] for field in fields(self)))
+        return _Cavities(*(each[index, None] for each in self))
 
 
 def _cavities(s, power, gap, rho, delta):

@@ -89,7 +89,7 @@ class Sweeper:
             skipped = self.first_rows()
             before.append(self.sites.moments)  # to and back is a change too
             skipped += self.all_at_once()
-        self.improper.append(skipped)
+        self.improper.append([skipped])  # of each problem
         change = max(moment_change(old, self.sites.moments) for old in before) / self.damping.step
         self.damping.after(change)
         return np.array([change]), np.array([skipped == 0])

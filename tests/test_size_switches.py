@@ -142,13 +142,13 @@ def logistic(X, y):
     return floats(done.elbo, done.mean, done.predict_proba(X))
 
 
-def mixture(schedule="full", covariance="full", weight=False, **options):
+def mixture(covariance="full", weight=False, **options):
     """A Gaussian mixture and its predictions."""
 
     def fit(X, y):
         w = np.abs(y) if weight else None
         done = cavity.GaussianMixture(2, covariance=covariance).fit(
-            X, schedule=schedule, sample_weight=w, n_init=1, max_iter=30, tol=1e-3, **options
+            X, sample_weight=w, n_init=1, max_iter=30, tol=1e-3, **options
         )
         return floats(done.elbo, done.mean, done.log_density(X), done.responsibilities(X))
 
@@ -234,8 +234,9 @@ class Switch:
 
 probit, counts = likelihoods.Probit(), likelihoods.Poisson()
 student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
+CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
-BLOCKS = "models.mixture.sweep.MOST_ROWS models.mixture.sweep.LEAST_ROWS"
+BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
@@ -253,13 +254,15 @@ SWITCHES = [
         "-student",
         few=True,
     ),
-    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(batches=2)),
-    Switch("models.streaming_gp.rows.HELD", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
-    Switch("models.streaming_gp.increment.HELD", (HUGE, 0), streaming(learn=True), few=True),
+    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(batches=2)),
+    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
+    Switch("models.streaming_gp.increment.KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
-    Switch("models.streaming_gp.inducing.NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
+    Switch(
+        "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
+    ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),
@@ -282,24 +285,19 @@ SWITCHES = [
     Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
-    Switch("models.regression.linear.ROWS", (N, 7), regression, ROUNDING),
+    Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
-    Switch("models.regression.logistic.ROWS", (N, 7), logistic, ROUNDING),
+    Switch("models.regression.logistic.ROWS_OF_PASS", (N, 7), logistic, ROUNDING),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
     Switch(
-        "models.mixture.sweep.BLOCK_WORK models.mixture.sweep.LEAST_ROWS",
+        "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.LEAST_ROWS",
         ((HUGE, 1), (1, 4)),
         mixture(),
         RULES,
         few=True,
     ),
-    Switch(BLOCKS, ((N, N), (8, 8)), mixture("memoised"), OTHERWISE, "-m", few=True),
-    Switch("models.mixture.memoised.LEAST_ROWS", (HUGE, 1), mixture("memoised"), OTHERWISE, few=True),
-    Switch(
-        "models.mixture.memoised.KEPT_NUMBERS", (HUGE, 1), mixture("memoised", covariance="diag"), OTHERWISE, few=True
-    ),
-    Switch(f"models.mixture.data.HELD {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
-    Switch("models.mixture.start.ROWS", (N, 7), mixture(weight=True), few=True),
+    Switch(f"models.mixture.rows.SUMS_AT_ONCE {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
+    Switch("models.mixture.start.ROWS_AT_ONCE", (N, 7), mixture(weight=True), few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("blocks.sources.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("blocks.merge.ROWS", (N, 7), unit_mixture, RULES),
@@ -312,9 +310,11 @@ SWITCHES = [
     Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
     Switch("base.arrays.TILE", (N, 7), gram),
     Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
-    Switch("sklearn.mixture.base.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True),
     Switch(
-        "sklearn.mixture.starts.DRAWN",
+        "sklearn.mixture.maximum_likelihood.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True
+    ),
+    Switch(
+        "sklearn.mixture.responsibilities.DRAWN",
         (HUGE, 7),
         face("GaussianMixture", 2, init_params="random", random_state=0),
         few=True,

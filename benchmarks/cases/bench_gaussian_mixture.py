@@ -1,7 +1,7 @@
 """GaussianMixture: one pass of coordinate ascent beside NumPy and scikit-learn's BayesianGaussianMixture.
 
 Run by `python benchmarks/run.py`, or `pytest benchmarks/cases/bench_gaussian_mixture.py`. scikit-learn is skipped
-where it is not installed. A pass of ours is a whole sweep: statistics of all rows, new factors, ELBO. NumPy leaves
+where it is not installed. A pass of ours is a whole sweep: sums of all rows, new factors, ELBO. NumPy leaves
 the factors out.
 """
 
@@ -14,8 +14,11 @@ from rivals import gaussian_mixture as reference
 
 import cavity
 from cavity.blocks.executors import Threads
-from cavity.models.mixture import start as mixture_start
-from cavity.models.mixture.sweep import Sweeps
+from cavity.models.mixture.e_step import EStep
+from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.start import first_states
+from cavity.models.mixture.sweep import MixtureSweeps
 
 ROWS = 200_000
 CASES = [("full", 2, 8), ("full", 8, 8), ("full", 8, 32), ("full", 32, 32), ("diag", 8, 8), ("diag", 32, 32)]
@@ -32,29 +35,29 @@ def problem(dim, k):
 def begun(covariance, dim, k, threads):
     """Return the sweeps of a fit and a state after the first of them."""
     model, X = cavity.GaussianMixture(k, covariance), problem(dim, k)
-    data = model._open(X, None, threads)
-    model, prior = model._prior(data, threads)
-    start, _ = next(mixture_start.starts(data, prior, None, "principal", 1, None, shared=False))
-    sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
+    data = open_rows(X, None, threads, k, covariance)
+    prior = state_of(settled(model, data, threads), data)
+    start, _ = next(first_states(data, prior, init="principal"))
+    sweeps = MixtureSweeps(prior, data, threads)
     return sweeps, sweeps.sweep(start)[0]
 
 
 def sums(sweeps, state):
     """Return N_k, sums of r x and the sum of log densities, in the units of the data, from our kernel."""
-    found, total = sweeps.statistics(sweeps.expectation(state))
-    mean = sweeps.frame.user_rows(state.factors.mean)
-    first = found.first / sweeps.frame.scale + found.counts[:, None] * mean
+    found, total = sweeps.sums(state)
+    mean = sweeps.data.scaling.user_rows(state.factors.mean)
+    first = found.first / sweeps.data.scaling.scale + found.counts[:, None] * mean
     return found.counts, first, total + sweeps.data.log_scale
 
 
 def numpy_arguments(sweeps, state):
     """Return c, m and P for the implementations in NumPy, in the units of the data."""
-    expectation = sweeps.expectation(state)
-    precision, scale = expectation.precision, sweeps.frame.scale
-    if expectation.full:
+    e_step = EStep.of(state, sweeps.data.scaling)
+    precision, scale = e_step.precision, sweeps.data.scaling.scale
+    if e_step.full:
         precision = np.swapaxes(precision, 1, 2) @ precision * scale[:, None]
-    precision = precision * scale if expectation.full else precision * scale**2
-    return expectation.height + np.sum(np.log(scale)), sweeps.frame.user_rows(state.factors.mean), precision
+    precision = precision * scale if e_step.full else precision * scale**2
+    return e_step.height + np.sum(np.log(scale)), sweeps.data.scaling.user_rows(state.factors.mean), precision
 
 
 @pytest.mark.parametrize(("covariance", "dim", "k"), CASES)

@@ -18,7 +18,7 @@ from cavity import covariances, data, likelihoods
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.evidence import Settings
 from cavity.models.streaming_gp.increment import Increment
-from cavity.models.streaming_gp.rows import Rows
+from cavity.models.streaming_gp.rows import BatchRows
 
 VARIANCE, LENGTHSCALE, NOISE, JITTER = 4.0, 2.5, 0.5, 1e-8
 COLUMNS, ROWS = 8, 1000
@@ -180,7 +180,7 @@ def gpflow_gradient(known, X, y):
 def our_gradient(known, X, y, threads):
     """Return a function that finds our bound and gradient, as learning does at every step."""
     noise = likelihoods.Gaussian(known.noise_variance)
-    increment = Increment(None, known.Z, Rows(X, y, None, None, None), process(known, noise), threads)
+    increment = Increment(None, known.Z, BatchRows(X, y, None, None, None), process(known, noise), threads)
 
     def call():
         point = increment.at(Settings(covariance_of(known), noise))

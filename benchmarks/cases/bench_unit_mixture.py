@@ -32,7 +32,7 @@ def problem():
 def state(mean, variance):
     """The same as a state of the engine."""
     k = len(mean)
-    return sweep.State(
+    return sweep.UnitMixtureState(
         mean=mean,
         precision=1.0 / variance,
         prior_mean=np.zeros(k),
@@ -60,7 +60,7 @@ def test_pass(measure, name):
     with Threads(2 if name.endswith("2 threads") else 1) as threads:
         source = sources.open_source(y, "y")
         learn = ("noise_variance",) if name.endswith("noise") else ()
-        sweeps = sweep.Sweeps(POINTS, learn, source, threads)
+        sweeps = sweep.UnitMixtureSweeps(POINTS, learn, source, threads)
 
         def ours():
             new, _ = sweeps.sweep(state(mean, variance))

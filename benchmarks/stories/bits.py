@@ -87,7 +87,6 @@ def problems():
         yield f"mixture {kind}", lambda k=kind: cavity.GaussianMixture(3, covariance=k).fit(table, n_threads=2)
     sticks = cavity.GaussianMixture(4, weights="stick_breaking")
     yield "mixture sticks moves", lambda: sticks.fit(table, moves=True, sample_weight=weights)
-    yield "mixture memoised", lambda: sticks.fit(table, schedule="memoised")
     yield "mixture stochastic", lambda: sticks.fit_stochastic(table, batch_size=50, n_epochs=3)
     yield "mixture update merge", lambda: sticks.fit(table[:200]).update(table[200:250]).forget(0.5)
     yield "mixture selected", lambda: cavity.select_components(sticks, table, range(1, 4)).best

@@ -434,6 +434,14 @@ cdef double *room_for(Py_ssize_t n_numbers) except NULL:
     return room
 
 
+cdef inline Room room_in(double *memory, Py_ssize_t n) noexcept nogil:
+    """Five vectors of n numbers in some memory."""
+    cdef Room room
+    room.rest, room.along, room.cosine = memory, memory + n, memory + 2 * n
+    room.sine, room.c = memory + 3 * n, memory + 4 * n
+    return room
+
+
 def solve_rows(const double[::1, :] L,      # in    (M, M): lower triangle, zero above
                double[:, ::1] rows,         # inout (N, M): k(x, Z), then W = rows L^-T
                const double[::1] prior,     # in    (N,): k(x, x)
@@ -499,11 +507,56 @@ def add_rows(const double[:, ::1] W,        # in    (N, M)
             gain[i] = -0.5 * tau[i] / rho[i] * tau[i] if rho[i] else 0.0
         return n
     memory = room_for(5 * size)
-    room.rest, room.along, room.cosine = memory, memory + size, memory + 2 * size
-    room.sine, room.c = memory + 3 * size, memory + 4 * size
+    room = room_in(memory, size)
     all.n, all.A, all.r, all.LB, all.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
     with nogil:
         while i < n and add_row(&all, &W[i, 0], tau[i], rho[i], &room, &gain[i] if keep else &skipped):
             i += 1
     free(memory)
     return i
+
+
+def add_observation(const double[:, ::1] W,     # in    (1, M)
+                    double tau,                 # site on g
+                    double rho,
+                    double[::1, :] A,           # inout (M, M): lower triangle, zero above
+                    double[::1] r,              # inout (M,)
+                    double[::1, :] LB,          # inout (M, M): the Cholesky factor of I + A, zero above
+                    double[::1] c,              # inout (M,): LB^-1 r
+                    double[::1] sums,           # inout (5,): log scale or bound, weights, distances, residuals, which
+                    double[::1] totals,         # inout (4,): rows, updates, log bound, its last increment
+                    double first,               # the first of the sums, as it then is
+                    double weight,              # what is added to the next three
+                    double square,
+                    double residual,
+                    double increment,           # of the log bound, less the gain of a site of height one
+                    bint matched):              # whether the increment is all, and `first` the log bound
+    """Add one row as add_rows does, and what goes with it to all sums; False, and nothing written, if it cannot be.
+
+    All is done when the call returns, so that nothing can come between.
+    """
+    cdef Py_ssize_t size = W.shape[1]
+    cdef double gain = 0.0
+    cdef double *memory
+    cdef Known all
+    cdef Room room
+    cdef bint done
+    if size == 0:
+        return False
+    memory = room_for(5 * size)
+    room = room_in(memory, size)
+    all.n, all.A, all.r, all.LB, all.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
+    with nogil:
+        done = add_row(&all, &W[0, 0], tau, rho, &room, &gain)
+    free(memory)
+    if done:
+        sums[0] = first
+        sums[1] += weight
+        sums[2] += square
+        sums[3] += residual
+        sums[4] = matched
+        totals[0] += 1.0
+        totals[1] += 1.0
+        totals[3] = increment if matched else increment + gain
+        totals[2] += totals[3]
+    return done

@@ -9,7 +9,7 @@ _PUBLIC = {
     "ClutterPosterior": "models.clutter.posterior",
     "ConvergenceWarning": "base.errors",
     "FactorizedGaussian": "models.factorized.model",
-    "FactorizedGaussianPosterior": "models.factorized.model",
+    "FactorizedGaussianPosterior": "models.factorized.posterior",
     "GLM": "models.glm.model",
     "GLMPosterior": "models.glm.posterior",
     "Gaussian": "distributions.gaussian",

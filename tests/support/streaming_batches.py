@@ -11,7 +11,7 @@ from cavity.models.streaming_gp.absorb import absorbed
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.increment import Increment, RowSites
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import Rows
+from cavity.models.streaming_gp.rows import BatchRows
 
 __all__ = ["JITTER", "THREADS", "Case", "model_of", "points", "rows_in", "rows_of", "settings_of"]
 
@@ -27,7 +27,7 @@ def rows_of(n, seed=0, d=2):
 
 
 def rows_in(X, y, w=None, noise=None):
-    return Rows(X, y, None, w, noise)
+    return BatchRows(X, y, None, w, noise)
 
 
 def model_of(alpha, **settings):

@@ -101,22 +101,6 @@ class VariationalPosterior(Posterior):
                 object.__setattr__(self, name, None)
         Posterior._freeze(self)
 
-    @staticmethod
-    def outcome(fit):
-        """Return these fields of an engine's `Fit`, as keyword arguments.
-
-        Parameters
-        ----------
-        fit : Fit
-            The fit.
-
-        Returns
-        -------
-        dict
-            By the names of the fields.
-        """
-        return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
-
     def outcome_rows(self):
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]

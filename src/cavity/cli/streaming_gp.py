@@ -127,7 +127,7 @@ class Stream:
         self.state = None if options.resume is None else resumed(options.resume)
         self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
         self.classes = classes_of(options, self.state)
-        self.given = False  # whether the scale of the noise was
+        self.learn = True  # what `fit` and `update` learn, if anything
         self.scores = None if self.state is None else Scores(self.state.model.likelihood)
         self.problem = None  # of the last batch
         self.mean = "as it was saved"
@@ -187,6 +187,7 @@ class Stream:
     def _begin(self):
         """The state after the first batch."""
         from cavity.models.streaming_gp.model import StreamingGP
+        from cavity.models.streaming_gp.state import rename
 
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
@@ -200,10 +201,10 @@ class Stream:
         settings = {name: value for name, value in settings.items() if value is not None}
         covariance = gaussian_processes.covariance_of(problem, options)
         model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
-        self.given = given
-        self.learnt = False if options.learn == "never" else "covariance" if given else True
+        self.learn = "covariance" if given else True
+        self.learnt = options.learn != "never" and self.learn
         state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
-        state.columns, state.classes = tuple(problem.names), self.classes
+        rename(state, tuple(problem.names), self.classes)
         self.scores = Scores(state.model.likelihood)
         return state
 
@@ -215,21 +216,13 @@ class Stream:
         moments = state.predict(problem.X, offset=problem.offset, n_threads=options.threads)
         self.scores.likelihood = state.model.likelihood
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
+        learn = options.learn == "always" and self.learn
+        self.learnt = learn or self.learnt
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", SettingsWarning)
-            state.update(**problem.data(), learn=self._learn(), n_threads=options.threads)
+            state.update(**problem.data(), learn=learn, n_threads=options.threads)
         self.against += any(issubclass(each.category, SettingsWarning) for each in told)
-        for each in told:
-            if not issubclass(each.category, SettingsWarning):
-                warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         return state
-
-    def _learn(self):
-        """What an update learns."""
-        if self.options.learn != "always":
-            return False
-        self.learnt = "covariance" if self.given else True
-        return self.learnt
 
     def _keep(self):
         """Count the classes, and keep some of the rows for the picture."""

@@ -1,6 +1,5 @@
 """What all covariances share: named positive parameters, Gram matrices and their gradients."""
 
-from collections import Counter
 from dataclasses import replace
 from numbers import Real
 
@@ -8,7 +7,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.blocks.executors import Threads
-from cavity.covariances.program import Program
+from cavity.covariances import slots
+from cavity.covariances.program import program_of
 
 KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
 
@@ -66,14 +66,9 @@ class Covariance:
         if cls.__module__.startswith(__package__) and not is_base:
             KINDS[cls.__name__] = cls
 
-    def _leaves(self):
-        """The parts with parameters, in order; every covariance of this library says what they are."""
-        raise TypeError(
-            f"{type(self).__name__} is not made of cavity.covariances, and covariances cannot be written by users yet: "
-            "build one from those there are, by sums and products"
-        )
-
-    _postfix = _key = _leaves
+    def _key(self):
+        """Return what covariances that are equal have in common; every covariance of this library does."""
+        return slots.leaves(self)  # which raises TypeError
 
     def __add__(self, other):
         return _compose("Sum", self, other)
@@ -112,7 +107,7 @@ class Covariance:
         """
         X = _rows(X, "X")
         shape = (len(X), len(X))
-        program, threads = self._program(X.shape[1]), _threads(n_threads)
+        program, threads = program_of(self, X.shape[1]), _threads(n_threads)
         out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
         with threads:
             program.gram(X, out, threads)
@@ -142,7 +137,7 @@ class Covariance:
         """
         X = _rows(X, "X")
         Z = _rows(Z, "Z", like=X)
-        program, threads = self._program(X.shape[1]), _threads(n_threads)
+        program, threads = program_of(self, X.shape[1]), _threads(n_threads)
         out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
@@ -162,7 +157,7 @@ class Covariance:
             k(x, x), `White` included.
         """
         X = _rows(X, "X")
-        return self._program(X.shape[1]).diagonal(X)
+        return program_of(self, X.shape[1]).diagonal(X)
 
     def gradient(self, X, weights, Z=None, *, n_threads=1):
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
@@ -192,7 +187,7 @@ class Covariance:
         """
         X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
         with threads:
-            return self._gradient(X, weights, Z, threads)
+            return slots.gradient(self, X, weights, Z, threads)
 
     def diagonal_gradient(self, X, weights):
         """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
@@ -211,7 +206,7 @@ class Covariance:
         """
         X = _rows(X, "X")
         weights = arrays.shaped(weights, "weights", (len(X),))
-        return self._free(self._program(X.shape[1]).diagonal_contract(X, weights), X.shape[1])
+        return slots.free_gradient(self, program_of(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
     def input_gradient(self, X, weights, Z=None, *, n_threads=1):
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
@@ -239,27 +234,29 @@ class Covariance:
         """
         X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
         with threads:
-            return self._input_gradient(X, weights, Z, threads)
+            program = program_of(self, X.shape[1])
+            moved = program.contract_inputs(X, weights, Z, threads)
+            return moved if Z is not None else 2.0 * moved + program.white_inputs(X, np.diag(weights))
 
     @property
     def parameters(self):
         """Every parameter by its name, the fixed ones too: floats, or (D,) arrays."""
-        return {f"{label}.{name}": getattr(leaf, name) for label, leaf in self._labelled() for name in leaf._slots}
+        return {f"{label}.{name}": getattr(leaf, name) for label, leaf in slots.labelled(self) for name in leaf._slots}
 
     @property
     def parameter_names(self):
         """The names of the free parameters, one for every number: the order of all vectors of parameters."""
-        return tuple(f"{label}.{entry}" for label, leaf in self._labelled() for entry in leaf._entries())
+        return tuple(slot.full_name for slot in slots.free_slots(self))
 
     @property
     def log_parameters(self):
         """The logs of the free parameters, (n_free,)."""
-        return np.log(self._vector("_free_values"))
+        return np.log(slots.values(self))
 
     @property
     def log_bounds(self):
         """The logs of the bounds of the free parameters, (n_free, 2)."""
-        return np.log(self._vector("_free_bounds").reshape(-1, 2))
+        return np.log(slots.bounds(self))
 
     def with_log_parameters(self, vector):
         """Return the covariance with other values of the free parameters.
@@ -280,7 +277,7 @@ class Covariance:
         ValueError
             For a vector of another length, or outside of `log_bounds`.
         """
-        names, low, high = self.parameter_names, *self._vector("_free_bounds").reshape(-1, 2).T
+        names, low, high = self.parameter_names, *slots.bounds(self).T
         vector = arrays.shaped(vector, "vector", (len(names),))
         outside = (vector < np.log(low)) | (vector > np.log(high))
         if outside.any():
@@ -290,10 +287,9 @@ class Covariance:
                 f"[{np.log(low[i]):g}, {np.log(high[i]):g}]"
             )
         values = np.clip(np.exp(vector), low, high)  # exp(log(bound)) may miss it by a rounding, to either side
-        for known in (low, high, self._vector("_free_values")):
+        for known in (low, high, slots.values(self)):
             values = np.where(vector == np.log(known), known, values)
-        entries = iter(values.tolist())
-        return self._rebuilt(iter([leaf._with_free(entries) for leaf in self._leaves()]))
+        return slots.with_values(self, values)
 
     def log_prior(self):
         """Log prior density of the free parameters, and its gradient in their logs.
@@ -308,7 +304,7 @@ class Covariance:
         gradient : ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
-        parts = [leaf._log_prior() for leaf in self._leaves()]
+        parts = [leaf._log_prior() for leaf in slots.leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names):
@@ -355,7 +351,7 @@ class Covariance:
             The number of columns D of X.
         """
         n_features = arrays.integer(n_features, "n_features", low=1)
-        for label, leaf in self._labelled():
+        for label, leaf in slots.labelled(self):
             leaf._check_columns(label, n_features)
 
     def to_settings(self):
@@ -378,27 +374,6 @@ class Covariance:
             return NotImplemented
         return self._key() == other._key()
 
-    # What follows expects checked rows, and matrices to write into.
-
-    def _program(self, n_features):
-        """Return the program for rows of a width, which is checked."""
-        self.check_columns(n_features)
-        return Program(self._postfix(), n_features)
-
-    def _gram(self, X, out, threads):
-        self._program(X.shape[1]).gram(X, out, threads)
-
-    def _cross(self, X, Z, out, threads):
-        self._program(X.shape[1]).cross(X, Z, out, threads)
-
-    def _gradient(self, X, weights, Z, threads):
-        return self._free(self._program(X.shape[1]).contract(X, weights, Z, threads), X.shape[1])
-
-    def _input_gradient(self, X, weights, Z, threads):
-        program = self._program(X.shape[1])
-        moved = program.contract_inputs(X, weights, Z, threads)
-        return moved if Z is not None else 2.0 * moved + program.white_inputs(X, np.diag(weights))
-
     def _contraction(self, X, weights, Z, n_threads):
         """Return the checked arguments of a contraction."""
         X = _rows(X, "X")
@@ -410,32 +385,8 @@ class Covariance:
             weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
         return X, Z, weights, _threads(n_threads)
 
-    def _labelled(self):
-        """Return (name, leaf) pairs; leaves of one class that has several are numbered from 1."""
-        leaves = self._leaves()
-        total, seen, pairs = Counter(type(leaf) for leaf in leaves), Counter(), []
-        for leaf in leaves:
-            kind = type(leaf)
-            seen[kind] += 1
-            pairs.append((leaf._label if total[kind] == 1 else f"{leaf._label}_{seen[kind]}", leaf))
-        return pairs
-
-    def _vector(self, method):
-        """Return the arrays that a method of the leaves gives, one after the other."""
-        return np.concatenate([np.ravel(getattr(leaf, method)()) for leaf in self._leaves()])
-
-    def _free(self, slots, n_features):
-        """Add up derivatives in the logs of the kernel's slots to those in the free parameters."""
-        targets, n_free = [], 0
-        for leaf in self._leaves():
-            target = leaf._targets(n_features)
-            targets.append(np.where(target < 0, -1, target + n_free))
-            n_free += len(leaf._entries())
-        targets = np.concatenate(targets)
-        return np.bincount(targets[targets >= 0], weights=slots[targets >= 0], minlength=n_free).astype(np.float64)
-
     def _refixed(self, names, chosen_of):
-        pairs = self._labelled()
+        pairs = slots.labelled(self)
         known = [f"{label}.{name}" for label, leaf in pairs for name in leaf._slots]
         for name in names:
             if name not in known and name not in dict(pairs):
@@ -445,4 +396,4 @@ class Covariance:
             chosen = [n for n in leaf._slots if not names or label in names or f"{label}.{n}" in names]
             fixed = chosen_of(leaf, chosen)
             leaves.append(replace(leaf, fixed=tuple(name for name in leaf._slots if name in fixed)))
-        return self._rebuilt(iter(leaves))
+        return slots.rebuilt(self, iter(leaves))

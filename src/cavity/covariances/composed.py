@@ -26,18 +26,6 @@ class Composed(Covariance):
         flat = [leaf for part in parts for leaf in (part.parts if type(part) is type(self) else (part,))]
         object.__setattr__(self, "parts", tuple(flat))
 
-    def _leaves(self):
-        return tuple(leaf for part in self.parts for leaf in part._leaves())
-
-    def _rebuilt(self, leaves):
-        return type(self)(tuple(part._rebuilt(leaves) for part in self.parts))
-
-    def _postfix(self):
-        steps = self.parts[0]._postfix()
-        for part in self.parts[1:]:
-            steps = [*steps, *part._postfix(), self._step]
-        return steps
-
     def to_settings(self):
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         return {"kind": type(self).__name__, "parts": [part.to_settings() for part in self.parts]}

@@ -1,17 +1,25 @@
 """The kinds of covariance a user writes down."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from cavity.covariances import priors
-from cavity.covariances import program as _program
+from cavity.covariances import priors, program
 from cavity.covariances.base import KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RBF(ColumnLeaf):
+class Stationary(ColumnLeaf):
+    """Base of the covariances with a variance and lengthscales, which depend on differences of rows."""
+
+    variance: float = 1.0
+    lengthscale: float | np.ndarray = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RBF(Stationary):
     """Squared exponential covariance of infinitely smooth functions [RW]_ (eq. 4.9).
 
     k(x, z) = variance exp(-r^2/2), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
@@ -45,14 +53,11 @@ class RBF(ColumnLeaf):
     [[2.0, 0.735759], [0.735759, 2.0]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
-
-    _op, _label = _program.RBF, "rbf"
+    _op, _label = program.RBF, "rbf"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Matern12(ColumnLeaf):
+class Matern12(Stationary):
     """Exponential covariance of continuous functions with a kink everywhere [RW]_ (eq. 4.18, gamma = 1).
 
     k(x, z) = variance exp(-r), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
@@ -77,14 +82,11 @@ class Matern12(ColumnLeaf):
     [[0.367879, 0.135335]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
-
-    _op, _label = _program.MATERN12, "matern12"
+    _op, _label = program.MATERN12, "matern12"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Matern32(ColumnLeaf):
+class Matern32(Stationary):
     """Matern covariance of functions with one derivative [RW]_ (eq. 4.17).
 
     k(x, z) = variance (1 + sqrt(3) r) exp(-sqrt(3) r), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
@@ -105,14 +107,11 @@ class Matern32(ColumnLeaf):
     [[0.483358, 0.139731]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
-
-    _op, _label = _program.MATERN32, "matern32"
+    _op, _label = program.MATERN32, "matern32"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Matern52(ColumnLeaf):
+class Matern52(Stationary):
     """Matern covariance of functions with two derivatives [RW]_ (eq. 4.17).
 
     k(x, z) = variance (1 + sqrt(5) r + 5 r^2/3) exp(-sqrt(5) r), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
@@ -133,14 +132,11 @@ class Matern52(ColumnLeaf):
     [[0.523994, 0.13866]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
-
-    _op, _label = _program.MATERN52, "matern52"
+    _op, _label = program.MATERN52, "matern52"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RationalQuadratic(ColumnLeaf):
+class RationalQuadratic(Stationary):
     """Mixture of `RBF` covariances of many lengthscales [RW]_ (eq. 4.19).
 
     k(x, z) = variance (1 + r^2/(2 shape))^(-shape), r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2.
@@ -163,11 +159,9 @@ class RationalQuadratic(ColumnLeaf):
     [[0.707107, 0.316228]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
     shape: float = 1.0
 
-    _op, _label = _program.RATIONAL_QUADRATIC, "rational_quadratic"
+    _op, _label = program.RATIONAL_QUADRATIC, "rational_quadratic"
     _slots = ("variance", "shape", "lengthscale")
 
     def _operand(self, n_features):
@@ -176,7 +170,7 @@ class RationalQuadratic(ColumnLeaf):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Periodic(ColumnLeaf):
+class Periodic(Stationary):
     """Covariance of periodic functions [RW]_ (eq. 4.31).
 
     k(x, z) = variance exp(-2 sum_d sin^2(pi (x_d - z_d)/period_d)/lengthscale_d^2).
@@ -203,12 +197,11 @@ class Periodic(ColumnLeaf):
     [[0.135335, 1.0]]
     """
 
-    variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
     period: float | np.ndarray = 1.0
 
-    _op, _label = _program.PERIODIC, "periodic"
+    _op, _label = program.PERIODIC, "periodic"
     _slots, _per_column = ("variance", "lengthscale", "period"), ("lengthscale", "period")
+    _roles: ClassVar = {"lengthscale": "smoothness"}  # it has no units
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
@@ -239,7 +232,7 @@ class Linear(ColumnLeaf):
 
     variance: float | np.ndarray = 1.0
 
-    _op, _label = _program.LINEAR, "linear"
+    _op, _label = program.LINEAR, "linear"
     _slots, _per_column = ("variance",), ("variance",)
 
     def _operand(self, n_features):
@@ -267,7 +260,7 @@ class Constant(Leaf):
 
     variance: float = 1.0
 
-    _op, _label = _program.CONSTANT, "constant"
+    _op, _label = program.CONSTANT, "constant"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -292,7 +285,7 @@ class White(Leaf):
 
     variance: float = 1.0
 
-    _op, _label = _program.WHITE, "white"
+    _op, _label = program.WHITE, "white"
 
 
 def from_settings(settings):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from itertools import islice
 from types import MappingProxyType
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.covariances import priors
 from cavity.covariances.base import Covariance
-
-BOUNDS = (1e-300, 1e300)  # whatever the units
+from cavity.covariances.slots import BOUNDS, free_names
 
 
 def _rebuild(kind, arguments):
@@ -23,7 +21,7 @@ class Leaf(Covariance):
     """Base of the covariances with parameters.
 
     A subclass has them as fields, names them in `_slots` in the kernel's order, in `_per_column` those that may be
-    arrays, and gives the kernel's `_op` and `_operand`.
+    arrays, in `_roles` those whose role is not their name, and gives the kernel's `_op` and `_operand`.
     """
 
     fixed: tuple = ()
@@ -31,7 +29,7 @@ class Leaf(Covariance):
     priors: Mapping = field(default_factory=dict)
 
     _op, _label = None, None
-    _slots, _per_column = ("variance",), ()
+    _slots, _per_column, _roles = ("variance",), (), {}
 
     def __post_init__(self):
         for name in self._slots:
@@ -41,7 +39,7 @@ class Leaf(Covariance):
         object.__setattr__(self, "fixed", tuple(name for name in self._slots if name in chosen))
         object.__setattr__(self, "bounds", MappingProxyType(bounds))
         object.__setattr__(self, "priors", MappingProxyType(own_priors))
-        for name in self._free_names():
+        for name in free_names(self):
             low, high = self.bounds.get(name, BOUNDS)
             value = np.ravel(getattr(self, name))
             bad = ~((value >= low) & (value <= high))
@@ -89,55 +87,15 @@ class Leaf(Covariance):
             raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {value!r}")
         return float(pair[0]), float(pair[1])
 
-    def _free_names(self):
-        return [name for name in self._slots if name not in self.fixed]
-
-    def _entries(self):
-        """Return the names of the free numbers."""
-        entries = []
-        for name in self._free_names():
-            value = getattr(self, name)
-            entries += [f"{name}[{i}]" for i in range(len(value))] if np.ndim(value) else [name]
-        return entries
-
-    def _free_values(self):
-        return np.concatenate([np.zeros(0), *(np.ravel(getattr(self, name)) for name in self._free_names())])
-
-    def _free_bounds(self):
-        """Return (low, high) of every free number, (n, 2)."""
-        sizes = {name: np.size(getattr(self, name)) for name in self._free_names()}
-        return np.array([self.bounds.get(name, BOUNDS) for name, n in sizes.items() for _ in range(n)]).reshape(-1, 2)
-
-    def _with_free(self, values):
-        """Return the leaf with the free numbers that come next from an iterator."""
-        changed = {}
-        for name in self._free_names():
-            old = getattr(self, name)
-            changed[name] = np.array(list(islice(values, len(old)))) if np.ndim(old) else next(values)
-        return type(self)(**self._arguments() | changed)
-
     def _arguments(self):
         """Return what the leaf is built from."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {"bounds": dict(self.bounds), "priors": dict(self.priors)}
 
-    def _targets(self, n_features):
-        """Return which free number each slot of the kernel belongs to, -1 for those of fixed parameters."""
-        targets, n_free = [], 0
-        for name in self._slots:
-            value = getattr(self, name)
-            size = self._n_columns(n_features) if name in self._per_column else 1
-            if name in self.fixed:
-                targets += [-1] * size
-                continue
-            targets += range(n_free, n_free + size) if np.ndim(value) else [n_free] * size
-            n_free += np.size(value)
-        return np.array(targets, dtype=np.intp)
-
     def _log_prior(self):
         """Return the log prior density and its gradient in the logs of the free numbers."""
         total, slopes = 0.0, [np.zeros(0)]
-        for name in self._free_names():
+        for name in free_names(self):
             value = np.ravel(getattr(self, name))
             slopes.append(np.zeros(value.size))
             if name in self.priors:
@@ -155,15 +113,6 @@ class Leaf(Covariance):
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
         return [], (), (self.variance,)
-
-    def _leaves(self):
-        return (self,)
-
-    def _rebuilt(self, leaves):
-        return next(leaves)
-
-    def _postfix(self):
-        return [self]
 
     def _key(self):
         values = tuple(np.asarray(getattr(self, name)).tolist() for name in self._slots)

@@ -26,6 +26,23 @@ def spans(n_rows, n_columns):
     return merge.starts(n_rows, size)
 
 
+def program_of(covariance, n_features):
+    """Return the program of a covariance for rows of a width, which is checked."""
+    covariance.check_columns(n_features)
+    return Program(postfix(covariance), n_features)
+
+
+def postfix(covariance):
+    """Return the steps of a program: leaves, and ADD or MULTIPLY after the two parts that they join."""
+    parts = getattr(covariance, "parts", None)
+    if parts is None:
+        return [covariance]
+    steps = postfix(parts[0])
+    for part in parts[1:]:
+        steps += [*postfix(part), covariance._step]
+    return steps
+
+
 def _on_diagonal(left, white=1.0):
     """Return a function for `Program._run`: the variances of rows with scaled columns `left`, White's times `white`."""
 
@@ -76,7 +93,7 @@ class Program:
 
     def gram(self, X, out, threads):
         """Write the covariance matrix of rows X (N, D) into out (N, N)."""
-        left = self._alone(X)
+        left = self.coordinates_of(X)
         self._fill(left, left, True, out, threads)
 
     def cross(self, X, Z, out, threads):
@@ -144,7 +161,7 @@ class Program:
         out = np.zeros(X.shape)
         if not {WHITE, LINEAR, MULTIPLY} <= set(self.code[:, 0].tolist()):
             return out
-        left = self._alone(X)
+        left = self.coordinates_of(X)
         slopes = zip(self._diagonal_slopes(left, weights), self._diagonal_slopes(left, weights, 0.0), strict=True)
         for (op, first, count, _), (slope, without) in zip(self.code.tolist(), slopes, strict=True):
             for c in range(first, first + count) if op == LINEAR else ():
@@ -182,9 +199,9 @@ class Program:
 
     def _of_diagonal(self, X):
         """Return the coordinates of X if variances depend on them."""
-        return self._alone(X) if LINEAR in self.code[:, 0] else None
+        return self.coordinates_of(X) if LINEAR in self.code[:, 0] else None
 
-    def _alone(self, X):
+    def coordinates_of(self, X):
         """Return the coordinates of X, on which every variance is finite."""
         return self._pair(X, None)[0]
 

@@ -13,7 +13,7 @@ from cavity.blocks.executors import spans
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows
 from cavity.ep.visits import kernel, visit
-from cavity.ep.weights import Covariance
+from cavity.ep.weights import WeightRoot
 
 GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
 BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
@@ -45,6 +45,7 @@ class Belief:
         """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
         from scipy.linalg import solve_triangular
 
+        # L^-1 (M, M) of I + C'hC = L L': E |u|^2 = |u|^2 + |L^-1|_F^2
         inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
         return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
 
@@ -57,6 +58,7 @@ class Belief:
         from scipy.linalg import solve_triangular
 
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
+            # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
             ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
             ratio = ratio @ ratio.T
@@ -76,7 +78,8 @@ class Dense:
         if n < d:
             from scipy.linalg import qr
 
-            scaled = Covariance(prior_root).apply(rows(X, slice(None)))
+            # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
+            scaled = WeightRoot(prior_root).apply(rows(X, slice(None)))
             self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
             self.features = np.ascontiguousarray(lower.T)
             self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)
@@ -106,7 +109,7 @@ class Dense:
         precision[range(self.size), range(self.size)] += 1.0
         if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
             return None
-        try:
+        try:  # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
             factor = cholesky(precision, lower=True, check_finite=False)
         except LinAlgError:
             return None
@@ -135,6 +138,7 @@ class Dense:
         from scipy.linalg import solve_triangular
 
         h, g = self.whitened(h), self.pulled(g)
+        # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
         half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
         scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
         return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
@@ -149,7 +153,7 @@ class Dense:
         mean = x @ belief.mean
         if self.base is not None:
             mean += self.base[part]
-        spread = x @ belief.root
+        spread = x @ belief.root  # (n, M): V_ii = |x_i root|^2
         return x, mean, np.einsum("ij,ij->i", spread, spread)
 
     def prior_values(self, x, part):
@@ -166,7 +170,7 @@ class Dense:
         parts = ((1.0, slice(None)),) if up.all() else ((1.0, up), (-1.0, rho < 0))
         for sign, chosen in parts:
             weighted = np.sqrt(np.abs(rho[chosen]))[:, None] * x[chosen]
-            if len(weighted):
+            if len(weighted):  # h += X' R X over rows of one sign of rho: (M, n) (n, M), upper triangle
                 h = dsyrk(sign, weighted.T, beta=1.0, c=h, overwrite_c=1)
         return h, g
 
@@ -237,8 +241,8 @@ class Dense:
             block = slice(low, min(low + size, part.stop))
             x = rows(self.features, block)
             before_tau, before_rho = tau[block].copy(), rho[block].copy()
-            spread = x @ covariance
-            joint = spread @ x.T
+            spread = x @ covariance  # U = X S (B, M)
+            joint = spread @ x.T  # V = X S X' (B, B)
             f = x @ mean
             if self.base is not None:
                 f += self.base[block]
@@ -248,7 +252,8 @@ class Dense:
             system = d_rho[:, None] * joint
             system[np.diag_indices_from(system)] += 1.0
             right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])
-            solved = np.linalg.solve(system, right)  # (I + R V)^{-1} [r, R U]
+            # (I + R V)^-1 [r, R U] (B, 1 + M): the mean moves by U' of its first column, S by -U' of the rest
+            solved = np.linalg.solve(system, right)
             mean += spread.T @ solved[:, 0]
             covariance -= spread.T @ solved[:, 1:]
             covariance = 0.5 * (covariance + covariance.T)

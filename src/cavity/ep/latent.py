@@ -136,6 +136,7 @@ class Latent:
             joint += np.tril(joint, -1).T
             self._metric = belief, (half_of(joint), half_of(0.5 * joint * joint))
         first, second = self._metric[1]
+        # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each
         return np.append(h @ second, (g - h * belief.mean) @ first)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
@@ -216,6 +217,7 @@ class Latent:
         scale = 1.0 + d_rho * np.diagonal(inner)
         shift, c = (d_tau - d_rho * f) / scale, d_rho / scale
         system = c[:, None] * np.triu(inner, 1)  # its diagonal is taken to be one
+        # the columns s of Sigma as each was visited, (I + diag(c) V)^-T U': (B, B) (B, N)
         columns = blas.dtrsm(1.0, system, columns.T, side=1, lower=0, diag=1, overwrite_b=1).T
         mean += shift @ columns
         order = np.argsort(c < 0, kind="stable")  # steps up, which narrow the covariance, and then those down
@@ -223,7 +225,7 @@ class Latent:
         parts *= np.sqrt(np.abs(c[order]))[:, None]
         n_up = int(np.sum(c >= 0))
         for sign, part in ((-1.0, parts[:n_up]), (1.0, parts[n_up:])):
-            if len(part):
+            if len(part):  # Sigma -= sum of c s s' (N, B) (B, N) over steps of one sign, lower triangle
                 blas.dsyrk(sign, part.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
         return skipped, log_z
 

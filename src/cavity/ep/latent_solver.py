@@ -47,7 +47,7 @@ class Solver:
 
     def forward(self, x):
         """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
-        apply = blas.dtrmm if self.inverted else blas.dtrsm
+        apply = blas.dtrmm if self.inverted else blas.dtrsm  # (N, N) (N, n), in place where x' is in Fortran order
         return apply(1.0, self.triangle.T, x.T, lower=0, trans_a=1, overwrite_b=1).T
 
     def backward(self, x):
@@ -78,6 +78,7 @@ class Solver:
         if self.negative is None:
             return v, None
         left = (cross[:, self.negative] - v @ self.reach.T) * self.weight
+        # z' = C^(-1/2) T^(1/2) (K_n* - reach v'): (m, m) (m, n) of m negative sites
         return v, blas.dtrsm(1.0, self.corner, left.T, lower=1).T
 
     def reduced(self, prior, cross):
@@ -102,6 +103,7 @@ def solver_of(gram, h, buffer):
     """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
     root = np.sqrt(np.maximum(h, 0.0))
     _kernel.scaled(gram, root, buffer)
+    # B = I + S K S = L L' (N, N), in place: the lower triangle is the upper one of the transpose
     _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1, clean=0)
     diagonal = np.diagonal(buffer)
     if failed or not np.all(np.isfinite(diagonal)):
@@ -111,6 +113,7 @@ def solver_of(gram, h, buffer):
     if negative.size:
         out.weight = np.sqrt(-h[negative])
         cross = gram[negative]
+        # C = I - T^(1/2) (K_nn - K_n. S B^-1 S K_.n) T^(1/2) (m, m) = corner corner'
         out.reach = out.forward(cross * root)
         left = cross[:, negative] - out.reach @ out.reach.T
         system = -out.weight[:, None] * left * out.weight
@@ -129,6 +132,7 @@ def extended(solver, gram, h, buffer):
     None if the posterior is not proper. It costs N^2 operations a new site.
     """
     n, root = len(solver.root), np.sqrt(h)
+    # rows below L (m, n) and the corner (m, m) of the new triangle: B_21 L^-T, then B_22 less its square
     across = solver.forward(root[n:, None] * gram[n:, :n] * solver.root)
     corner = root[n:, None] * gram[n:, n:] * root[n:] - across @ across.T
     corner[np.diag_indices_from(corner)] += 1.0
@@ -149,6 +153,7 @@ def solve(gram, solver, h, g):
     if n is None:
         return _solve_positive(gram, solver, h, g)
     _, mean = _solve_positive(gram, solver, np.maximum(h, 0.0), g)
+    # C^-1 T^(1/2) of the means that positive sites give at the m negative ones
     scaled = lapack.dpotrs(solver.corner, solver.weight * mean[n], lower=1)[0]
     pushed = g.copy()
     pushed[n] += solver.weight * scaled  # T times the means at the negative sites
@@ -163,6 +168,7 @@ def _solve_positive(gram, solver, h, g):
     right = np.where(strong, g, 0.0) / np.where(strong, root, 1.0)
     if np.any(weak):
         right -= root * (gram @ weak)
+    # B^-1 = L^-T L^-1 (N, N) (N,), and K alpha
     alpha = weak + root * solver.backward(solver.forward(right[None]))[0]
     mean = gram @ alpha
     mean[strong] = ((g - alpha) / np.where(strong, h, 1.0))[strong]
@@ -188,6 +194,7 @@ def variances(gram, solver, h):
 
 def _reached(gram, solver, h):
     """C^(-1/2) T^(1/2) Sigma_+ for the rows of the negative sites, (n, N): its square is what they add to Sigma_+."""
+    # Sigma_+ of the negative sites' rows: K_n. - K_n. S B^-1 S K, (m, N) (N, N)
     back = solver.root * solver.backward(solver.reach.copy())
     cross = gram[solver.negative] - back @ gram
     strong = h * np.diagonal(gram) > 1.0
@@ -204,7 +211,7 @@ def covariance(gram, solver, h):
         v = solver.forward(gram[rest] * solver.root)
         columns = gram[rest] - (solver.root * solver.backward(v)) @ gram
     added = None if solver.negative is None else _reached(gram, solver, h)
-    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)  # B^-1 = L^-T L^-1 (N, N), in place
     _kernel.covariance(triangle, np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0))
     for i, column in zip(rest, columns if rest.size else (), strict=True):
         triangle[i, : i + 1] = column[: i + 1]
@@ -225,7 +232,7 @@ def evidence_weights(solver, alpha):
         back[np.arange(len(back)), solver.negative] += 1.0
         added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
     triangle = solver.invert().triangle
-    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
+    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)  # B^-1 = L^-T L^-1 (N, N), in place
     _kernel.evidence_weights(triangle, solver.root, alpha)
     if added is not None:
         blas.dsyrk(0.5, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
@@ -242,5 +249,6 @@ def _invert(triangle):
     first, last, across = triangle[:half, :half], triangle[half:, half:], triangle[half:, :half]
     _invert(first)
     _invert(last)
+    # [A 0; C B]^-1 = [A^-1 0; -B^-1 C A^-1 B^-1], halves (N/2, N/2)
     product = blas.dtrmm(-1.0, first.T, across.T, lower=0)
     across[:] = blas.dtrmm(1.0, last.T, product, side=1, lower=0, overwrite_b=1).T

@@ -16,14 +16,14 @@ expected statistics by s has the change <d, s>/2; near the optimum, where errors
 the ELBO is at most change/(1 - c) below it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome
-from cavity.mean_field.acceleration import METHODS, History
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, warn_unconverged
+from cavity.base.results import VariationalPosterior
+from cavity.mean_field.acceleration import History
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
@@ -31,7 +31,6 @@ RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part
 SHORTEST_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
 FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
 CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that little is left, below FAST and above
-ONE_PASS = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,38 +43,13 @@ class Fit(Outcome):
     contraction: float
     predicted_gap: float
 
-
-def check_options(accelerate, max_iter, tol):
-    """Return the options of `fit`, checked; the accelerator by its name, None for plain sweeps."""
-    if isinstance(accelerate, bool | np.bool_):
-        accelerate = METHODS[0] if accelerate else None
-    else:
-        accelerate = arrays.choice(accelerate, "accelerate", METHODS)
-    return {
-        "accelerate": accelerate,
-        "max_iter": arrays.integer(max_iter, "max_iter", low=1),
-        "tol": arrays.number(tol, "tol", low=0, closed_low=True),
-    }
+    def outcome(self):
+        """Return the fields of a `VariationalPosterior`, by their names."""
+        return {field.name: getattr(self, field.name) for field in fields(VariationalPosterior)}
 
 
-def check_starts(n_init, rng):
-    """Return the number of starts and the Generator that draws those after the first, or None."""
-    n_init = arrays.integer(n_init, "n_init", low=1)
-    if n_init > 1 and rng is None:
-        raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
-    return n_init, None if rng is None else arrays.generator(rng)
-
-
-def check_schedule(delay, forgetting):
-    """Return the step-size options of `fit_stochastic`, checked."""
-    return {
-        "delay": arrays.number(delay, "delay", low=0, closed_low=True),
-        "forgetting": arrays.number(forgetting, "forgetting", low=0.5, high=1, closed_high=True),
-    }
-
-
-def fit(model, state, *, accelerate, max_iter, tol, callback=None):
-    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample.
+def ascend(model, state, options):
+    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample; return the `Fit`.
 
     Parameters
     ----------
@@ -83,19 +57,14 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
         See the top of the file.
     state : object
         Where to start.
-    accelerate : {None, "anderson", "squarem"}
-        Who proposes where to go; a proposal is accepted only if its ELBO is at least that of the last state.
-    max_iter : int
-        Most passes: sweeps, rejected proposals included.
-    tol : float
-        Predicted gap in nats per sample at which to stop.
-    callback : callable, optional
-        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+    options : Options
+        A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
+    accelerate, callback = options.accelerate, options.callback
     climb = _Climb(model, state)
     status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
     while True:
-        close = close + 1 if climb.predicted_gap() <= tol * model.n_samples else 0
+        close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
         stop = callback is not None and callback(climb.n_iter, climb.elbo)
         if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
             status = CONVERGED
@@ -103,7 +72,7 @@ def fit(model, state, *, accelerate, max_iter, tol, callback=None):
         if stop:
             status = STOPPED
             break
-        if climb.n_iter >= max_iter:
+        if climb.n_iter >= options.max_iter:
             break
         # one large step hides slow directions: that little is left has to be seen in the plain sweeps after it as well
         proposal = climb.proposal(accelerate) if accelerate and not close else None
@@ -138,12 +107,10 @@ def joined(first, second, kept=True):
     return replace(second if kept else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
 
 
-def counting(callback, *before):
-    """Return the callback of a fit that follows others, which counts their passes too; None if it is None."""
-    if callback is None:
-        return None
-    passes, best = sum(fit.n_iter for fit in before), before[0].elbo
-    return lambda n_iter, elbo: callback(passes + n_iter, max(best, elbo))
+def outcome(done, n_samples, options):
+    """Return the fields of a `VariationalPosterior` that a `Fit` gives; warn if its stopping rule was not met."""
+    warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
+    return done.outcome()
 
 
 class _Climb:
@@ -229,41 +196,3 @@ class _Climb:
             "change": np.array(self._changes),
             "contraction": np.array(self._rates),
         }
-
-
-def fit_stochastic(model, state, batches, *, delay, forgetting, callback=None):
-    """Take a natural-gradient step of length (t + delay)^-forgetting for minibatch t = 1, 2, ...
-
-    Returns the state and the step sizes taken; the ELBO of all data is the caller's to evaluate, if at all.
-
-    References
-    ----------
-    Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
-    Learning Research 14, 2013, eqs. (25) and (26).
-    """
-    steps = []
-    for batch in batches:
-        step = (len(steps) + 1 + delay) ** -forgetting
-        state = model.blend(state, model.estimate(state, batch), step)
-        steps.append(step)
-        if callback is not None and callback(len(steps), step):
-            break
-    return state, np.array(steps)
-
-
-def passes(n_steps, n_samples, batch_size):
-    """Return how many passes, begun ones included, the steps are if the last minibatch of a pass may be smaller."""
-    return -(-n_steps // -(-n_samples // batch_size))
-
-
-def outcome_of_steps(elbo, steps, n_passes):
-    """Return the fields of a `results.VariationalPosterior` after stochastic steps, which have no stopping rule."""
-    return {
-        "elbo": elbo,
-        "converged": False,
-        "status": ONE_PASS,
-        "n_iter": n_passes,
-        "trace": {"step": steps},
-        "contraction": None,
-        "predicted_gap": np.inf,
-    }

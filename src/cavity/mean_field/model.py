@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays, trees
-from cavity.base.loop import warn_unconverged
 from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.distributions import factors as families
-from cavity.mean_field import engine
+from cavity.mean_field import engine, stochastic
+from cavity.mean_field.options import Options, StochasticOptions
 
 FACTORS = Setting(
     f"an object of names out of {', '.join(families.FAMILIES)}",
@@ -173,13 +173,24 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
 
     Examples
     --------
-    See `Model`.
+    >>> import cavity
+    >>> class Rate(cavity.mean_field.Model):  # of the Poisson counts 2, 0 and 4; one factor is exact
+    ...     n_samples = 3
+    ...     def initial(self):
+    ...         return {"rate": cavity.distributions.Gamma(1.0, 1.0)}
+    ...     def update(self, name, q):
+    ...         return cavity.distributions.Gamma(1.0 + 6.0, 1.0 + 3.0)
+    ...     def expected_log_joint(self, q):
+    ...         log_rate, rate = q["rate"].statistics
+    ...         return 6.0 * log_rate - 4.0 * rate
+    >>> posterior = cavity.mean_field.fit(Rate())
+    >>> posterior["rate"].mean, posterior.converged
+    (1.75, True)
     """
     state = _check(model, initial)
-    options = engine.check_options(accelerate, max_iter, tol)
-    done = engine.fit(_Sweeps(model), state, **options, callback=callback)
-    warn_unconverged(done.status, done.predicted_gap / model.n_samples, tol, max_iter)
-    return MeanFieldPosterior(factors=done.state, **VariationalPosterior.outcome(done))
+    options = Options(accelerate, max_iter, tol, callback=callback)
+    done = engine.ascend(ModelSweeps(model), state, options)
+    return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
 
 def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, rng=None, initial=None, callback=None):
@@ -244,23 +255,20 @@ def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, 
     (1.692308, 'passes done')
     """
     state = _check(model, initial)
-    n = model.n_samples
-    size = arrays.integer(batch_size, "batch_size", low=1)
-    epochs = arrays.integer(n_epochs, "n_epochs", low=1)
-    schedule = engine.check_schedule(delay, forgetting)
+    options = StochasticOptions(batch_size, n_epochs, delay, forgetting, callback=callback)
     generator = None if rng is None else arrays.generator(rng)
-    batches = (_minibatch(model, rows) for rows in _minibatches(n, size, epochs, generator))
-    sweeps = _Sweeps(model)
-    state, steps = engine.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
-    done = engine.outcome_of_steps(sweeps.elbo(state), steps, engine.passes(len(steps), n, size))
-    return MeanFieldPosterior(factors=state, **done)
+    batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
+    sweeps = ModelSweeps(model)
+    state, lengths = stochastic.take_steps(sweeps, state, batches, options)
+    n_passes = stochastic.passes(len(lengths), model.n_samples, options)
+    return MeanFieldPosterior(factors=state, **stochastic.outcome(sweeps.elbo(state), lengths, n_passes))
 
 
-def _minibatches(n, size, n_epochs, generator):
-    for _ in range(n_epochs):
+def _minibatches(n, options, generator):
+    for _ in range(options.n_epochs):
         order = np.arange(n) if generator is None else generator.permutation(n)
-        for start in range(0, n, size):
-            yield order[start : start + size]
+        for start in range(0, n, options.batch_size):
+            yield order[start : start + options.batch_size]
 
 
 def _minibatch(model, rows):
@@ -286,7 +294,7 @@ def _check(model, initial):
     return dict(state)
 
 
-class _Sweeps:
+class ModelSweeps:
     """A model of named factors as the engine sees it."""
 
     def __init__(self, model):

@@ -21,6 +21,11 @@ class NamesArguments:
             raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
         return super().__new__(cls)
 
+    def _keep(self, arguments):
+        """Make attributes of the arguments of `__init__`, as they are; `arguments` are its locals()."""
+        for name in self._get_param_names():
+            setattr(self, name, arguments[name])
+
 
 def sample_weights(value, n):
     """Return weights of n rows, zero or more and not all zero, as (n,) float64."""

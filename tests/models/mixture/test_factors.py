@@ -9,7 +9,8 @@ from scipy import special
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
-from cavity.models.mixture.state import Frame, State
+from cavity.models.mixture.scaling import Scaling
+from cavity.models.mixture.state import MixtureState
 
 KINDS = ("full", "tied", "diag", "spherical", "gaps")
 every = pytest.mark.parametrize("kind", KINDS)
@@ -138,18 +139,18 @@ def test_combinations_far_from_the_origin_lose_no_digits(kind):
 
 @every
 def test_other_frames(kind):
-    """Coordinates of another frame: statistics of the precision scale, and the divergence stays."""
+    """Coordinates of another scaling: statistics of the precision scale, and the divergence stays."""
     rng = np.random.default_rng(3)
     q, p = random_factors(rng, kind, 3, 2), random_factors(rng, kind, 3, 2)
     scale = np.array([4.0, 4.0] if kind == "spherical" else [4.0, 0.25])
     shift = np.array([1.0, -2.0])
-    q2, p2 = q.reframed(shift, scale), p.reframed(shift, scale)
+    q2, p2 = q.rescaled(shift, scale), p.rescaled(shift, scale)
     np.testing.assert_allclose(q2.mean, (q.mean - shift) * scale)
     assert q2.divergence(p2) == pytest.approx(q.divergence(p), rel=1e-10)
     weights = random_weights(rng, False, 3)
-    state = State(weights, q, np.zeros(3))
-    old, new = Frame(np.zeros(2), np.ones(2)), Frame(shift, scale)
-    back = state.reframed(old, new).reframed(new, old)
+    state = MixtureState(weights, q, np.zeros(3))
+    old, new = Scaling(np.zeros(2), np.ones(2)), Scaling(shift, scale)
+    back = state.rescaled(old, new).rescaled(new, old)
     np.testing.assert_allclose(back.factors.scatter, q.scatter, rtol=1e-13)
     np.testing.assert_allclose(back.factors.mean, q.mean, atol=1e-14)
 
@@ -159,9 +160,9 @@ def test_contrasts_find_the_same_components_in_another_order(kind):
     rng = np.random.default_rng(4)
     q = random_factors(rng, kind, 5, 2)
     weights = random_weights(rng, False, 5)
-    state, order = State(weights, q, np.arange(5.0)), np.array([3, 1, 4, 0, 2])
-    other = State(WeightFactors(weights.concentration[order]), q.take(order), np.arange(5.0)[order])
-    prior = State(WeightFactors(np.full(5, 0.5)), q, np.zeros(5))
+    state, order = MixtureState(weights, q, np.arange(5.0)), np.array([3, 1, 4, 0, 2])
+    other = MixtureState(WeightFactors(weights.concentration[order]), q.take(order), np.arange(5.0)[order])
+    prior = MixtureState(WeightFactors(np.full(5, 0.5)), q, np.zeros(5))
     matched = other.matched(state, prior)
     np.testing.assert_array_equal(matched.factors.mean, q.mean)
     np.testing.assert_allclose(matched.weights.concentration, weights.concentration)

@@ -1,25 +1,23 @@
-"""Statistics that moves and memoised passes work with, against sums over rows; then what both do to fits."""
+"""Sums that moves work with, against sums over rows; then what moves do to fits."""
 
 import numpy as np
 import pytest
-from support.mixtures import draws, every_covariance, every_kind, model_of, with_gaps
+from support.mixtures import draws, every_covariance, model_of, with_gaps
 
 import cavity
-from cavity.blocks.executors import Threads
-from cavity.models.mixture import memoised, moves
-from cavity.models.mixture.state import Statistics
-from cavity.models.mixture.sweep import Expectation, Sweeps
+from cavity.models.mixture import moves
+from cavity.models.mixture.state import RowSums
 
 THREE = [[0.0, 0.0], [4.0, 1.0], [-2.0, 5.0]]
 
 
 def sums(z, r, mean, full):
-    """Statistics of responsibilities (N, K) about means (K, D), row by row."""
+    """RowSums of responsibilities (N, K) about means (K, D), row by row."""
     seen = ~np.isnan(z)
     d = np.where(seen[:, None], z[:, None] - mean, 0.0)
     second = np.einsum("nk,nkd,nke->kde", r, d, d) if full else np.einsum("nk,nkd->kd", r, d**2)
     known = r.sum(axis=0)[:, None] if seen.all() else r.T @ seen
-    return Statistics(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, known)
+    return RowSums(r.sum(axis=0), np.einsum("nk,nkd->kd", r, d), second, known)
 
 
 def assert_same(found, expected):
@@ -41,66 +39,6 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     assert_same(merged, expected)
     assert_same(moves._emptied(expected, 1), sums(z, together * [1, 0, 1], mean, full))
     assert_same(sums(z, r, mean, full).taken([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
-
-
-@every_covariance
-def test_energy_is_the_expected_log_density_of_the_rows(covariance):
-    full = covariance in ("full", "tied")
-    X = draws(1, 60, THREE) if full else with_gaps(draws(1, 60, THREE))
-    post = model_of(covariance, 3, 2).fit(X)
-    r = np.random.default_rng(2).dirichlet(np.ones(3), 60)
-    expectation = Expectation.of(post._state, post._frame, missing=not full)
-    found = expectation.energy(sums(post._frame.rows(X), r, post._state.factors.mean, full))
-    assert found == pytest.approx(np.sum(r * expectation.log_weights(X)), rel=1e-12)
-
-
-@every_kind
-def test_memoised_passes_end_where_plain_ones_do(covariance, weights):
-    X, model = draws(3, 900, [[0.0, 0.0], [1.7, 0.0]]), model_of(covariance, 2, 2, weights)
-    options = {"initial_means": [[-1.0, 0.0], [2.0, 0.5]], "max_iter": 5000}
-    plain = model.fit(X, accelerate=False, **options)
-    memoised = model.fit(X, schedule="memoised", n_threads=2, **options)
-    assert memoised.converged
-    assert memoised.n_iter < 0.8 * plain.n_iter
-    assert memoised.elbo == pytest.approx(plain.elbo, abs=1e-5)
-    np.testing.assert_allclose(memoised.mean, plain.mean, atol=1e-3)
-    assert memoised.trace["elbo"][0] == pytest.approx(plain.trace["elbo"][0], rel=1e-12)
-    assert np.all(np.diff(memoised.trace["elbo"]) > -1e-12 * abs(plain.elbo))
-    again = model.fit(X, schedule="memoised", **options)
-    assert again.elbo == memoised.elbo
-    assert np.array_equal(again.mean, memoised.mean)
-
-
-@every_covariance
-def test_the_elbo_of_a_memo_is_that_of_the_responsibilities_it_keeps(covariance):
-    """Row by row: entropy of r, expected log densities under the last state, divergence from the prior."""
-    full = covariance in ("full", "tied")
-    X = draws(4, 600, THREE) if full else with_gaps(draws(4, 600, THREE))
-    model = model_of(covariance, 3, 2)
-    with Threads(1) as threads:
-        data = model._open(X, None, threads, many_blocks=True)
-        model, prior = model._prior(data, threads)
-        sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
-        start = model.fit(X)._state
-        memo, groups = memoised.Memo(start), memoised.MemoisedSweeps(sweeps)
-        first, _ = groups.sweep(memo)
-        second, _ = groups.sweep(first)
-        _, elbo = groups.sweep(second)
-        state, logs = first.state, []
-        assert data.source.block_count > 2
-        for blocks, statistics in zip(groups._groups, second.kept, strict=True):
-            for index in blocks:
-                logs.append(sweeps.expectation(state).log_weights(data.source.read(index)))
-            kept = memoised._total(second.kept[: len(logs)] + first.kept[len(logs) :])
-            assert statistics.counts.sum() > 0
-            state = state.renewed(prior, kept.moved(second.origin - state.factors.mean))
-        logs = np.concatenate(logs)
-        log_r = logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
-        r = np.exp(log_r)
-        expected = np.sum(r * (sweeps.expectation(second.state).log_weights(X) - log_r))
-        expected += data.log_scale - second.state.divergence(prior)
-    np.testing.assert_allclose(state.factors.mean, second.state.factors.mean, rtol=1e-12)
-    assert elbo == pytest.approx(expected, rel=1e-11)
 
 
 @every_covariance

@@ -56,7 +56,7 @@ def test_a_state_under_changed_settings_says_what_it_may_have_lost():
     assert below > 200.0
     assert state.information_lost == 0.0
     assert below <= state.information_lost_bound < below + 600
-    assert f"0 nats by changes, {0.5 * state._information.gap / 600:.2g} a row" in repr(state)
+    assert f"0 nats by changes, {0.5 * state._now.information.gap / 600:.2g} a row" in repr(state)
     assert f"; with changed settings {state.information_lost_bound:.3g} at most" in repr(state)
 
 
@@ -222,16 +222,16 @@ def test_a_search_without_rest_is_an_update_that_did_not_converge():
 def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
     p = problem(seed, n=20)
     state = p.fit(p.X[:8], p.y[:8])
-    watch = Watch.of(state._information)
+    watch = Watch.of(state._now.information)
     mean, covariance = state.predict_covariance(p.X[8:])
-    residual = p.variance - np.sum(state._basis.features(np.ascontiguousarray(p.X[8:]), Threads(1))[0] ** 2, axis=1)
+    residual = p.variance - np.sum(state._now.basis.features(np.ascontiguousarray(p.X[8:]), Threads(1))[0] ** 2, axis=1)
     # the covariance of the noise and of what the inducing variables know
     k, Z = p.k, p.Z
     S = k(p.X[8:], Z) @ np.linalg.solve(k(Z, Z) + p.jitter * p.variance * np.eye(len(Z)), k(Z, p.X[8:]))
     S = covariance - (k(p.X[8:], p.X[8:]) - S) + p.noise * np.eye(12)
     truth = (p.y[8:] - mean) @ np.linalg.solve(S, p.y[8:] - mean)
     state.update(p.X[8:], p.y[8:])
-    now = Watch.of(state._information)
+    now = Watch.of(state._now.information)
     assert now.distance - watch.distance == pytest.approx(truth, rel=1e-6)
     assert now.n - watch.n == 12
     assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=1e-6)

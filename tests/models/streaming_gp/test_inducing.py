@@ -185,8 +185,8 @@ def test_rows_that_do_not_fit_at_once(monkeypatch, d):
     X = rng.uniform(0, 10, (3000, d))
     weight, covariance = np.full(3000, 5.0), covariances.RBF(1.0, lengthscale=2.0)
     X[1501], weight[1501] = 40.0, 1e4  # far away, and not among the 200 rows that come first
-    monkeypatch.setattr(inducing, "NUMBERS", 200 * 200)
-    monkeypatch.setattr(inducing, "BLOCK_NUMBERS", 10_000)
+    monkeypatch.setattr(inducing, "CANDIDATE_NUMBERS", 200 * 200)
+    monkeypatch.setattr(inducing, "FEATURE_NUMBERS", 10_000)
     chosen, left = greedy(covariance, X, weight, budget=200, tolerance=1e-2)
     np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-12)
     assert len(set(chosen.tolist())) == len(chosen)
@@ -213,7 +213,7 @@ def taken_in(of, information, X, weight, y=0.5):
     """The factor with Gaussian rows of precision 2 weight."""
     W = features(of, X)
     A, r = information.A + np.tril((W * (2 * weight)[:, None]).T @ W), information.r + W.T @ (2 * weight * y)
-    return Information(np.asfortranarray(A), r, information.constant).factorised()
+    return Information.of(np.asfortranarray(A), r, information.constant).factorised()
 
 
 def choose(of, information, X, weight, budget, waiting=None, residual=None):
@@ -222,6 +222,12 @@ def choose(of, information, X, weight, budget, waiting=None, residual=None):
         return inducing.choose(
             of, information, X, weight, budget, 1e-3, 0.0, threads, waiting=waiting, residual=residual
         )
+
+
+def origin(of, done):
+    """Where the points of a choice were among those before, -1 for new ones."""
+    places = {z.tobytes(): j for j, z in enumerate(of.Z)}
+    return np.array([places.get(z.tobytes(), -1) for z in done.basis.Z], dtype=int)
 
 
 def stream(covariance, batches, rate, budget, exchange=True):
@@ -257,8 +263,6 @@ def test_the_cheapest_points_go(seed):
     T, Q = inducing.natural(of, np.tril(information.A) + np.tril(information.A, -1).T)
     np.testing.assert_allclose(T, precision, rtol=1e-9, atol=1e-9 * np.abs(precision).max())
     K = kernels.rbf(1.3, 0.9)(Z, Z)
-    alone = [reference.loss(K, range(8), precision, [], [], [q for q in range(8) if q != p], JITTER) for p in range(8)]
-    np.testing.assert_allclose(inducing.costs(T, Q), alone, rtol=1e-7)
     kept, lost = inducing.pruned(T, Q, 4)
     naive, naive_lost = reference.pruned(K, list(range(8)), precision, 4, JITTER)
     assert kept.tolist() == naive
@@ -273,18 +277,18 @@ def test_an_exchange_pays_what_it_says(seed):
     weight = rng.gamma(1.0, size=20) * 20
     done = choose(of, information, X, weight, 8)
     assert done.basis.n == 8
-    assert np.any(done.origin < 0)
-    assert np.all(np.diff(done.origin[done.origin >= 0]) > 0)
-    np.testing.assert_array_equal(done.basis.Z[done.origin >= 0], Z[done.origin[done.origin >= 0]])
-    fresh = done.basis.Z[done.origin < 0]
+    places = origin(of, done)
+    assert np.any(places < 0)
+    assert np.all(np.diff(places[places >= 0]) > 0)
+    fresh = done.basis.Z[places < 0]
     rows = [8 + int(np.flatnonzero((z == X).all(axis=1))[0]) for z in fresh]
     K = kernels.rbf(1.3, 0.9)(*2 * [np.concatenate([Z, X])])
-    points = [*done.origin[done.origin >= 0].tolist(), *rows]
+    points = [*places[places >= 0].tolist(), *rows]
     old = reference.loss(K, range(8), precision, [], [], points, JITTER)
     assert done.loss == pytest.approx(old, rel=1e-6)
     gained = weight @ (residuals(of, X) - residuals(done.basis, X))
-    assert 1.5 * gained > old + 1e-3 * 20
-    assert done.waiting.debt == 0
+    assert gained > old
+    assert len(done.waiting.X) == 0
     start, end = (information.constant, done.information.constant)
     assert start - end == pytest.approx(done.loss, rel=1e-9)
 
@@ -293,7 +297,7 @@ def test_points_are_added_while_there_is_room():
     Z, of, information, _ = known_points(0)
     far = np.random.default_rng(0).uniform(50, 60, (10, 2))
     done = choose(of, information, far, np.full(10, 50.0), 40)
-    assert done.origin.tolist() == [*range(8), *[-1] * (done.basis.n - 8)]
+    assert origin(of, done).tolist() == [*range(8), *[-1] * (done.basis.n - 8)]
     assert done.basis.n == 8 + 10
     assert done.loss == 0
     np.testing.assert_array_equal(done.information.r, np.append(information.r, np.zeros(10)))
@@ -305,31 +309,28 @@ def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
     of = basis(covariances.RBF(1.0, lengthscale=1.0), Z)
     X = np.repeat(Z[[0, 2, 3]], 20, axis=0)
     information = taken_in(of, Information.empty(4), X, np.full(60, 50.0))
-    done = choose(of, information, np.array([[20.0]]), np.array([50.0]), 4)
-    assert done.origin.tolist() in ([0, 2, 3, -1], [1, 2, 3, -1])
+    waiting = inducing.Waiting(0, Z[:0], np.zeros(0))
+    done = choose(of, information, np.array([[20.0]]), np.array([50.0]), 4, waiting)
+    assert origin(of, done).tolist() in ([0, 2, 3, -1], [1, 2, 3, -1])
     assert done.basis.Z[-1] == 20.0
     assert 0 <= done.loss < 20
     again = taken_in(done.basis, done.information, np.repeat(done.basis.Z, 20, axis=0), np.full(80, 50.0))
-    kept = choose(done.basis, again, np.array([[40.0]]), np.array([50.0]), 4)
-    assert kept.basis is done.basis
-    assert kept.waiting.patience > 100.0  # all four are worth more than that row, which is remembered
-    assert kept.waiting.debt == pytest.approx(50.0)
+    kept = choose(done.basis, again, np.array([[40.0]]), np.array([50.0]), 4, waiting)
+    assert kept.basis is done.basis  # all four are worth more than that row, which is remembered
     assert kept.waiting.X.tolist() == [[40.0]]
+    assert kept.waiting.count == 0
 
 
 def test_nothing_is_done_without_need():
     Z, of, information, _ = known_points(1)
-    waiting = inducing.Waiting(1e6, 0.0, 0, Z[:0], np.zeros(0))
+    waiting = inducing.Waiting(0, Z[:0], np.zeros(0))
     for X in (Z, Z[:0]):
         done = choose(of, information, X, np.full(len(X), 50.0), 8, waiting)
         assert done.basis is of
         assert done.information is information
         assert done.waiting is waiting
-        assert (done.origin.tolist(), done.loss) == (list(range(8)), 0.0)
+        assert done.loss == 0.0
     X = np.random.default_rng(1).uniform(1, 4, (20, 2))
-    done = choose(of, information, X, np.full(20, 5.0), 8, waiting)
-    assert done.basis is of
-    assert done.waiting.debt == pytest.approx(5 * residuals(of, X).sum())
     known = residuals(of, X)
     one, two = (choose(of, information, X, np.full(20, 5.0), 8, None, known if i else None) for i in range(2))
     np.testing.assert_array_equal(one.basis.Z, two.basis.Z)
@@ -337,12 +338,10 @@ def test_nothing_is_done_without_need():
 
 def test_rows_that_wait_are_thinned_out():
     waiting, rng = inducing.Waiting.none(2), np.random.default_rng(0)
-    total = 0.0
     for n in (1, 1, 40, 300, 3, 120, 1, 700):
         weight, loss = np.full(n, 2.0), np.where(rng.random(n) < 0.7, rng.random(n), 0.0)
-        waiting, total = waiting.after(rng.standard_normal((n, 2)), weight, loss), total + loss.sum()
+        waiting = waiting.after(rng.standard_normal((n, 2)), weight, loss)
         assert len(waiting.X) == len(waiting.weight) <= 128
-    assert waiting.debt == pytest.approx(total)
     assert waiting.count == 1166
     assert waiting.weight.sum() == pytest.approx(2 * 0.7 * 1166, rel=0.1)
 
@@ -406,13 +405,10 @@ def test_exchanges_follow_a_stream(kind):
     assert moving < 0.5 * fixed
 
 
-def test_most_batches_exchange_nothing(monkeypatch):
-    tries, exchanged = [], inducing._exchanged
-    monkeypatch.setattr(inducing, "_exchanged", lambda *a: tries.append(1) or exchanged(*a))
+def test_most_batches_exchange_nothing():
     batches, covariance = np.random.default_rng(6).uniform(0, 8, (100, 40, 2)), covariances.RBF(1.0, lengthscale=1.0)
     lost, when = stream(covariance, batches, 5.0, 30)  # too few for these rows, which stay the same
     assert len([t for t in when if t >= 20]) <= 20
-    assert len(tries) <= 50
     assert lost < stream(covariance, batches, 5.0, 30, exchange=False)[0]
 
 
@@ -435,7 +431,6 @@ def test_hard_rows_after_hard_rows(name, kind, other, d, seed, jitter, budget):
     done = choose(of, information, then, weight, budget)
     assert of.n <= done.basis.n <= budget
     assert len({row.tobytes() for row in done.basis.Z}) == done.basis.n
-    np.testing.assert_array_equal(done.basis.Z[done.origin >= 0], of.Z[done.origin[done.origin >= 0]])
     assert np.isfinite(done.information.log_bound)
     # rounding of the covariances, relative to the nuggets, of all that is known
     assert done.loss >= -1e-13 / jitter * np.trace(information.A)

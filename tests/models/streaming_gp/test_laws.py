@@ -183,7 +183,7 @@ def moved(state, covariance, Z, jitter, alpha):
     """Basis, factor and loss of a state under another covariance and other inducing points."""
     with Threads(1) as threads:
         basis = sparse.Basis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
-        information, loss = carrier.moved(state._information, state._basis, basis, alpha, threads)
+        information, loss = carrier.moved(state._now.information, state._now.basis, basis, alpha, threads)
     return basis, information.factorised(), loss
 
 
@@ -247,8 +247,8 @@ def test_three_hundred_moves_forget_nothing():
     for i in range(300):
         for each, shift in ((state, 0.0), (untracked, 1e-12 * (-1) ** i)):
             order = p.rng.permutation(12)
-            basis, information, loss = moved(each, p.covariance, each._basis.Z[order] + shift, p.jitter, 0.0)
-            each._basis, each._information = basis, information
+            basis, information, loss = moved(each, p.covariance, each._now.basis.Z[order] + shift, p.jitter, 0.0)
+            each._now = each._now.after(basis=basis, information=information)
             each.update(p.X[i : i + 1], p.y[i : i + 1])
     truth = p.fit()
     new = np.linspace(-4, 4, 50)[:, None]

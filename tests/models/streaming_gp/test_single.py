@@ -9,8 +9,10 @@ from support.gaussian_processes import COVARIANCES, covariance
 import cavity
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.blocks.executors import Threads
+from cavity.covariances.program import program_of
+from cavity.models.streaming_gp import single
 from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.snapshot import Snapshot
 
 ARRAYS = ("A", "r", "factor", "c")
 NUMBERS = ("constant", "n", "squares", "gap")
@@ -28,7 +30,7 @@ def points(n, seed=0, d=2):
 def test_rows_against_points_are_rows_of_the_matrix(name):
     k, reference = covariance(name)
     X, Z = points(5), points(70, 1)
-    target = k._program(2).against(Z)
+    target = program_of(k, 2).against(Z)
     for some in (X, X[:1], X[:0]):
         out = np.empty((len(some), 70))
         some.flags.writeable = False
@@ -42,8 +44,8 @@ def test_differences_keep_their_digits_far_from_the_origin():
     k, shift = covariances.RBF(lengthscale=[0.5, 2.0]), 2.0**40
     X, Z = np.round(points(1) * 1024) / 1024, np.round(points(20, 1) * 1024) / 1024
     near, far = np.empty((1, 20)), np.empty((1, 20))
-    k._program(2).against(Z).fill(X, near)
-    k._program(2).against(Z + shift).fill(X + shift, far)
+    program_of(k, 2).against(Z).fill(X, near)
+    program_of(k, 2).against(Z + shift).fill(X + shift, far)
     np.testing.assert_allclose(far, near, rtol=1e-14)
 
 
@@ -52,21 +54,21 @@ def test_rows_out_of_reach_are_refused_before_anything_is_written(bad):
     X, Z = points(4), points(9, 1)
     X[2, 1] = bad
     out = np.full((4, 9), 7.0)
-    assert covariances.RBF(lengthscale=1e-5)._program(2).against(Z).fill(X, out) == 2
+    assert program_of(covariances.RBF(lengthscale=1e-5), 2).against(Z).fill(X, out) == 2
     assert np.all(out == 7.0)
 
 
 def test_columns_without_influence_must_be_finite_too():
     k, X, out = covariances.RBF(columns=[0]), points(1), np.empty((1, 9))
-    assert k._program(2).against(points(9, 1)).fill(X, out) == 1
+    assert program_of(k, 2).against(points(9, 1)).fill(X, out) == 1
     X[0, 1] = np.nan
-    assert k._program(2).against(points(9, 1)).fill(X, out) == 0
+    assert program_of(k, 2).against(points(9, 1)).fill(X, out) == 0
 
 
 def test_products_that_may_overflow_take_the_checked_path():
     k, Z = covariances.Linear() + covariances.RBF(), 100 * points(6, 1)
     X = np.array([[1e150, -1e150]])
-    assert k._program(2).against(Z).fill(X, np.empty((1, 6))) == 0
+    assert program_of(k, 2).against(Z).fill(X, np.empty((1, 6))) == 0
     with Threads(1) as threads:
         basis = Basis.of(k, Z, 1e-6, threads)
         np.testing.assert_array_equal(basis.cross(X, threads), k.cross(X, Z))
@@ -77,7 +79,7 @@ def test_products_that_may_overflow_take_the_checked_path():
 @pytest.mark.parametrize("name", COVARIANCES)
 def test_variance_of_every_row(name):
     k, X = covariance(name)[0], points(3)
-    value = k._program(2).constant_variance()
+    value = program_of(k, 2).constant_variance()
     if value is None:
         assert len(set(k.diagonal(X))) == 3
     else:
@@ -106,7 +108,7 @@ def start(settings, d=2):
 
 def bits(state):
     """All that a state knows."""
-    information = state._information
+    information = state._now.information
     return [getattr(information, name) for name in (*ARRAYS, *NUMBERS)] + [state.last_increment, state.n_samples]
 
 
@@ -242,46 +244,62 @@ def test_features_of_a_row_have_the_same_bits_in_any_company():
 
 @pytest.mark.parametrize("through", [False, True])
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(0.05), likelihoods.Probit()])
-def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through, likelihood):
+@pytest.mark.parametrize("before", [0, 2], ids=["copy", "in place"])
+def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through, likelihood, before):
     X, y = stream()
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
     state = StreamingGP(covariances.RBF(), likelihood, inducing=points(10)).fit(X[:30], y[:30], learn=False)
-    expected, add = state.copy(), Information.add
-    if through:
-        expected.update(X[30:31], y[30:31])
+    expected, row = state.copy(), slice(30 + before, 31 + before)
+    for each in (state, expected):
+        for i in range(30, 30 + before):
+            each.update(X[i : i + 1], y[i : i + 1])
+    if through and before:  # the kernel adds in place, and is through
+        expected.update(X[row], y[row])
 
-    def interrupted(information, *arguments):
-        if through:
-            add(information, *arguments)
-        raise KeyboardInterrupt
+    known = single.kernel
 
-    monkeypatch.setattr(Information, "add", interrupted)
+    class Kernel:
+        solve_rows = staticmethod(known.solve_rows)
+
+        @staticmethod
+        def add_observation(*arguments):
+            if through:
+                known.add_observation(*arguments)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(single, "kernel", Kernel)
     with pytest.raises(KeyboardInterrupt):
-        state.update(X[30:31], y[30:31])
+        state.update(X[row], y[row])
     monkeypatch.undo()
     for each in (state, expected):
-        each.update(X[31:32], y[31:32])
+        each.update(X[40:41], y[40:41])
     assert_same_bits(state, expected)
 
 
-def test_an_interrupted_batch_is_taken_in_whole():
+def test_an_interrupted_batch_changes_nothing(monkeypatch):
     X, y = stream()
     state = start(model())
-    expected = state.copy().update(X, y)
-    armed = [True]
+    expected, after = state.copy(), Snapshot.after
 
-    class Interrupted(type(state)):
-        __slots__ = ()
+    def interrupted(*arguments, **changes):
+        after(*arguments, **changes)
+        raise KeyboardInterrupt
 
-        def __setattr__(self, name, value):
-            if name == "n_samples" and armed and armed.pop():
-                raise KeyboardInterrupt
-            super().__setattr__(name, value)
+    monkeypatch.setattr(Snapshot, "after", interrupted)
+    for change in (lambda: state.update(X, y), lambda: state.forget(0.5), lambda: state.merge(expected)):
+        with pytest.raises(KeyboardInterrupt):
+            change()
+        assert_same_bits(state, expected)
 
-    state.__class__ = Interrupted
-    with pytest.raises(KeyboardInterrupt):
-        state.update(X, y)
-    assert_same_bits(state, expected)
+
+def test_rows_of_noise_of_their_own_are_noted_one_by_one_too():
+    X, y = stream()
+    state = start(model())
+    state.update(X[:1], y[:1], noise_variance=[0.1])
+    with pytest.raises(ValueError, match="rows of one noise variance"):
+        state.learn()
+    state.update(X[1:2], y[1:2], offset=[0.5])
+    assert state.has_offset
 
 
 def test_precisions_that_vanish_add_nothing():

@@ -5,7 +5,7 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,11 +14,12 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
-from cavity.base.loop import CONVERGED, STUCK, warn_unconverged
-from cavity.base.records import Array, Record, Setting
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.loop import CONVERGED, STUCK
+from cavity.base.results import table
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
+from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
@@ -158,7 +159,7 @@ class FactorizedGaussian(Frozen):
         float or ndarray (n,)
             One log density a point.
         """
-        deviation = self._points(z) - self.mean
+        deviation = checked_points(z, len(self.mean)) - self.mean
         constant = self._target.log_root - self.kl_minimum - 0.5 * len(self.mean) * LOG_2PI
         return constant - 0.5 * np.sum(deviation * (deviation @ self.precision), axis=-1)
 
@@ -223,23 +224,21 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = engine.check_options(accelerate, max_iter, tol)
-        tol = options.pop("tol")
+        options = Options(accelerate, max_iter, tol, callback=callback)
         start = self._start(initial_mean)
-        sweeps = _Sweeps(self._target)
+        sweeps = FactorizedSweeps(self._target)
 
         def enough(n_iter, gain):
-            return -gain <= tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
+            return -gain <= options.tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
 
         with single_blas():
-            done = engine.fit(sweeps, start, **options, tol=0.0, callback=enough)
+            done = engine.ascend(sweeps, start, replace(options, tol=0.0, callback=enough))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
-        outcome = _outcome(done, self.kl_minimum, tol, options["accelerate"])
-        warn_unconverged(outcome["status"], outcome["predicted_gap"], tol, max_iter)
+        outcome = engine.outcome(_judged(done, self.kl_minimum, options), 1, options)
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
 
     def _start(self, initial_mean):
-        """Where the iteration starts, in the coordinates of `_Sweeps`."""
+        """Where the iteration starts, in the coordinates of `FactorizedSweeps`."""
         scale = self._target.scale
         if initial_mean is None:
             deviation = 1.0 / scale
@@ -256,15 +255,9 @@ class FactorizedGaussian(Frozen):
                 )
         return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
 
-    def _points(self, z):
-        points = arrays.finite_array(z, "z", ndim=(1, 2))
-        if points.shape[-1] != len(self.mean):
-            raise ValueError(f"z must be points of {len(self.mean)} coordinates, got shape {points.shape}")
-        return points
 
-
-def _outcome(done, kl_minimum, tol, accelerated):
-    """The fields of a VariationalPosterior from the engine's Fit of `_Sweeps`.
+def _judged(done, kl_minimum, options):
+    """Return the engine's `Fit` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
     plain; the engine's is the largest of several, which the first steps still shape.
@@ -272,22 +265,16 @@ def _outcome(done, kl_minimum, tol, accelerated):
     excess = 0.0 - done.trace["elbo"]
     kl = kl_minimum + excess
     gap, status = float(excess[-1]), done.status
-    if gap <= tol or done.converged:
-        status = CONVERGED if gap <= tol else STUCK
+    if gap <= options.tol or done.converged:
+        status = CONVERGED if gap <= options.tol else STUCK
     rates = done.trace["contraction"]
     known = rates[~np.isnan(rates)]
-    return {
-        "elbo": -float(kl[-1]),
-        "converged": status == CONVERGED,
-        "status": status,
-        "n_iter": done.n_iter,
-        "trace": done.trace | {"elbo": -kl, "kl": kl, "excess": excess},
-        "contraction": done.contraction if accelerated or not known.size else float(known[-1]),
-        "predicted_gap": gap,
-    }
+    rate = done.contraction if options.accelerate or not known.size else float(known[-1])
+    trace = done.trace | {"elbo": -kl, "kl": kl, "excess": excess}
+    return replace(done, elbo=-float(kl[-1]), status=status, trace=trace, contraction=rate, predicted_gap=gap)
 
 
-class _Sweeps:
+class FactorizedSweeps:
     """The fit as the engine sees it: deviations in the units of the matrix, and the ELBO less its maximum."""
 
     n_samples = 1
@@ -308,185 +295,3 @@ class _Sweeps:
 
     def at(self, natural, z):
         return natural / self.unit
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Marginals(Frozen):
-    """The product of the true marginals of p, which minimises KL(p || q) over factorised q.
-
-    Attributes
-    ----------
-    mean : ndarray (D,)
-        Mean of p.
-    variance : ndarray (D,)
-        Diagonal of the covariance of p.
-    kl : float
-        KL(p || q) of this product, in nats.
-    kl_mean_field : float
-        KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
-    """
-
-    mean: np.ndarray
-    variance: np.ndarray
-    kl: float
-    kl_mean_field: float
-    _covariances: tuple | None
-
-    def __repr__(self):
-        return table(
-            f"Marginals: {len(self.mean)} coordinates",
-            [
-                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
-                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("kl", f"{self.kl:.6f}"),
-                ("kl_mean_field", f"{self.kl_mean_field:.6f}"),
-            ],
-        )
-
-    @property
-    def block_covariances(self):
-        """A covariance matrix for every block, in the order of its coordinates."""
-        if self._covariances is None:
-            return tuple(self.variance[:, None, None])
-        return tuple(matrix for _, matrix in self._covariances)
-
-
-BLOCKS = Setting(  # that they are a partition is for the model to say
-    "lists of coordinates",
-    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
-)
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FactorizedGaussianPosterior(VariationalPosterior):
-    """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
-
-    Attributes
-    ----------
-    model : FactorizedGaussian
-        p and the blocks.
-    mean : ndarray (D,)
-        Mean of q.
-    elbo : float
-        -KL(q || p): p is normalised, so its log evidence is 0.
-    converged : bool
-        Whether the stopping rule of `FactorizedGaussian.fit` was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Sweeps done, those after rejected extrapolations included. The first `trace` entries belong to the start.
-    trace : dict of ndarray
-        For every sweep, of the q before it: "kl" = -"elbo", and "excess", what is above the minimum; "change", half the
-        squared distance the sweep went, in standard deviations; "contraction", the rate at which that shrinks.
-    contraction : float
-        The factor by which errors shrank per sweep, as measured; None if too few sweeps were needed.
-    predicted_gap : float
-        How far `kl` is above its minimum; not a prediction, as it is for other models.
-    """
-
-    model: FactorizedGaussian
-    mean: np.ndarray
-
-    kind = "factorized"
-    record = Record(
-        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
-        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-        VARIATIONAL | {"blocks?": BLOCKS},
-        places={"p_": "model.", "blocks": "model.blocks"},
-    )
-
-    def __repr__(self):
-        return table(
-            f"FactorizedGaussianPosterior: {len(self.mean)} coordinates in {self.model.n_blocks} blocks",
-            [
-                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
-                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("contraction", "not measured" if self.contraction is None else f"{self.contraction:.4g} per sweep"),
-                *self.outcome_rows(),
-            ],
-        )
-
-    @property
-    def kl(self):
-        """KL(q || p), in nats."""
-        return -self.elbo
-
-    @property
-    def kl_reverse(self):
-        """KL(p || q), in nats; the least that a factorised q can have is ``marginals.kl``. As costly as `marginals`."""
-        u = self.model._target.standard(self.mean - self.model.mean)
-        return self.marginals.kl_mean_field + 0.5 * float(u @ u)
-
-    @property
-    def marginals(self):
-        """`FactorizedGaussian.marginals`: the factors that minimise KL(p || q), for comparison."""
-        return self.model.marginals
-
-    @property
-    def theoretical_contraction(self):
-        """`FactorizedGaussian.theoretical_contraction`, to compare with the measured `contraction`."""
-        return self.model.theoretical_contraction
-
-    @cached_property
-    def variance(self):
-        """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
-        target = self.model._target
-        if target.factors is None:
-            return arrays.read_only(1.0 / target.diagonal)
-        variance = np.empty(len(self.mean))
-        for indices, root in target.block_roots():
-            variance[indices] = np.einsum("ij,ij->j", root, root)
-        return arrays.read_only(variance)
-
-    @property
-    def block_covariances(self):
-        """Lambda_BB^-1 for every block, in the order of its coordinates."""
-        target = self.model._target
-        if target.factors is None:
-            return tuple(self.variance[:, None, None])
-        return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
-
-    def log_density(self, z):
-        """Return log q(z), normalised.
-
-        Parameters
-        ----------
-        z : array_like, shape (D,) or (n, D)
-            Points.
-
-        Returns
-        -------
-        float or ndarray (n,)
-            One log density a point.
-        """
-        with np.errstate(over="ignore"):  # the log of nothing is -inf
-            u = self.model._target.standard(self.model._points(z) - self.mean)
-            return self.model._target.log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
-
-    def entropy(self):
-        """Return the entropy of q.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
-        return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - self.model._target.log_root
-
-    def sample(self, n, rng):
-        """Draw from q.
-
-        Parameters
-        ----------
-        n : int
-            How many points.
-        rng : seed or numpy.random.Generator
-            The source of randomness.
-
-        Returns
-        -------
-        ndarray (n, D)
-            One point a row.
-        """
-        shape = (arrays.integer(n, "n", low=0), len(self.mean))
-        return self.mean + self.model._target.deviations(arrays.generator(rng).standard_normal(shape))

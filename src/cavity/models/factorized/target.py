@@ -54,7 +54,7 @@ class Target:
         return scaled / self.scale
 
     def block_roots(self):
-        """Of every block its coordinates and L_B^-1 S^-1, a root of its covariance under q: root'root."""
+        """Yield the coordinates of every block and L_B^-1 S^-1, a root of its covariance under q: root'root."""
         for part, factor in self.factors:
             indices = self.order[part]
             yield indices, _divide(np.eye(len(indices)), factor) / self.scale[indices]
@@ -62,6 +62,11 @@ class Target:
     def relative(self):
         """W, as a new array of which only the upper triangle counts."""
         return _unit(self.matrix, np.sqrt(self.diagonal))
+
+
+def target_of(model):
+    """Return the `Target` that a `FactorizedGaussian` prepared when it was made."""
+    return model._target
 
 
 def prepare(precision, blocks):

@@ -16,14 +16,13 @@ from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
 from cavity.ep.options import Options
 from cavity.ep.sites import tilted
+from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
 
 _kernel = _core.load("diagonal", _core.BASELINE)
 
 BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
 MOST_COPIES = 1e9  # of a row in ADF
 PATIENCE = 80  # undamped passes without halving the change after which a fit is given up
-ONE = np.ones(1)
-ZERO = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,9 +193,9 @@ class _Data:
         self.nnz = X.nnz
         self.empty = np.diff(X.indptr) == 0
         self.offset = np.zeros(self.n) if offset is None else offset
-        self.compiled = hasattr(likelihood, "_kind")
-        encoded = (likelihood._kind, likelihood.packed(), *likelihood._encode(y)) if self.compiled else (0,)
-        self.rows = _rows(X, offset, *encoded)
+        self.compiled = has_kernel(likelihood)
+        read = (*kernel_settings(likelihood), *encoded(likelihood, y)) if self.compiled else (0,)
+        self.rows = _rows(X, offset, *read)
 
     def runs(self, exponent):
         """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.

@@ -13,6 +13,8 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED, STOPPED
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
 from cavity.ep.fit import Fit
@@ -111,7 +113,7 @@ class Evidence:
 
         `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
         """
-        settings.covariance._gram(self.rows.X, self.gram, self.threads)
+        program_of(settings.covariance, self.rows.X.shape[1]).gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
             point = (
                 self._exact(settings, known)
@@ -190,7 +192,7 @@ class Evidence:
         """
         settings, alpha = point.settings, point.belief.alpha
         weights = point.geometry.evidence_weights(point.belief)
-        by_covariance = settings.covariance._gradient(self.rows.X, weights, None, self.threads)
+        by_covariance = gradient(settings.covariance, self.rows.X, weights, None, self.threads)
         by_mean = np.zeros(0)
         if settings.coefficients is not None and point.fit is not None:
             by_mean = settings.basis.T @ alpha  # H' alpha, (p,)

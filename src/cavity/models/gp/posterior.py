@@ -13,6 +13,8 @@ from cavity.base.loop import CONVERGED
 from cavity.base.results import freeze, table
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
@@ -188,7 +190,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
-            self.model.covariance._gram(self.X, gram, threads)
+            program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
                 lower = latent_solver.covariance(gram, self._own_solver(), self._rho)
                 found = np.tril(lower) + np.tril(lower, -1).T
@@ -208,7 +210,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         """
         with Threads(1) as threads, single_blas():
             weights = latent_solver.evidence_weights(self._own_solver(), self._alpha)
-            return arrays.read_only(self.model.covariance._gradient(self._X_in_use, weights, None, threads))
+            return arrays.read_only(gradient(self.model.covariance, self._X_in_use, weights, None, threads))
 
     @cached_property
     def _X_in_use(self):
@@ -218,11 +220,11 @@ class GaussianProcessPosterior(ProcessPosterior):
     def _cross(self, X, threads):
         """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
         cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
+        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
         return cross
 
     def _moments(self, X, threads):
-        cross, prior = self._cross(X, threads), self.model.covariance._program(X.shape[1]).diagonal(X)
+        cross, prior = self._cross(X, threads), program_of(self.model.covariance, X.shape[1]).diagonal(X)
         return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):

@@ -15,6 +15,8 @@ from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
@@ -39,7 +41,7 @@ class LatentProcess(Frozen):
     def __post_init__(self):
         check_kind(self.covariance, "covariance", Covariance, "covariances")
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
-        self.covariance._leaves()  # TypeError for one of the user's own
+        leaves(self.covariance)  # TypeError for one of the user's own
         for name in self.likelihood.scales:
             kind = type(self.likelihood).__name__
             if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
@@ -139,7 +141,7 @@ def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
     rows = Rows.checked(model.likelihood, X, y, offset, sample_weight, noise)
     f_known = None
     if not isinstance(model.likelihood, Gaussian):
-        f_known = ~rows.left_out & (model.covariance._program(X.shape[1]).diagonal(X) < SMALLEST_VARIANCE)
+        f_known = ~rows.left_out & (program_of(model.covariance, X.shape[1]).diagonal(X) < SMALLEST_VARIANCE)
         if isinstance(model.mean, str) and f_known.any():
             raise ValueError(
                 f"mean={model.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(f_known))}, where "
@@ -224,7 +226,7 @@ class ProcessPosterior(LatentPosterior):
         X, base = self._new_rows(X, offset)
         gram = arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            self.model.covariance._gram(X, gram, threads)
+            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             shift, covariance = self._joint(X, gram, threads)
             mean = base + shift
         check_moments(mean, covariance)

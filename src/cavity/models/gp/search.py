@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn, within_range
-from cavity.covariances import Sum
+from cavity.covariances import Periodic, Sum
+from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.evidence import Settings
 
@@ -161,34 +162,22 @@ def scaled_to(covariance, X, factor, variance):
     size[size == 0] = 1.0
     spread = size * np.std(X / size, axis=0)  # the squares of X may leave the range of float64
     spread = np.where(spread > 0, spread, 1.0)
-    leaves, out = dict(covariance._labelled()), covariance.log_parameters.copy()
-    n_terms = len(covariance.parts) if isinstance(covariance, Sum) else 1
+    out = covariance.log_parameters.copy()
+    terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
+    term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
     scaled = set()  # a product takes the variance once
-    for i, name in enumerate(covariance.parameter_names):
-        label, _, rest = name.partition(".")
-        kind, _, index = rest.rstrip("]").partition("[")
-        leaf = leaves[label]
-        columns = spread if getattr(leaf, "columns", None) is None else spread[list(leaf.columns)]
-        if kind == "lengthscale" and not hasattr(leaf, "period"):
-            size = (
-                columns[int(index)] if index else np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
-            )
+    for i, slot in enumerate(free_slots(covariance)):
+        columns = spread if getattr(slot.leaf, "columns", None) is None else spread[list(slot.leaf.columns)]
+        if slot.role == "lengthscale":
+            mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
+            size = mean if slot.index is None else columns[slot.index]
             out[i] = np.log(factor * size * np.sqrt(len(columns)))
-        elif kind == "variance" and variance is not None and not hasattr(leaf, "period"):
-            term = _term_of(covariance, label)
-            if term not in scaled or index:
-                out[i] = np.log(variance / n_terms)
+        elif slot.role == "variance" and variance is not None and not isinstance(slot.leaf, Periodic):
+            term = term_of[slot.place]
+            if term not in scaled or slot.index is not None:
+                out[i] = np.log(variance / len(terms))
                 scaled.add(term)
     return out
-
-
-def _term_of(covariance, label):
-    """The index of the part of a sum that the leaf of that label belongs to."""
-    if not isinstance(covariance, Sum):
-        return 0
-    sizes = np.cumsum([len(part._leaves()) for part in covariance.parts])
-    place = [name for name, _ in covariance._labelled()].index(label)
-    return int(np.searchsorted(sizes, place, side="right"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

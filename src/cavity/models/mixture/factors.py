@@ -55,12 +55,6 @@ def _moved(mean, prior, counts, first):
     return beta, np.where(prior.beta > counts, prior.mean + away, mean + step), step, away
 
 
-def _combined_mean(terms, beta):
-    """Return the combined means, from differences to the mean of the first term."""
-    first = terms[0][1].mean
-    return first + sum(share * f.beta * (f.mean - first) for share, f in terms) / beta
-
-
 @dataclass(frozen=True, slots=True)
 class WeightFactors:
     """q(pi): Dirichlet(alpha), alpha (K,), or K - 1 sticks v_k ~ Beta(a_k, b_k), (K - 1, 2).
@@ -122,8 +116,57 @@ class WeightFactors:
         return WeightFactors(sum(share * f.concentration for share, f in terms))
 
 
+class GaussianFactors:
+    """q(mu | L) q(L) of all components, for two families of precisions L: what follows from their fields alone.
+
+    A family has `mean`, `beta`, `nu` and `scatter`, and
+
+    - ``of(mean, beta, nu, scatter)``: the factors, or NotPositiveDefiniteError;
+    - ``squares(weight, step)``: weight times the squares of steps (K, D), summed over all that share a precision;
+    - ``least``: what nu is above;
+    - ``sides()``: expected precisions and their inverses, (K, numbers).
+    """
+
+    __slots__ = ()
+
+    def natural(self):
+        moment = self.scatter + self.squares(self.beta, self.mean)
+        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
+        return np.concatenate([part.ravel() for part in parts])
+
+    def at(self, natural):
+        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
+        pull, beta, moment, nu = np.split(natural, sizes)
+        beta, nu = -2.0 * beta.reshape(self.beta.shape), 2.0 * nu.reshape(self.nu.shape)
+        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > self.least)):
+            return None
+        mean = pull.reshape(self.mean.shape) / beta
+        scatter = -2.0 * moment.reshape(self.scatter.shape) - self.squares(beta, mean)
+        if scatter.ndim == 3:
+            scatter = 0.5 * (scatter + np.swapaxes(scatter, 1, 2))
+        try:
+            return self.of(mean, beta, nu, scatter)
+        except NotPositiveDefiniteError:
+            return None
+
+    @classmethod
+    def combined(cls, terms):
+        beta, first = sum(share * f.beta for share, f in terms), terms[0][1].mean
+        mean = first + sum(share * f.beta * (f.mean - first) for share, f in terms) / beta
+        nu = sum(share * f.nu for share, f in terms)
+        scatter = sum(share * (f.scatter + f.squares(f.beta, f.mean - mean)) for share, f in terms)
+        return cls.of(mean, beta, nu, scatter)
+
+    def contrasts(self, other):
+        """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K): expected precisions P, C their inverses, d between means."""
+        (p, c), (p2, c2) = self.sides(), other.sides()
+        step = self.mean[:, None] - other.mean
+        square = (_outer(step) if self.scatter.ndim == 3 else step**2).reshape(*step.shape[:2], -1)
+        return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", square, p) + np.einsum("abi,bi->ab", square, p2)
+
+
 @dataclass(frozen=True, slots=True)
-class WishartFactors:
+class WishartFactors(GaussianFactors):
     """q(mu_k | L) = N(mean_k, (beta_k L)^-1) with q(L_k) = Wishart(nu_k, V_k), or one q(L) for all (T = 1, not K).
 
     ``root`` holds the inverses of the lower Cholesky factors of V.
@@ -186,13 +229,12 @@ class WishartFactors:
         wisharts = divergence.wisharts(self.nu, self.factor, self.root, prior.nu, prior.factor)
         return 0.5 * float(np.sum(means)) + float(np.sum(wisharts))
 
-    def natural(self):
-        moment = self.scatter + self._sum(self.beta[:, :, None] * _outer(self.mean))
-        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
-        return np.concatenate([part.ravel() for part in parts])
+    @property
+    def least(self):
+        return self.mean.shape[1] - 1
 
-    def _sum(self, terms):
-        """Sum terms (K, ...) over the components that share a precision."""
+    def squares(self, weight, step):
+        terms = weight[:, :, None] * _outer(step)
         return terms if len(terms) == len(self.scatter) else np.sum(terms, axis=0, keepdims=True)
 
     def statistics(self):
@@ -203,30 +245,8 @@ class WishartFactors:
         parts = pull, square, precision, self.expected_log_determinants()
         return np.concatenate([part.ravel() for part in parts])
 
-    def at(self, natural):
-        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
-        pull, beta, moment, nu = np.split(natural, sizes)
-        beta, nu = -2.0 * beta[:, None], 2.0 * nu
-        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > self.mean.shape[1] - 1)):
-            return None
-        mean = pull.reshape(self.mean.shape) / beta
-        moment = -2.0 * moment.reshape(self.scatter.shape)
-        scatter = moment - self._sum(beta[:, :, None] * _outer(mean))
-        try:
-            return WishartFactors.of(mean, beta, nu, 0.5 * (scatter + np.swapaxes(scatter, 1, 2)))
-        except NotPositiveDefiniteError:
-            return None
-
-    @staticmethod
-    def combined(terms):
-        beta = sum(share * f.beta for share, f in terms)
-        mean = _combined_mean(terms, beta)
-        nu = sum(share * f.nu for share, f in terms)
-        scatter = sum(share * (f.scatter + f._sum(f.beta[:, :, None] * _outer(f.mean - mean))) for share, f in terms)
-        return WishartFactors.of(mean, beta, nu, scatter)
-
     def as_wide_as(self, other):
-        """Return the same: no value can be missing."""
+        """Return these factors: no value can be missing where precisions are matrices."""
         return self
 
     def by_component(self):
@@ -234,32 +254,25 @@ class WishartFactors:
         own = self.nu, self.scatter
         return self.mean, self.beta, *(own if len(self.scatter) == len(self.mean) else ())
 
-    def contrasts(self, other):
-        """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K): expected precisions P, C their inverses."""
+    def sides(self):
         k, dim = self.mean.shape
-        sides = []
-        for f in (self, other):
-            factor = f._precision_factor()
-            precision = np.broadcast_to(np.swapaxes(factor, 1, 2) @ factor, (k, dim, dim)).reshape(k, -1)
-            covariance = np.broadcast_to(f.scatter / f.nu[:, None, None], (k, dim, dim)).reshape(k, -1)
-            sides.append((precision, covariance))
-        (p, c), (p2, c2) = sides
-        d = _outer(self.mean[:, None] - other.mean).reshape(k, k, -1)
-        return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", d, p) + np.einsum("abi,bi->ab", d, p2)
+        factor = self._precision_factor()
+        sides = np.swapaxes(factor, 1, 2) @ factor, self.scatter / self.nu[:, None, None]
+        return [np.broadcast_to(side, (k, dim, dim)).reshape(k, -1) for side in sides]
 
     def take(self, order):
         if len(self.scatter) != len(self.mean):
             return WishartFactors(self.mean[order], self.beta[order], self.nu, self.scatter, self.factor, self.root)
         return WishartFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
-    def reframed(self, shift, scale):
-        """Return the same factors in coordinates (z - shift) scale."""
+    def rescaled(self, shift, scale):
+        """Return these factors in coordinates (z - shift) scale."""
         scatter = self.scatter * _outer(scale)
         return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
 
 
 @dataclass(frozen=True, slots=True)
-class GammaFactors:
+class GammaFactors(GaussianFactors):
     """q(mu_kd | l) = N(mean_kd, 1/(beta_kd l)), q(l_kg) = Gamma(nu_kg/2, scatter_kg/2); g is a column, or all (G = 1).
 
     beta has one column where no value is missing.
@@ -270,12 +283,21 @@ class GammaFactors:
     nu: np.ndarray  # (K, G)
     scatter: np.ndarray  # (K, G)
 
+    least = 0.0
+
+    @classmethod
+    def of(cls, mean, beta, nu, scatter):
+        """Return the factors; NotPositiveDefiniteError if a scatter is not positive."""
+        if not np.all(scatter > 0):
+            raise NotPositiveDefiniteError("the scatter of the combined components must be positive")
+        return cls(mean, beta, nu, scatter)
+
     def by_columns(self):
-        """Return the same with a beta for each column, for data of which values may be missing."""
+        """Return these factors with a beta for each column, for data of which values may be missing."""
         return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
 
     def as_wide_as(self, other):
-        """Return the same with a beta for each column if `other` has that."""
+        """Return these factors, with a beta for each column if `other` has that."""
         return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
 
     def expected_log_precisions(self):
@@ -294,6 +316,9 @@ class GammaFactors:
         terms = np.broadcast_to(terms, self.mean.shape)
         return terms if self.nu.shape == terms.shape else np.sum(terms, axis=1, keepdims=True)
 
+    def squares(self, weight, step):
+        return self._sum(weight * step**2)
+
     def renewed(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
         beta, mean, step, away = _moved(self.mean, prior, counts, first)
@@ -306,11 +331,6 @@ class GammaFactors:
         halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
         return 0.5 * float(np.sum(np.broadcast_to(means, self.mean.shape))) + divergence.gamma(*halves)
 
-    def natural(self):
-        moment = self.scatter + self._sum(self.beta * self.mean**2)
-        parts = self.beta * self.mean, -0.5 * self.beta, -0.5 * moment, 0.5 * self.nu
-        return np.concatenate([part.ravel() for part in parts])
-
     def statistics(self):
         precision = self.nu / self.scatter
         square = 1.0 / self.beta + precision * self.mean**2
@@ -319,43 +339,17 @@ class GammaFactors:
         parts = precision * self.mean, square, precision, self.expected_log_precisions()
         return np.concatenate([part.ravel() for part in parts])
 
-    def at(self, natural):
-        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
-        pull, beta, moment, nu = np.split(natural, sizes)
-        beta, nu = -2.0 * beta.reshape(self.beta.shape), 2.0 * nu.reshape(self.nu.shape)
-        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > 0)):
-            return None
-        mean = pull.reshape(self.mean.shape) / beta
-        scatter = -2.0 * moment.reshape(self.scatter.shape) - self._sum(beta * mean**2)
-        return GammaFactors(mean, beta, nu, scatter) if np.all(scatter > 0) else None
-
-    @staticmethod
-    def combined(terms):
-        beta = sum(share * f.beta for share, f in terms)
-        mean = _combined_mean(terms, beta)
-        nu = sum(share * f.nu for share, f in terms)
-        scatter = sum(share * (f.scatter + f._sum(f.beta * (f.mean - mean) ** 2)) for share, f in terms)
-        if not np.all(scatter > 0):
-            raise NotPositiveDefiniteError("the scatter of the combined components must be positive")
-        return GammaFactors(mean, beta, nu, scatter)
-
     def by_component(self):
         """Return the arrays that have a row for each component."""
         return self.mean, self.beta, self.nu, self.scatter
 
-    def contrasts(self, other):
-        """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K), see `WishartFactors.contrasts`."""
-        (p, c), (p2, c2) = (
-            [np.broadcast_to(part, f.mean.shape) for part in (f.nu / f.scatter, f.scatter / f.nu)]
-            for f in (self, other)
-        )
-        square = (self.mean[:, None] - other.mean) ** 2
-        return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", square, p) + np.einsum("abi,bi->ab", square, p2)
+    def sides(self):
+        return [np.broadcast_to(side, self.mean.shape) for side in (self.nu / self.scatter, self.scatter / self.nu)]
 
     def take(self, order):
         return GammaFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
-    def reframed(self, shift, scale):
-        """Return the same factors in coordinates (z - shift) scale; of one scale where columns share a precision."""
+    def rescaled(self, shift, scale):
+        """Return these factors in coordinates (z - shift) scale; it is one scale where columns share a precision."""
         square = scale**2 if self.nu.shape[1] == len(scale) else scale[:1] ** 2
         return GammaFactors((self.mean - shift) * scale, self.beta, self.nu, self.scatter * square)

@@ -7,42 +7,37 @@ References
    2006.
 .. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
    Learning Research 14, 2013.
-.. [HS] Michael Hughes and Erik Sudderth, "Memoized online variational inference for Dirichlet process mixture models",
-   Advances in Neural Information Processing Systems 26, 2013.
 """
 
+import re
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
-from cavity.base.loop import warn_unconverged
-from cavity.base.results import VariationalPosterior
 from cavity.blocks.executors import Threads
-from cavity.blocks.minibatches import OneShot, minibatches
-from cavity.mean_field import engine
-from cavity.models.mixture import data as mixture_data
-from cavity.models.mixture import memoised as mixture_memoised
-from cavity.models.mixture import moves as mixture_moves
-from cavity.models.mixture import prior
-from cavity.models.mixture import start as mixture_start
+from cavity.mean_field import engine, stochastic
+from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
+from cavity.mean_field.options import Options, StochasticOptions, check_starts
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.posterior import GaussianMixturePosterior
-from cavity.models.mixture.sweep import Sweeps, block_rows
+from cavity.models.mixture.moves import improved
+from cavity.models.mixture.posterior import posterior_of
+from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.rows import open_minibatch, open_rows
+from cavity.models.mixture.start import checked_means, first_states
+from cavity.models.mixture.sweep import MixtureSweeps
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
 WEIGHTS = ("dirichlet", "stick_breaking")
-SCHEDULES = ("full", "memoised")
 INITS = ("auto", "kmeans", "split", "principal")
-SMALLEST, LARGEST = 1e-300, 1e300  # of prior settings that are positive: their inverses are numbers, too
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
     "tied": ("(D, D)",),
     "diag": ("(D,)", "(K, D)"),
     "spherical": ("()", "(K,)"),
 }
-LEAST_ARRAYS = 16  # of K x D numbers, that a fit holds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,38 +120,33 @@ class GaussianMixture:
         keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
         keep("covariance", arrays.choice(self.covariance, "covariance", COVARIANCES))
         keep("weights", arrays.choice(self.weights, "weights", WEIGHTS))
-        k = self.n_components
-        sticks = self.weights == "stick_breaking"
-        wanted = ("a number", "(K - 1, 2)" if sticks else "(K,)")
-        self._keep("weight_concentration_prior", [(), (k - 1, 2) if sticks else (k,)], wanted)
-        self._keep("mean_prior", [(None,), (k, None)], ("(D,)", "(K, D)"), positive=False)
-        self._keep("mean_precision_prior", [(), (k,)], ("a number", "(K,)"))
-        shapes = [()] if self.covariance == "tied" else [(), (k,)]
-        self._keep("degrees_of_freedom_prior", shapes, ("a number", "(K,)")[: len(shapes)])
-        wanted = PRIOR_SHAPES[self.covariance]
-        sizes = {"D": None, "K": k}
-        shapes = [tuple(sizes[letter] for letter in shape if letter in sizes) for shape in wanted]
-        self._keep("covariance_prior", shapes, wanted, positive=not is_full(self.covariance))
+        each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
+        self._keep("weight_concentration_prior", "a number", each)
+        self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
+        self._keep("mean_precision_prior", "a number", "(K,)")
+        self._keep("degrees_of_freedom_prior", "a number", *(["(K,)"] if self.covariance != "tied" else []))
+        self._keep("covariance_prior", *PRIOR_SHAPES[self.covariance], positive=not is_full(self.covariance))
 
-    def _keep(self, name, shapes, wanted, positive=True):
-        """Keep a prior setting as a number or nested tuples, which compare and hash; None in a shape fits all."""
-        value = getattr(self, name)
+    def _keep(self, name, *shapes, positive=True):
+        """Keep a prior setting of one of the shapes as a number or nested tuples, which compare and hash."""
+        value, k = getattr(self, name), self.n_components
         if value is None:
             return
         array = arrays.finite_array(value, name)
-
-        def fits(shape):
-            return array.ndim == len(shape) and all(b in (None, a) for a, b in zip(array.shape, shape, strict=True))
-
-        if not any(fits(shape) for shape in shapes) or (0 in array.shape and array.shape != (0, 2)):
-            raise ValueError(
-                f"{name} must have shape {' or '.join(wanted)} with K = {self.n_components}, got shape {array.shape}"
-            )
+        sizes = {"K - 1": k - 1, "K": k, "2": 2}  # D is not known yet, but is not 0
+        for shape in shapes:
+            axes = [sizes.get(axis, -1) for axis in re.findall("K - 1|K|2|D", shape)]
+            if array.ndim == len(axes) and all(b == a or b < 0 < a for a, b in zip(array.shape, axes, strict=True)):
+                break
+        else:
+            raise ValueError(f"{name} must have shape {' or '.join(shapes)} with K = {k}, got shape {array.shape}")
         if positive and np.any(array <= 0):
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
-        outside = array[(array < SMALLEST) | (array > LARGEST)]
+        outside = array[(array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)]
         if positive and outside.size:
-            raise ValueError(f"{name} must be within {SMALLEST:g} and {LARGEST:g}, got {outside.flat[0]}")
+            raise ValueError(
+                f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {outside.flat[0]}"
+            )
         object.__setattr__(self, name, float(array) if array.ndim == 0 else _nested(array.tolist()))
 
     def fit(
@@ -169,7 +159,6 @@ class GaussianMixture:
         n_init=1,
         rng=None,
         accelerate=True,
-        schedule="full",
         moves=False,
         max_iter=1000,
         tol=1e-10,
@@ -200,9 +189,6 @@ class GaussianMixture:
             Needed if n_init > 1.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
-        schedule : {"full", "memoised"}, default "full"
-            "memoised" renews the components and weights after every group of blocks instead of every pass [HS]_, and is
-            not accelerated. It needs fewer passes than plain sweeps do, and keeps up to 32 MB of statistics.
         moves : bool, default False
             Whether to try, from the optimum, to merge similar components, to empty small ones and, for "stick_breaking"
             weights, to put them in order; what raises the ELBO is kept, until nothing does. ``trace["moves"]`` holds
@@ -246,11 +232,6 @@ class GaussianMixture:
         all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
         is called for those after them.
 
-        References
-        ----------
-        .. [HS] Michael Hughes and Erik Sudderth, "Memoized online variational inference for Dirichlet process mixture
-           models", Advances in Neural Information Processing Systems 26, 2013.
-
         Examples
         --------
         >>> import cavity, numpy as np
@@ -260,35 +241,29 @@ class GaussianMixture:
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        options = engine.check_options(accelerate, max_iter, tol)
-        n_init, generator = engine.check_starts(n_init, rng)
+        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
-        memoised = arrays.choice(schedule, "schedule", SCHEDULES) == "memoised"
-        with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
-            data = self._open(X, sample_weight, threads, many_blocks=memoised)
-            given = self._given_means(in_order(initial_means, names_of(X), "initial_means"), data)
-            model, prior = self._prior(data, threads)
-            sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
-            best = None
-            shared = self.covariance == "spherical"
-            starts = mixture_start.starts(data, prior, given, init, n_init, generator, shared, options["max_iter"])
-            for start, trial in starts:
-                left, report = options, callback
-                if trial is not None:
-                    left = options | {"max_iter": options["max_iter"] - trial.n_iter}
-                    report = engine.counting(callback, trial)
-                if memoised:
-                    done = mixture_memoised.fit(sweeps, start, left, report)
+        columns, best = names_of(X), None
+        with Threads(options.n_threads) as threads:
+            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
+            means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
+            model = settled(self, data, threads)
+            prior = state_of(model, data)
+            sweeps = MixtureSweeps(prior, data, threads)
+            chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter}
+            for start, trial in first_states(data, prior, means, init, **chances):
+                if trial is None:
+                    done = engine.ascend(sweeps, start, options)
                 else:
-                    done = engine.fit(sweeps, start, **left, callback=report)
-                done = done if trial is None else engine.joined(trial, done)
+                    done = engine.joined(trial, engine.ascend(sweeps, start, options.after(trial)))
                 if moves:
-                    done = mixture_moves.improved(sweeps, done, options, callback)
+                    done = improved(sweeps, done, options)
                 best = done if best is None or done.elbo > best.elbo else best
-        warn_unconverged(best.status, best.predicted_gap / data.n_samples, tol, max_iter)
-        outcome = VariationalPosterior.outcome(best)
-        return model._posterior(best.state, best.image.counts, data, prior, outcome, names_of(X))
+        state = replace(best.state, counts=best.image.counts)
+        outcome = engine.outcome(best, data.n_samples, options)
+        return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns)
 
     def fit_stochastic(
         self,
@@ -363,39 +338,24 @@ class GaussianMixture:
         >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
-        schedule = engine.check_schedule(delay, forgetting)
-        size = arrays.integer(batch_size, "batch_size", low=1)
-        epochs = arrays.integer(n_epochs, "n_epochs", low=1)
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, callback)
         init = arrays.choice(init, "init", INITS)
-        with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
-            stream = None
-            if hasattr(X, "__next__"):
-                gaps = not is_full(self.covariance)
-                stream = OneShot(
-                    X, "X", n_samples, epochs, lambda rows, name: mixture_data.open_minibatch(rows, name, gaps)
-                )
-            elif n_samples is not None:
-                raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
-            data = self._open(X if stream is None else stream.first, None, threads)
-            columns = names_of(X) if stream is None else stream.columns
-            given = self._given_means(in_order(initial_means, columns, "initial_means"), data)
-            model, prior = self._prior(data, threads)
-            starts = mixture_start.starts(data, prior, given, init, 1, None, self.covariance == "spherical")
-            state, _ = next(starts)
-            n = data.source.n_rows if stream is None else stream.n_samples
-            sweeps = Sweeps(prior, data.frame, n, data, threads)
-            batches = stream
-            if stream is None:
-                batches = (batch for _ in range(epochs) for batch in minibatches(data.source, size))
-            state, steps = engine.fit_stochastic(sweeps, state, batches, **schedule, callback=callback)
-            if stream is not None:
-                stream.warn_surplus()
-                done = engine.outcome_of_steps(None, steps, 1)
-                data = replace(data, n_samples=float(n))
-                return model._posterior(state, state.counts, data, prior, done, columns)
-            image, elbo = sweeps.sweep(state)
-        done = engine.outcome_of_steps(elbo, steps, engine.passes(len(steps), n, size))
-        return model._posterior(state, image.counts, data, prior, done, columns)
+        check = partial(open_minibatch, missing=not is_full(self.covariance))
+        with Threads(options.n_threads) as threads:
+            stream = stochastic.stream_of(X, "X", n_samples, options, check)
+            rows, columns = (X, names_of(X)) if stream is None else (stream.first, stream.columns)
+            data = open_rows(rows, None, threads, self.n_components, self.covariance)
+            means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
+            model = settled(self, data, threads)
+            prior = state_of(model, data)
+            state, _ = next(first_states(data, prior, means, init))
+            n = data.n_samples if stream is None else stream.n_samples
+            sweeps = MixtureSweeps(prior, data, threads, n)
+            state, image, outcome = stochastic.fit_rows(
+                sweeps, state, data.source if stream is None else stream, options
+            )
+        state = replace(state, counts=image.counts)
+        return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
 
     def settle(self, X, *, sample_weight=None, n_threads=1):
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
@@ -423,70 +383,8 @@ class GaussianMixture:
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
         with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
-            return prior.settled(self, self._open(X, sample_weight, threads), threads)
-
-    def _open(self, X, sample_weight, threads, many_blocks=False, **known):
-        """Return the data, checked."""
-        full = is_full(self.covariance)
-
-        def rows(n_rows, dim):
-            size = block_rows(self.n_components, dim, full)
-            return mixture_memoised.rows_of_blocks(size, n_rows) if many_blocks else size
-
-        options = {"missing": not full, "shared": self.covariance == "spherical", **known}
-        return mixture_data.open_data(X, sample_weight, threads, block_rows=rows, **options)
-
-    def _prior(self, data, threads):
-        """Return the model with all priors filled in, and these as a state in the frame of the data."""
-        k, shape = self.n_components, (self.n_components, data.source.n_features)
-        what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
-        arrays.matrices(LEAST_ARRAYS, shape, what, argument="n_components")
-        model = prior.settled(self, data, threads)
-        return model, prior.state_of(model, data)
-
-    def _given_means(self, means, data):
-        """Return the initial means in coordinates, or None."""
-        if means is None:
-            return None
-        array = arrays.finite_array(means, "initial_means", ndim=(2,))
-        shape = (self.n_components, data.source.n_features)
-        if array.shape != shape:
-            raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
-        return prior.placed(array, "initial_means", data.frame)
-
-    def _continued(
-        self,
-        posterior,
-        X,
-        *,
-        sample_weight=None,
-        accelerate=True,
-        max_iter=1000,
-        tol=1e-10,
-        n_threads=1,
-        callback=None,
-    ):
-        """Fit more data with a posterior of this model as the prior, see `GaussianMixturePosterior.update`."""
-        options = engine.check_options(accelerate, max_iter, tol)
-        known = {"frame": posterior._frame, "n_features": posterior.mean.shape[1]}
-        columns = names_of(X) if posterior.columns is None else posterior.columns
-        X = in_order(X, posterior.columns)
-        with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
-            data = self._open(X, sample_weight, threads, **known)
-            prior = posterior._state
-            if data.missing:
-                prior = replace(prior, factors=prior.factors.by_columns())
-            sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
-            done = engine.fit(sweeps, prior, **options, callback=callback)
-        warn_unconverged(done.status, done.predicted_gap / data.n_samples, tol, max_iter)
-        state = replace(done.state, counts=prior.counts + done.image.counts)
-        outcome = VariationalPosterior.outcome(done)
-        total = posterior.n_samples + data.n_samples
-        return GaussianMixturePosterior._of(self, state, posterior._prior, data.frame, total, outcome, columns)
-
-    def _posterior(self, state, counts, data, prior, outcome, columns=None):
-        state = replace(state, counts=counts)
-        return GaussianMixturePosterior._of(self, state, prior, data.frame, data.n_samples, outcome, columns)
+            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
+            return settled(self, data, threads)
 
 
 def _nested(values):

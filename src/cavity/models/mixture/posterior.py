@@ -3,22 +3,22 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from cavity.base import arrays
-from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, in_order
+from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.results import VariationalPosterior, freeze, table
-from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
-from cavity.models.mixture import posterior
-from cavity.models.mixture.data import check_rows, open_rows
+from cavity.mean_field import engine
+from cavity.mean_field.options import Options
+from cavity.models.mixture import predictive
+from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.saved import RECORD
-from cavity.models.mixture.state import Frame, State
-from cavity.models.mixture.sweep import Expectation, block_rows, check_reached
+from cavity.models.mixture.scaling import Scaling
+from cavity.models.mixture.state import MixtureState, merged
+from cavity.models.mixture.sweep import MixtureSweeps
 
-SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
 
 
@@ -58,9 +58,9 @@ class GaussianMixturePosterior(VariationalPosterior):
     n_samples: float
     counts: np.ndarray
     columns: tuple | None = None
-    _state: State
-    _prior: State
-    _frame: Frame
+    _state: MixtureState
+    _prior: MixtureState
+    _scaling: Scaling
 
     kind = "gaussian_mixture"
     record = RECORD
@@ -70,21 +70,6 @@ class GaussianMixturePosterior(VariationalPosterior):
         for state in (self._state, self._prior):
             freeze(state.weights)
             freeze(state.factors)
-
-    @classmethod
-    def _of(cls, model, state, prior, frame, n_samples, outcome, columns=None):
-        """Return the posterior of a state; the counts are those of the state."""
-        state = replace(state, counts=np.array(state.counts))
-        return cls(
-            model=model,
-            n_samples=float(n_samples),
-            counts=state.counts,
-            columns=columns,
-            _state=state,
-            _prior=prior,
-            _frame=frame,
-            **outcome,
-        )
 
     @property
     def weights(self):
@@ -100,7 +85,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     def mean(self):
         """Expected component means, (K, D), in the units of the data."""
         with np.errstate(over="ignore"):
-            return within_range(self._frame.user_rows(self._state.factors.mean), "mean: its entries")
+            return within_range(self._scaling.user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
     def mean_precision(self):
@@ -144,7 +129,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            squares = self._frame.user_squares(scatter)
+            squares = self._scaling.user_squares(scatter)
         return self._plain(within_range(squares, f"{name}: its entries"))
 
     def _plain(self, values):
@@ -181,7 +166,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._by_blocks(X, self._log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
+        return self._judged(X, predictive.log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
 
     def predict(self, X):
         """Return the most probable component of each row.
@@ -196,7 +181,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        return self._by_blocks(X, self._log_weights, lambda logs: np.argmax(logs, axis=1), (), np.intp)
+        return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
     def log_density(self, X):
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
@@ -222,7 +207,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        return self._by_blocks(X, self._log_densities, lambda logs: logs[:, 0], ())
+        return self._judged(X, predictive.log_density, lambda logs: logs)
 
     def sample(self, n, rng):
         """Draw new rows from the posterior predictive distribution.
@@ -245,18 +230,27 @@ class GaussianMixturePosterior(VariationalPosterior):
             If a draw leaves the range of float64, as those of next to no degrees of freedom do.
         """
         n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
-        return posterior.sample(self._state, self._frame, n, generator)[0]
+        return draw(self, n, generator)[0]
 
-    def update(self, X, **options):
-        """Fit more data with this posterior as the prior.
+    def update(self, X, *, sample_weight=None, accelerate=True, max_iter=1000, tol=1e-10, n_threads=1, callback=None):
+        """Fit more data with this posterior as the prior; the components start where they are.
 
         Parameters
         ----------
-        X : array_like (N, D), path, or list of paths
+        X : array_like (N, D), data frame, path, or list of paths
             More data.
-        **options
-            `sample_weight`, `accelerate`, `max_iter`, `tol`, `n_threads` and `callback`, as for `GaussianMixture.fit`;
-            components start where they are.
+        sample_weight : array_like (N,) or path, optional
+            How often each row counts.
+        accelerate : bool or {"anderson", "squarem"}, default True
+            How to extrapolate from the last sweeps.
+        max_iter : int, default 1000
+            Most passes over these data.
+        tol : float, default 1e-10
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+        n_threads : int, default 1
+            Threads; the result has the same bits for any number.
+        callback : callable, optional
+            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
 
         Returns
         -------
@@ -272,7 +266,18 @@ class GaussianMixturePosterior(VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        return self.model._continued(self, X, **options)
+        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        columns = names_of(X) if self.columns is None else self.columns
+        X, k, kind = in_order(X, self.columns), self.model.n_components, self.model.covariance
+        with Threads(options.n_threads) as threads:
+            data = open_rows(X, sample_weight, threads, k, kind, scaling=self._scaling)
+            prior = self._state
+            if data.missing:
+                prior = replace(prior, factors=prior.factors.by_columns())
+            done = engine.ascend(MixtureSweeps(prior, data, threads), prior, options)
+        state = replace(done.state, counts=prior.counts + done.image.counts)
+        outcome, total = engine.outcome(done, data.n_samples, options), self.n_samples + data.n_samples
+        return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns)
 
     def merge(self, other):
         """Return the posterior that counts the data of two shards, fitted from one prior each.
@@ -313,43 +318,21 @@ class GaussianMixturePosterior(VariationalPosterior):
             Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is None.
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
-        state = State.combined([(factor, self._state), (1.0 - factor, self._prior)])
+        state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
         return self._changed(state, factor * self.n_samples, "forgotten in part")
 
     def _changed(self, state, n_samples, status, columns=None):
         """Return the posterior of a state that no fit led to."""
         outcome = UNKNOWN | {"status": status, "trace": {}}
         columns = self.columns if columns is None else columns
-        return self._of(self.model, state, self._prior, self._frame, n_samples, outcome, columns)
+        return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns)
 
-    def _log_weights(self, rows):
-        missing = bool(np.isnan(rows).any())
-        return Expectation.of(self._state, self._frame, missing=missing).log_weights(rows)
-
-    def _log_densities(self, rows):
-        return posterior.log_density(self._state, self._frame, rows)[:, None]
-
-    def _by_blocks(self, X, logs_of, finish, shape, dtype=float):
+    def _judged(self, X, logs_of, finish, shape=(), dtype=float):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
-        source = self._open(X)
-        out = np.empty((source.n_rows, *shape), dtype=dtype)
-        for index in range(source.block_count):
-            start, stop = source.span(index)
-            logs = logs_of(source.read(index))
-            reached = np.isfinite(np.max(logs, axis=1))
-            if not reached.all():
-                check_reached(start + int(np.argmin(reached)), source.where)
-            out[start:stop] = finish(logs)
-        return out
-
-    def _open(self, X):
-        """Return rows as a source, with all numbers checked."""
-        k, dim = self._state.factors.mean.shape
-        full = self._state.full
-        source = open_rows(in_order(X, self.columns), dim, lambda _, n_features: block_rows(k, n_features, full))
-        with Threads(1) as thread:
-            check_rows(source, thread, missing=not full)
-        return source
+        source = predictive.open_new(in_order(X, self.columns), self._state)
+        return predictive.by_blocks(
+            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
+        )
 
     def __repr__(self):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
@@ -358,6 +341,35 @@ class GaussianMixturePosterior(VariationalPosterior):
         kind = self.model.covariance
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
+
+
+def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None):
+    """Return the posterior of a state, whose counts are those of the posterior.
+
+    `model` is settled, `state` and `prior` are `MixtureState`s in the coordinates of `scaling`, `n_samples` is the sum
+    of all weights, and `outcome` has the fields of a `VariationalPosterior`.
+    """
+    state = replace(state, counts=np.array(state.counts))
+    return GaussianMixturePosterior(
+        model=model,
+        n_samples=float(n_samples),
+        counts=state.counts,
+        columns=columns,
+        _state=state,
+        _prior=prior,
+        _scaling=scaling,
+        **outcome,
+    )
+
+
+def factors_of(posterior):
+    """Return all factors of a posterior, in coordinates, and the `Scaling` that says which."""
+    return posterior._state, posterior._scaling
+
+
+def draw(posterior, n, generator):
+    """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
+    return predictive.sample(posterior._state, posterior._scaling, n, generator)
 
 
 def _merged(first, second):
@@ -371,81 +383,7 @@ def _merged(first, second):
     a, b = first._state.factors.mean.shape[1], second._state.factors.mean.shape[1]
     if a != b:
         raise ValueError(f"other must be of data with {a} columns, got {b}")
-    columns, prior = check_alike(first.columns, second.columns), first._prior
-    other, other_prior = (state.reframed(second._frame, first._frame) for state in (second._state, second._prior))
-    prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
-    if not _alike(prior.natural(), other_prior.natural()):
-        raise ValueError(
-            "other must have the same priors; those that are None come from the data: use the model that settle returns"
-        )
-    if prior.exchangeable():
-        other = other.matched(first._state, prior)
-    state = State.combined([(1.0, first._state), (1.0, other), (-1.0, prior)])
+    columns = check_alike(first.columns, second.columns)
+    other, other_prior = (state.rescaled(second._scaling, first._scaling) for state in (second._state, second._prior))
+    state = merged(first._state, first._prior, other, other_prior)
     return first._changed(state, first.n_samples + second.n_samples, "merged", columns)
-
-
-def _alike(a, b):
-    return a.shape == b.shape and np.allclose(a, b, rtol=SAME_PRIOR, atol=SAME_PRIOR * np.max(np.abs(a)))
-
-
-def log_density(state, frame, rows):
-    """Return the log predictive density (n,) of rows in the units of the data; nan in a row is integrated over."""
-    terms = _wishart_terms(state, frame, rows) if state.full else _gamma_terms(state, frame, rows)
-    with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
-        terms += np.log(state.weights.mean())
-    units = np.where(np.isnan(rows), 0.0, np.log(frame.scale))
-    return logsumexp(terms, axis=1) + np.sum(units, axis=1)
-
-
-def _wishart_terms(state, frame, rows):
-    """The log t densities (n, K) of nu + 1 - D degrees of freedom."""
-    factors, dim = state.factors, state.factors.mean.shape[1]
-    beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
-    logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
-    constant = log_gamma_ratio(0.5 * (nu + 1 - dim), 0.5 * dim)
-    constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
-    terms = Expectation.of(state, frame).distances(rows)
-    terms *= beta / (beta + 1.0) / nu
-    np.log1p(terms, out=terms)
-    terms *= -0.5 * (nu + 1)
-    terms += constant
-    return terms
-
-
-def _gamma_terms(state, frame, rows):
-    """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
-    factors = state.factors
-    z, seen = frame.rows(rows), ~np.isnan(rows)
-    terms = np.empty((len(rows), len(factors.mean)))
-    beta = np.broadcast_to(factors.beta, factors.mean.shape)
-    for k in range(len(factors.mean)):
-        widening, nu, scatter = 1.0 + 1.0 / beta[k], factors.nu[k], factors.scatter[k]
-        with np.errstate(over="ignore"):  # the callers refuse rows that are out of reach of all components
-            square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
-        logs = np.where(seen, LOG_PI + np.log(widening * scatter), 0.0)
-        count = seen.astype(float)
-        if len(nu) < z.shape[1]:
-            square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
-        ratio, power = log_gamma_ratio(0.5 * nu, 0.5 * count), 0.5 * (nu + count)
-        logs = np.sum(logs, axis=1)
-        terms[:, k] = np.sum(ratio - power * np.log1p(square), axis=1) - 0.5 * logs
-    return terms
-
-
-def sample(state, frame, n, rng):
-    """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
-    factors, weights = state.factors, state.weights.mean()
-    component = rng.choice(len(weights), size=n, p=weights / np.sum(weights))
-    normal = rng.standard_normal((n, factors.mean.shape[1]))
-    widening = np.sqrt(1.0 + 1.0 / factors.beta)[component]
-    if state.full:
-        which = component if len(factors.nu) > 1 else np.zeros_like(component)
-        degrees = (factors.nu + 1 - normal.shape[1])[which]
-        normal = np.matmul(factors.factor[which], normal[:, :, None])[:, :, 0]
-        spread = np.sqrt(rng.chisquare(degrees))[:, None]
-    else:
-        normal = normal * np.sqrt(factors.scatter[component])
-        spread = np.sqrt(rng.chisquare(factors.nu[component]))
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        draws = frame.user_rows(factors.mean[component] + widening * normal / spread)
-    return within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -5,26 +5,30 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import NotPositiveDefiniteError
-from cavity.models.mixture import data as mixture_data
+from cavity.base.errors import NotPositiveDefiniteError, about
+from cavity.mean_field.limits import LARGEST_TO_SQUARE
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
-from cavity.models.mixture.state import State
+from cavity.models.mixture.rows import moments
+from cavity.models.mixture.state import MixtureState
 
+LEAST_ARRAYS = 16  # of K x D numbers, that a fit holds at least
 DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
 DEPENDENT = (
     "covariance_prior defaults to the covariance of X, which is not positive definite: columns depend on each other or "
     "rows are too few; give covariance_prior, or drop columns"
 )
-FARTHEST = 1e150  # ranges of the data from their mean: squares of distances beyond it overflow
 
 
 def settled(model, data, threads):
     """Return the model with the priors that depend on the data filled in."""
-    changes, dim = {}, data.source.n_features
+    k, dim = model.n_components, data.source.n_features
+    what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
+    arrays.matrices(LEAST_ARRAYS, (k, dim), what, argument="n_components")
+    changes = {}
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)
     if model.mean_prior is None or model.covariance_prior is None:
-        mean, square = mixture_data.moments(data, threads, is_full(model.covariance))
+        mean, square = moments(data, threads, is_full(model.covariance))
     if model.mean_prior is None:
         changes["mean_prior"] = mean
     if model.covariance_prior is None:
@@ -36,13 +40,13 @@ def state_of(model, data):
     """Return the priors of a settled model as a state in the frame of the data."""
     k, dim = model.n_components, data.source.n_features
     mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
-    mean = placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.frame)
+    mean = placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.scaling)
     beta = np.array(np.broadcast_to(model.mean_precision_prior, k), dtype=float)[:, None]
     full = is_full(model.covariance)
-    factors = (_wishart_factors if full else _gamma_factors)(model, mean, beta, data.frame)
+    factors = (_wishart_factors if full else _gamma_factors)(model, mean, beta, data.scaling)
     if data.missing:
         factors = factors.by_columns()
-    return State(_weight_factors(model), factors, np.zeros(k))
+    return MixtureState(_weight_factors(model), factors, np.zeros(k))
 
 
 def _weight_factors(model):
@@ -54,28 +58,30 @@ def _weight_factors(model):
     return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
 
 
-def _wishart_factors(model, mean, beta, frame):
+def _wishart_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     nu = np.asarray(model.degrees_of_freedom_prior)
     if np.any(nu <= dim - 1):
-        raise ValueError(f"degrees_of_freedom_prior must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
+        raise arrays.wrong("degrees_of_freedom_prior", f"must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
     several = 1 if model.covariance == "tied" else k
     scatter = np.array(np.broadcast_to(_matrices(model.covariance_prior, dim), (several, dim, dim)))
     nu = np.array(np.broadcast_to(nu, several), dtype=float)
     try:
-        return WishartFactors.of(mean, beta, nu, frame.squares(scatter))
+        return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
     except NotPositiveDefiniteError:
-        raise NotPositiveDefiniteError("covariance_prior must be positive definite") from None
+        raise about(
+            NotPositiveDefiniteError("covariance_prior must be positive definite"), "covariance_prior"
+        ) from None
 
 
-def _gamma_factors(model, mean, beta, frame):
+def _gamma_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     scatter = np.asarray(model.covariance_prior, dtype=float)
     by_column = model.covariance == "diag"
     scatter = _rows_of_width(scatter, "covariance_prior", dim) if by_column else scatter.reshape(-1, 1)
     shape = (k, scatter.shape[-1])
     nu = np.array(np.broadcast_to(np.reshape(model.degrees_of_freedom_prior, (-1, 1)), shape), dtype=float)
-    return GammaFactors(mean, beta, nu, frame.squares(np.array(np.broadcast_to(scatter, shape))))
+    return GammaFactors(mean, beta, nu, scaling.squares(np.array(np.broadcast_to(scatter, shape))))
 
 
 def _rows_of_width(value, name, dim):
@@ -86,13 +92,15 @@ def _rows_of_width(value, name, dim):
     return array
 
 
-def placed(means, name, frame):
+def placed(means, name, scaling):
     """Return means (K, D) in coordinates, or say that they are too far from the data."""
     with np.errstate(over="ignore"):
-        placed = frame.rows(means)
-    far = ~(np.abs(placed) <= FARTHEST)
+        placed = scaling.rows(means)
+    far = ~(np.abs(placed) <= LARGEST_TO_SQUARE)
     if far.any():
-        raise ValueError(f"{name} must be within {FARTHEST:g} ranges of X from its mean, got {means[far][0]:g}")
+        raise ValueError(
+            f"{name} must be within {LARGEST_TO_SQUARE:g} ranges of X from its mean, got {means[far][0]:g}"
+        )
     return placed
 
 

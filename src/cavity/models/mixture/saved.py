@@ -55,7 +55,7 @@ RECORD = Record(
     _arrays_of,
     VARIATIONAL | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D"))},
     (_proper,),
-    {"q_counts": "_state.counts counts", "origin": "_frame.origin", "scale": "_frame.scale"}
+    {"q_counts": "_state.counts counts", "origin": "_scaling.origin", "scale": "_scaling.scale"}
     | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}
     | {"prior_counts": "_prior.counts", "prior_concentration": "_prior.weights.concentration"}
     | {"prior_": "_prior.factors."},

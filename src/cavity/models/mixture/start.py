@@ -14,21 +14,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import linalg, sparse
 
+from cavity.base import arrays
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
-from cavity.models.mixture.state import State
-from cavity.models.mixture.sweep import Sweeps
+from cavity.mean_field.options import Options
+from cavity.models.mixture.prior import placed
+from cavity.models.mixture.state import MixtureState
+from cavity.models.mixture.sweep import MixtureSweeps
 
 DETERMINISTIC = ("kmeans", "split", "principal")
 METHODS = (*DETERMINISTIC, "random")
-ROWS = 2048  # whose distances to all centres are held at a time
+ROWS_AT_ONCE = 2048  # whose distances to all centres are held at a time
 TRIED = 16  # candidates for each centre
 ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED of itself
 FEW_ROUNDS = 5  # after cuts, which are good centres already
 SETTLED = 1e-4
 SAME = 1e-13  # of their squared distances from the mean: what rounding leaves of the squared distance of equal points
 
-TRIAL = 20  # passes over the sample that decide where to start
+TRIAL_PASSES = 20  # passes over the sample that decide where to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +75,12 @@ def initial_labels(points, weight, n_components, method, rng=None, *, missing=Fa
     return _labels(_cloud(points, weight, missing), n_components, method, rng)
 
 
-def candidates(points, weight, n_components, rng=None, count=1, *, missing=False):
-    """Yield the labels of every deterministic method and, given `rng`, of `count` random starts; no partition twice.
-
-    The arguments are those of `initial_labels`.
-    """
+def candidates(points, weight, n_components, *, missing=False):
+    """Yield the labels of every deterministic method, no partition twice; arguments as for `initial_labels`."""
     cloud = _cloud(points, weight, missing)
     seen = []
-    for method in (*DETERMINISTIC, *["random"] * (0 if rng is None else count)):
-        labels = _labels(cloud, n_components, method, rng)
+    for method in DETERMINISTIC:
+        labels = _labels(cloud, n_components, method, None)
         if not any(np.array_equal(labels, other) for other in seen):  # equal partitions have equal numbers
             seen.append(labels)
             yield labels
@@ -237,62 +237,71 @@ def _nearest(cloud, centres):
     n = len(cloud.points)
     labels, least = np.empty(n, dtype=np.intp), np.empty(n)
     half = 0.5 * np.einsum("kd,kd->k", centres, centres)
-    for start in range(0, n, ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, n, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
         height = half - cloud.points[rows] @ centres.T
         labels[rows] = np.argmin(height, axis=1)
         least[rows] = np.take_along_axis(height, labels[rows, None], axis=1)[:, 0]
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def starts(data, prior, given, init, n_init, generator, shared, max_iter=TRIAL + 1):
+def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1):
     """Yield the first state of every start, and the passes over all data that led there, a `Fit` or None.
 
     Parameters
     ----------
-    data : Data
+    data : MixtureRows
         The data, of which a sample is looked at.
-    prior : State
+    prior : MixtureState
         The prior.
-    given : ndarray (K, D) or None
-        Initial means in coordinates.
+    means : array_like (K, D), optional
+        Where the first start is, in coordinates.
     init : str
-        How to start without them: "auto", or a method of `start`.
+        How to start without them: "auto", or a method of `initial_labels`.
     n_init : int
         How many starts; those after the first are drawn by `generator`.
-    generator : numpy.random.Generator or None
+    generator : numpy.random.Generator, optional
         Source of randomness.
-    shared : bool
-        Whether all columns are in one unit; if not, they are standardised.
     max_iter : int
         Most passes over all data of a fit, of which trials leave one at least.
     """
     sample, k = data.sample(), len(prior.counts)
     points, weight = sample.points()
-    spread = 1.0 if shared else _spread(points, weight)
+    spread = 1.0 if data.one_unit else _spread(points, weight)
     standard, options = points / spread, {"missing": data.missing}
-    if given is not None:
-        labels = [_nearest_given(standard, given / spread)]
+    if means is not None:
+        labels = [_nearest_given(standard, means / spread)]
     elif init == "auto":
         labels = candidates(standard, weight, k, **options)
     else:
         labels = [initial_labels(standard, weight, k, init, **options)]
     states = [state_of_labels(prior, points, weight, each) for each in labels]
-    state, trial = _best(sample, prior, states, min(TRIAL, max_iter - 1) if sample is data else TRIAL)
+    state, trial = _best(sample, prior, states, min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES)
     yield state, trial if sample is data else None
     for _ in range(n_init - 1):
         drawn = initial_labels(standard, weight, k, "random", generator, **options)
         yield state_of_labels(prior, points, weight, drawn), None
 
 
+def checked_means(means, n_components, data):
+    """Return initial means in coordinates, or None."""
+    if means is None:
+        return None
+    array = arrays.finite_array(means, "initial_means", ndim=(2,))
+    shape = (n_components, data.source.n_features)
+    if array.shape != shape:
+        raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
+    return placed(array, "initial_means", data.scaling)
+
+
 def _best(sample, prior, states, passes):
     """Return where passes over the sample lead from the best of the states, and how; the only one as it is."""
     if len(states) == 1 or passes < 1:
         return states[0], None
-    options = engine.check_options(True, passes, 0.0)
+    options = Options(accelerate=True, max_iter=passes, tol=0.0)
     with Threads(1) as thread:
-        sweeps = Sweeps(prior, sample.frame, sample.n_samples, sample, thread)
-        trials = [engine.fit(sweeps, state, **options) for state in states]
+        sweeps = MixtureSweeps(prior, sample, thread)
+        trials = [engine.ascend(sweeps, state, options) for state in states]
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 
@@ -302,7 +311,7 @@ def state_of_labels(prior, points, weight, labels):
 
     Parameters
     ----------
-    prior : State
+    prior : MixtureState
         The prior.
     points : ndarray (n, D)
         In coordinates; nan where a value was not seen.
@@ -330,7 +339,7 @@ def state_of_labels(prior, points, weight, labels):
     per_column = prior.factors.beta.shape[1] > 1
     about = replace(prior.factors, mean=mean)
     factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
-    return State(prior.weights.renewed(prior.weights, counts), factors, counts)
+    return MixtureState(prior.weights.renewed(prior.weights, counts), factors, counts)
 
 
 def _spread(points, weight):

@@ -1,4 +1,4 @@
-"""What a Gaussian mixture is fitted in: the frame of the data, q, and the statistics of components."""
+"""What the fit of a Gaussian mixture is made of: all factors of q, and the sums over rows that renew them."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -7,49 +7,11 @@ import numpy as np
 
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
 
-NO_WEIGHT = np.empty(0)
-NO_GAIN = np.empty((0, 0))
+SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Coordinates z = (x - origin) scale near 1; scales are powers of two, so that scaling rounds nothing."""
-
-    origin: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def around(cls, low, high, mean, shared):
-        """Return the frame of data between low and high; one scale for all columns if `shared`."""
-        spread = np.max(high - low, keepdims=True) * np.ones(len(low)) if shared else high - low
-        exponent = np.where(spread > 0, np.frexp(spread)[1], 0)
-        return cls(np.array(mean, dtype=float), np.ldexp(1.0, -exponent))
-
-    def rows(self, x):
-        """Return points (n, D) in coordinates."""
-        return (x - self.origin) * self.scale
-
-    def squares(self, scatter):
-        """Return a scatter matrix (..., D, D), variances (..., D) or one for all columns (..., 1) in coordinates."""
-        return scatter * self._units(scatter)
-
-    def user_squares(self, scatter):
-        """Return what `squares` took in."""
-        return scatter / self._units(scatter)
-
-    def _units(self, scatter):
-        dim = len(self.scale)
-        if scatter.shape[-2:] == (dim, dim) and scatter.ndim > 2:
-            return self.scale[:, None] * self.scale
-        return self.scale[: scatter.shape[-1]] ** 2
-
-    def user_rows(self, z):
-        """Return points (n, D) in the units of the data."""
-        return self.origin + z / self.scale
-
-
-@dataclass(frozen=True, slots=True)
-class State:
+class MixtureState:
     """All factors of q, in coordinates; `counts` are the N_k that led here."""
 
     weights: WeightFactors
@@ -80,24 +42,24 @@ class State:
         return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
 
     def as_wide_as(self, other):
-        """Return the same state with what is kept for each column if `other` has seen data with missing values."""
+        """Return this state, with a beta for each column if `other` has that, as data with missing values ask for."""
         return replace(self, factors=self.factors.as_wide_as(other.factors))
 
     @staticmethod
     def combined(terms):
         """Return the affine combination of [(share, state), ...], whose shares add up to 1."""
-        return State(
+        return MixtureState(
             WeightFactors.combined([(share, s.weights) for share, s in terms]),
             type(terms[0][1].factors).combined([(share, s.factors) for share, s in terms]),
             sum(share * s.counts for share, s in terms),
         )
 
-    def reframed(self, old, new):
-        """Return the same state in coordinates of another frame."""
+    def rescaled(self, old, new):
+        """Return this state, which is in coordinates of the scaling `old`, in those of `new`."""
         if np.array_equal(old.origin, new.origin) and np.array_equal(old.scale, new.scale):
             return self
         shift = (new.origin - old.origin) * old.scale
-        return replace(self, factors=self.factors.reframed(shift, new.scale / old.scale))
+        return replace(self, factors=self.factors.rescaled(shift, new.scale / old.scale))
 
     def exchangeable(self):
         """Whether all components have the same factors, as a prior may have."""
@@ -110,16 +72,29 @@ class State:
 
         _, order = linear_sum_assignment(target.factors.contrasts(self.factors))
         weights = prior.weights.renewed(prior.weights, self.weights.counts(prior.weights)[order])
-        return State(weights, self.factors.take(order), self.counts[order])
+        return MixtureState(weights, self.factors.take(order), self.counts[order])
 
-    def renewed(self, prior, statistics):
-        """Return the optimal state given statistics about the means of `self`."""
-        counts, first, second, seen = statistics.parts()
-        return State(
+    def renewed(self, prior, sums):
+        """Return the optimal state given `RowSums` about the means of `self`."""
+        counts, first, second, seen = sums.parts()
+        return MixtureState(
             self.weights.renewed(prior.weights, counts),
             self.factors.renewed(prior.factors, seen, first, second),
             counts,
         )
+
+
+def merged(state, prior, other, other_prior):
+    """Return the state of the data of two, fitted from one prior each, in the coordinates of all four."""
+    prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
+    a, b = prior.natural(), other_prior.natural()
+    if not (a.shape == b.shape and np.allclose(a, b, rtol=SAME_PRIOR, atol=SAME_PRIOR * np.max(np.abs(a)))):
+        raise ValueError(
+            "other must have the same priors; those that are None come from the data: use the model that settle returns"
+        )
+    if prior.exchangeable():
+        other = other.matched(state, prior)
+    return MixtureState.combined([(1.0, state), (1.0, other), (-1.0, prior)])
 
 
 @lru_cache(maxsize=8)
@@ -129,7 +104,7 @@ def _lower(dim):
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class RowSums:
     """What responsibilities r make of the data, about the component means m: sums over n, weights included."""
 
     counts: np.ndarray  # (K,): r
@@ -139,7 +114,7 @@ class Statistics:
 
     @classmethod
     def of(cls, found, dim, full):
-        """Return those of a kernel's output (K, numbers)."""
+        """Return the sums that a kernel wrote as (K, numbers)."""
         counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
         if full:
             square = np.empty((len(counts), dim, dim))
@@ -155,19 +130,19 @@ class Statistics:
         return self.counts, self.first, self.second, self.seen
 
     def scaled(self, factor):
-        """Return the same with every row counted `factor` times."""
-        return Statistics(*(factor * part for part in self.parts()))
+        """Return the sums with every row counted `factor` times."""
+        return RowSums(*(factor * part for part in self.parts()))
 
     def taken(self, order):
-        """Return the same for the components in another order."""
-        return Statistics(*(part[order] for part in self.parts()))
+        """Return the sums with the components in another order."""
+        return RowSums(*(part[order] for part in self.parts()))
 
     def moved(self, step):
-        """Return the same about m - step, step (K, D)."""
+        """Return the sums about m - step, step (K, D), in place of m."""
         if self.second.ndim == 3:
             cross = self.first[:, :, None] * step[:, None, :]
             square = self.seen[:, :, None] * (step[:, :, None] * step[:, None, :])
             second = self.second + (cross + np.swapaxes(cross, 1, 2)) + square
         else:
             second = self.second + step * (2.0 * self.first + self.seen * step)
-        return Statistics(self.counts, self.first + self.seen * step, second, self.seen)
+        return RowSums(self.counts, self.first + self.seen * step, second, self.seen)

@@ -14,20 +14,19 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import warn_unconverged
 from cavity.base.records import POSITIVE, Made, Nullable
-from cavity.base.results import VariationalPosterior
-from cavity.base.rows import design_matrix, row_vector
+from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
-from cavity.blocks.sources import rows
+from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
-ROWS = 4096  # taken into the triangle at a time, or four times the columns
+ROWS_OF_QR = 4096  # taken into the triangle at a time, or four times the columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,36 +141,35 @@ class LinearRegression:
         ([1.036], -15.466)
         """
         columns, X = names_of(X), design_matrix(X, "full")
-        y = row_vector(y, "y", len(X))
-        options = engine.check_options(accelerate, max_iter, tol)
+        rows = Rows(X, row_vector(y, "y", len(X)))
+        options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
-            sweeps = _Sweeps(self, X, y)
-            done = engine.fit(sweeps, sweeps.start(), **options, callback=callback)
+            sweeps = LinearSweeps(self, rows)
+            done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)
-        warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
         alpha, noise = done.state
         return LinearRegressionPosterior(
             model=self,
             mean=mean,
             alpha=alpha,
             noise_precision=noise,
-            n_samples=len(X),
+            n_samples=rows.n,
             columns=columns,
             _root=root,
-            **VariationalPosterior.outcome(done),
+            **engine.outcome(done, rows.n, options),
         )
 
 
-class _Sweeps:
+class LinearSweeps:
     """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
 
-    def __init__(self, model, X, y):
+    def __init__(self, model, rows):
         self._model = model
-        self.n_samples, size = X.shape
+        self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
         triangle = np.empty((0, size + 1))
-        for start, stop in starts(len(X), max(ROWS, 4 * size)):
-            block = np.column_stack([rows(X, slice(start, stop)), y[start:stop]])
+        for start, stop in starts(rows.n, max(ROWS_OF_QR, 4 * size)):
+            block = np.column_stack([rows_of(rows.X, slice(start, stop)), rows.y[start:stop]])
             triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
         self._factor, self._target = triangle[:, :size], triangle[:, size]
 

@@ -13,20 +13,19 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
-from cavity.base.loop import warn_unconverged
-from cavity.base.results import VariationalPosterior
-from cavity.base.rows import design_matrix, observations
+from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
-from cavity.blocks.sources import rows
+from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
+from cavity.mean_field.options import Options
 from cavity.models.latent import probabilities
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
-ROWS = 4096  # of a block
+ROWS_OF_PASS = 4096  # of a block
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 _likelihood = Logit()
@@ -127,26 +126,24 @@ class LogisticRegression:
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        columns, X = names_of(X), design_matrix(X, "full")
-        y = observations(_likelihood, y, len(X))
-        options = engine.check_options(accelerate, max_iter, tol)
+        columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
+        options = Options(accelerate, max_iter, tol, callback=callback)
         with single_blas():
-            sweeps = _Sweeps(self, X, y)
-            done = engine.fit(sweeps, sweeps.start(), **options, callback=callback)
-        warn_unconverged(done.status, done.predicted_gap / len(X), tol, max_iter)
+            sweeps = LogisticSweeps(self, rows)
+            done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(
             model=self,
             mean=done.state.weights.mean,
             alpha=done.state.alpha,
-            n_samples=len(X),
+            n_samples=rows.n,
             columns=columns,
             _root=done.state.weights._factor,
-            **VariationalPosterior.outcome(done),
+            **engine.outcome(done, rows.n, options),
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class LogisticState:
     """sum_n 2 lambda(xi_n) x_n x_n' and q(alpha), None if that is known; q(w), `weights`, follows from the two.
 
     So what is extrapolated for the xi_n and for alpha always goes with one q(w).
@@ -157,38 +154,38 @@ class _State:
     weights: MultivariateGaussian
 
 
-class _Sweeps:
-    """The engine's view, over `_State`s."""
+class LogisticSweeps:
+    """The engine's view, over `LogisticState`s."""
 
-    def __init__(self, model, X, y):
-        self._X, self._y = X, y
-        self.n_samples, size = X.shape
+    def __init__(self, model, rows):
+        self._rows = rows
+        self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
-        self._tau = merge(0.5 * self._y[part] @ rows(X, part) for part in self._blocks())
+        self._tau = merge(0.5 * rows.y[part] @ rows_of(rows.X, part) for part in self._blocks())
 
     def _blocks(self):
-        return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS))
+        return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS_OF_PASS))
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
         with np.errstate(over="ignore", invalid="ignore"):
-            products = merge(rows(self._X, part).T @ rows(self._X, part) for part in self._blocks())
+            products = merge(rows_of(self._rows.X, part).T @ rows_of(self._rows.X, part) for part in self._blocks())
         within_range(products, "X: squares of the columns")
         squares = np.diag(products) / self.n_samples
         return self._state(0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0)))
 
     def _state(self, data, alpha):
         precision = data + np.diag(self._prior.mean(alpha))
-        return _State(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
+        return LogisticState(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
 
     def sweep(self, state):
         weights = state.weights
 
         def block(part):
-            x = rows(self._X, part)
+            x = rows_of(self._rows.X, part)
             f, spread = x @ weights.mean, x @ weights._factor
             xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
-            bound = np.sum(0.5 * (self._y[part] * f - xi) - np.log1p(np.exp(-xi)))
+            bound = np.sum(0.5 * (self._rows.y[part] * f - xi) - np.log1p(np.exp(-xi)))
             return bound, (x * curvature(xi)[:, None]).T @ x
 
         bound, data = merge(block(part) for part in self._blocks())
@@ -197,7 +194,7 @@ class _Sweeps:
         return self._state(0.5 * (data + data.T), self._prior.update(second)), elbo
 
     def coordinates(self, state):
-        """Return those of q(w), in two parts because alpha goes with the second, and of q(alpha)."""
+        """Return natural parameters and expected statistics of q(w), those of its prior apart, and of q(alpha)."""
         size = len(state.data)
         second = state.weights.statistics[size:]
         natural, statistics = coordinates([state.alpha])

@@ -16,7 +16,7 @@ from cavity.ep.visits import cavities
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import INLINE, Rows, fractions
+from cavity.models.streaming_gp.rows import INLINE, fractions
 
 HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
 UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
@@ -87,20 +87,24 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
         W, residual = basis.features(X, INLINE) if known is None else known[start // BLOCK]
         return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
 
-    A, r, numbers = merge.merge(threads.imap(task, rows.spans()))
-    constant, n, squares, gap = (float(x) for x in numbers)
-    return information.plus(Information(A, r, constant, n, squares, gap)).factorised()
+    return information.plus(Information(*merge.merge(threads.imap(task, rows.spans())))).factorised()
 
 
 def _statistics(W, residual, rows, part, base, likelihood, alpha):
-    """A, r and (constant, n, squares, gap) of a block of rows."""
+    """Return A, r and the sums of an `Information` of a block of rows of Gaussian noise."""
     weight = np.broadcast_to(rows.weight(part), residual.shape)
     target = rows.y[part] - base
     sites = RowSites.gaussian(weight, rows.noise_variance(likelihood, part), target, alpha)
-    tau, rho, constant = sites.on_features(residual)
-    A = add_squares(W, rho, np.zeros((W.shape[1], W.shape[1]), order="F"), np.empty_like(W))
+    A, r, constant = block_sums(W, residual, sites, np.empty_like(W))
     squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
-    return A, W.T @ tau, np.array([constant + sites.constant, np.sum(weight), squares, gap])
+    return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
+
+
+def block_sums(W, residual, sites, scratch):
+    """Return A (M, M), r (M,) and the constant that sites on f add, for a block W (n, M); `scratch` is like W."""
+    tau, rho, constant = sites.on_features(residual)
+    m = W.shape[1]
+    return add_squares(W, rho, np.zeros((m, m), order="F"), scratch), W.T @ tau, constant
 
 
 @dataclass(slots=True, eq=False)
@@ -131,10 +135,10 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
     seen = (explained > UNSEEN * residual) & (explained > SMALLEST_VARIANCE)
     if not seen.all():
         tau[~seen], rho[~seen], total = _unseen(
-            _some(rows, ~seen), model.likelihood, mean[~seen], residual[~seen], alpha
+            rows.observed(~seen), model.likelihood, mean[~seen], residual[~seen], alpha
         )
     if seen.any():
-        used, W, residual_used = _some(rows, seen), W[seen], residual[seen]
+        used, W, residual_used = rows.observed(seen), W[seen], residual[seen]
         T = solved(information.factor, W.copy())
         sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
         base = mean[seen] + T @ information.c
@@ -146,23 +150,15 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
         A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)  # T is no longer needed
-        more = Information(A, W.T @ (fit.tau - fit.rho * mean[seen]), 0.0)
+        more = Information.of(A, W.T @ (fit.tau - fit.rho * mean[seen]))
     else:
         more = Information.empty(basis.n)
     out = information.plus(more).factorised()
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
-    out = replace(out, constant=information.log_bound + total - out.log_z, n=information.n + weight)
+    out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:
         return Assimilated(out, tau, rho, CONVERGED, 0, np.zeros(0))
     return Assimilated(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
-
-
-def _some(rows, mask):
-    """Some of the rows, without X."""
-    if mask.all():
-        return rows
-    parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
-    return Rows(None, **{name: part if part is None else part[mask] for name, part in parts.items()})
 
 
 def _on_g(tau, rho, mean, residual, fraction):
@@ -191,10 +187,10 @@ def _unseen(rows, likelihood, mean, residual, alpha):
     known = residual < SMALLEST_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
     if known.any():
-        part = _some(rows, known)
+        part = rows.observed(known)
         total += float(np.sum(part.weight() * likelihood.log_p(part.y, mean[known])))
     if not known.all():
-        part = _some(rows, ~known)
+        part = rows.observed(~known)
         sites = Sites(likelihood, part.y, part.weights, alpha)
         log_z, match_tau, match_rho = sites.match(slice(None), mean[~known], residual[~known])
         total += float(np.sum(log_z / sites.fraction))

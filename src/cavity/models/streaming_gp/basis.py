@@ -20,9 +20,11 @@ from scipy.linalg import lapack
 from cavity import _core
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.merge import starts
-from cavity.covariances.program import WHITE
+from cavity.covariances import White
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import leaves
 
-_kernel = _core.best("sparse_gp")
+kernel = _core.best("sparse_gp")
 
 BLOCK = 1024  # rows that are worked on together
 
@@ -53,7 +55,7 @@ class Basis:
     @classmethod
     def of(cls, covariance, Z, jitter, threads):
         """The basis of some rows; NotPositiveDefiniteError names the first that depends on those before it."""
-        program = covariance._program(Z.shape[1])
+        program = program_of(covariance, Z.shape[1])
         if len(Z) == 0:
             return cls(covariance, Z, jitter, np.zeros(0), np.zeros((0, 0), order="F"), program)
         nugget = jitter * program.diagonal(Z)
@@ -116,7 +118,7 @@ class Basis:
 
         def task(start, stop):
             part = slice(start, stop)
-            _kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
+            kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
         threads.run(task, starts(len(X), BLOCK))
         return W, residual
@@ -135,4 +137,4 @@ def _triangle(matrix, first):
 
 def has_white(covariance):
     """Whether a covariance has a White leaf."""
-    return any(leaf._op == WHITE for leaf in covariance._leaves())
+    return any(isinstance(leaf, White) for leaf in leaves(covariance))

@@ -124,7 +124,7 @@ class Carried:
 
     def information(self, known):
         """The factor of the new variables; `known` is that of the old ones. B is not factorised."""
-        return Information(
+        return Information.of(
             np.asfortranarray(np.tril(self.V.T @ (self.A @ self.V))),
             self.V.T @ self.r,
             self.constant,

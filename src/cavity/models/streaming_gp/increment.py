@@ -27,15 +27,17 @@ from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
 from cavity.blocks.merge import merge
+from cavity.covariances.program import program_of
+from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
-from cavity.models.streaming_gp.absorb import RowSites, add_squares, assimilated
+from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import BLOCK, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import HELD, fractions, is_exact
+from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +99,7 @@ class Increment:
         self.blocks = [slice(*span) for span in rows.spans()]
         self.base = rows.bases(model)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), HELD // max(1, len(self.Z) * BLOCK))
+        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * BLOCK))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -139,9 +141,7 @@ class Increment:
     def _carried(self, carried, n):
         """The old factor on the new variables."""
         if carried is None:
-            out = Information.empty(n)
-            out.constant = self.before[0]
-            return out
+            return Information.empty(n, self.before[0])
         return carried.information(self.carrier.information)
 
     def _solved(self, settings, basis, sites, information, carried, fit):
@@ -149,16 +149,14 @@ class Increment:
 
         def task(index):
             _, W, residual = self._features(basis, index)
-            tau, rho, constant = sites.part(self.blocks[index]).on_features(residual)
-            square = add_squares(W, rho, np.zeros((basis.n, basis.n), order="F"), self._scratch(1, len(W)))
-            return square, W.T @ tau, constant
+            return block_sums(W, residual, sites.part(self.blocks[index]), self._scratch(1, len(W)))
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
         if self.blocks:
             by_rows, more, extra = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
             A, r, constant = A + by_rows, r + more, constant + extra
-        out = Information(A, r, constant).factorised()
+        out = Information.of(A, r, constant).factorised()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
         within_range(np.array([value]), "the increment of the log bound")
         self.latest = Solution(settings, basis, sites, out, carried, value, fit, by_rows)
@@ -232,7 +230,7 @@ class Increment:
             q = 0.5 * (solution.sites.part(self.blocks[index]).fraction * tau**2 - rho)
             slope = self._noise_slope(index, solution, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
-            return solution.settings.covariance._free(by_prior, X.shape[1]), np.zeros((0, 0)), slope
+            return free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
 
         return task
 
@@ -281,7 +279,7 @@ class Increment:
         """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
         covariance = solution.settings.covariance
         by_prior = solution.basis.program.diagonal_contract(X, prior)
-        return covariance._gradient(X, weights, self.Z, self.threads) + covariance._free(by_prior, X.shape[1])
+        return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
 
     def _noise_slope(self, index, solution, m, v, residual, rho):
         """Of a block in the log of the variance of Gaussian noise."""
@@ -297,14 +295,14 @@ class Increment:
         old = self.carrier.rows
         if not len(old):
             return 0.0
-        return covariance._gradient(old, across, self.Z, self.threads) + self._among(covariance, old, left)
+        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, left)
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
         if not len(Z):
             return np.zeros(len(covariance.log_parameters))
-        nuggets = covariance._program(Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
-        return covariance._gradient(Z, weights, None, self.threads) + covariance._free(nuggets, Z.shape[1])
+        nuggets = program_of(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
+        return gradient(covariance, Z, weights, None, self.threads) + free_gradient(covariance, nuggets, Z.shape[1])
 
     def _scale_gradient(self, solution, slope):
         """Derivatives in the logs of the scales of the likelihood."""

@@ -27,10 +27,10 @@ T_ii/(2 Q_ii), with T = H'D H the precision of all that old and new rows say abo
 when T and Q are updated.
 
 Starting anew from old points and rows, as conditional variances have it, lost 1.3 to 2 times as much on streams that
-drift, jump or come back (D = 1, 2, 8; batches of 100). Rows stand for others like them that are still to come. So those
-since the last exchange that lost more than is tolerated are remembered and count once, which lets many small batches
-exchange points as one large batch does, and new rows count one and a half times: counted once streams of 10 rows lose
-up to a sixth more, counted twice or more those of single rows exchange points up to twice as often and lose no less.
+drift, jump or come back (D = 1, 2, 8; batches of 100). Rows since the last exchange that lost more than is tolerated
+wait: they are remembered and count once, which lets many small batches exchange points as one large batch does. What
+each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. A try costs as much as
+some M rows, and so it comes M/8 rows after the last one at the earliest.
 
 References
 ----------
@@ -56,18 +56,16 @@ from cavity.models.streaming_gp.information import Information
 
 _covariances = _core.best("covariance")
 
-NUMBERS = 1 << 22  # in the columns of the candidates: 32 MB, which most caches hold
-BLOCK_NUMBERS = 1 << 20  # of W in a block of rows
+CANDIDATE_NUMBERS = 1 << 22  # in the columns of the candidates: 32 MB, which most caches hold
+FEATURE_NUMBERS = 1 << 20  # of W in a block of rows
 TRIED = 6  # rows in every step
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 NUGGETS = 10.0  # a residual of that many nuggets is worth a point
 ROUNDING = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
-FORESIGHT = 1.5  # what rows to come would lose with the new ones, those included, as a multiple
 SPARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
-REST = 0.125  # rows between tries, as a share of M: a try costs some M of them
 REMEMBERED = 128  # rows at most
-LARGEST = 1e300  # nats that are counted
-SMALLEST = 1e-270  # prior variances below that do not have residuals of full precision
+REST = 0.125  # rows between tries, as a share of M
+FULL_PRECISION = 1e-270  # prior variances below that do not have residuals of full precision
 
 
 def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basis=None):
@@ -113,7 +111,7 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
     unit = float(np.max(weight))  # their sums stay in range
     weight, tolerance = (weight / unit, tolerance / unit) if unit > 0 else (weight, tolerance)
     goal = tolerance * np.count_nonzero(weight)
-    limit = max(1, NUMBERS // max(budget, 1))
+    limit = max(1, CANDIDATE_NUMBERS // max(budget, 1))
     chosen, first = np.zeros(0, dtype=np.intp), True
     residual = residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None  # else they come along
     while residual is None or (len(chosen) + len(Z) < budget and weight @ residual > goal):
@@ -134,50 +132,42 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
 class Waiting:
     """Rows since the last exchange of points that lost more than is tolerated."""
 
-    patience: float  # nats that rows have to be worth for the next try
-    debt: float  # nats that all these rows lost
     count: int  # how many came since the last try
     X: np.ndarray  # (n, D): some of them
     weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
 
     @classmethod
     def none(cls, n_features):
-        """No rows."""
-        return cls(0.0, 0.0, 0, np.zeros((0, n_features)), np.zeros(0))
+        """Return what has no rows."""
+        return cls(0, np.zeros((0, n_features)), np.zeros(0))
 
     def times(self, factor):
-        """With rows of so much less weight."""
-        if factor == 0.0:
-            return self.none(self.X.shape[1])
-        return replace(self, patience=factor * self.patience, debt=factor * self.debt, weight=factor * self.weight)
+        """Return the rows with so much less weight."""
+        return replace(self, weight=factor * self.weight) if factor > 0.0 else self.none(self.X.shape[1])
 
     def after(self, X, weight, loss):
-        """With further rows; when there are too many every other one goes, and those that stay count twice."""
+        """Return all with further rows; of too many every other one goes, and those that stay count twice."""
         chosen = loss > 0.0
         X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
         while len(X) > REMEMBERED:
             X, weight = X[::2], 2.0 * weight[::2]
-        debt = min(self.debt + float(np.sum(loss)), LARGEST)
-        return replace(self, debt=debt, count=self.count + len(loss), X=X, weight=weight)
+        return Waiting(self.count + len(loss), X, weight)
 
     def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
-        """With rows that lose `loss`, of which `goal` nats are tolerated; None if points are to be chosen for them."""
-        gap = float(np.sum(loss))
-        if gap <= goal:
+        """Return all with rows that lose `loss`, `goal` nats of it tolerated; None if points are to be chosen."""
+        if float(np.sum(loss)) <= goal:
             return self
-        worth = self.debt + FORESIGHT * gap - goal
-        if n_inducing < budget or (worth > self.patience and self.count + len(loss) >= REST * n_inducing):
+        if n_inducing < budget or self.count + len(loss) >= REST * n_inducing:
             return None
         return self.after(X, weight, loss)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Inducing points for further rows."""
+    """Inducing points for further rows; those from before that stay come first, in their order."""
 
     basis: Basis
     information: Information  # of the rows so far, factorised
-    origin: np.ndarray  # (M,): index among the points before, or -1; those that stay come first, in their order
     loss: float  # nats that the factor of the rows so far lost
     waiting: Waiting
 
@@ -206,60 +196,48 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2), and pays if what rows since the last one and, counted one and
-    a half times, the new ones gain is the tolerance more than what the old ones lose. It is tried only if that could be
-    more than the cheapest point, after a failure only for twice as much, and M/8 rows after the last try.
+    while there is room. An exchange costs O((N + M) M^2). It is tried M/8 rows after the last try, and made if old rows
+    lose less than the new ones and those that wait gain.
     """
-    same = np.arange(basis.n)
     if not len(X):
-        return Choice(basis, information, same, 0.0, waiting)
+        return Choice(basis, information, 0.0, waiting)
     residual = residuals(basis, X, threads) if residual is None else residual
     loss = avoidable(basis, basis.program.diagonal(X), weight, residual)
     goal = tolerance * np.count_nonzero(weight)
     left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
-    if left is None and basis.n >= budget:
-        patience = float(np.min(costs(*natural(basis, full(information.A)))))
-        if waiting.debt + FORESIGHT * float(np.sum(loss)) - goal <= patience:
-            left = replace(waiting.after(X, weight, loss), patience=patience, count=0)
     if left is not None:
-        return Choice(basis, information, same, 0.0, left)
-    everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, FORESIGHT * weight)
+        return Choice(basis, information, 0.0, left)
+    everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, weight)
     most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
-    more, _ = greedy(
-        basis.covariance, basis.Z, *everyone, most, FORESIGHT * tolerance, basis.jitter, threads, basis=basis
-    )
+    more, _ = greedy(basis.covariance, basis.Z, *everyone, most, tolerance, basis.jitter, threads, basis=basis)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
     room = max(0, budget - basis.n)
     larger = basis.extended(rows[:room], threads)
     if len(rows) > room:
-        exchanged = _exchanged(basis, information, larger, rows, *everyone, budget, goal, alpha, threads)
+        exchanged = _exchanged(basis, information, larger, rows, *everyone, budget, alpha, threads)
         if exchanged is not None:
             return exchanged
-        wish = waiting.debt + FORESIGHT * float(np.sum(loss))
-        waiting = replace(waiting.after(X, weight, loss), patience=min(2.0 * wish, LARGEST), count=0)
-    origin = np.append(same, np.full(larger.n - basis.n, -1))
-    information = information.extended(larger.n) if larger.n > basis.n else information
-    return Choice(larger, information, origin, 0.0, waiting)
+        waiting = replace(waiting.after(X, weight, loss), count=0)
+    return Choice(larger, information.extended(larger.n) if larger.n > basis.n else information, 0.0, waiting)
 
 
 def avoidable(basis, prior, weight, residual):
     """Nats that rows lose, but 0 where a residual is within a few nuggets: another inducing point would not help."""
     floor = max(NUGGETS * basis.jitter, ROUNDING)
-    return np.where((residual > floor * prior) & (prior > SMALLEST), weight * residual, 0.0)
+    return np.where((residual > floor * prior) & (prior > FULL_PRECISION), weight * residual, 0.0)
 
 
-def _exchanged(basis, information, larger, rows, X, weight, budget, goal, alpha, threads):
-    """The choice with some points for others, of a basis and new rows; None if it gains less than a larger basis."""
+def _exchanged(basis, information, larger, rows, X, weight, budget, alpha, threads):
+    """Return the choice with some points for others, of a basis and new rows; None if `larger` loses no more."""
     union = basis.extended(rows, threads)
     W, residual = union.features(X, threads)
     scaled = W * np.sqrt(2.0 * weight)[:, None]
-    kept, lost = pruned(*natural(union, full(information.extended(union.n).A) + scaled.T @ scaled), union.n - budget)
-    if not lost + weight @ residual + goal < weight @ residuals(larger, X, threads):
+    # (M, M): what all rows say of the variables of both
+    precision = full(information.extended(union.n).A) + scaled.T @ scaled
+    kept, lost = pruned(*natural(union, precision), union.n - budget)
+    if kept[-1] < larger.n or not lost + weight @ residual < weight @ residuals(larger, X, threads):
         return None
-    new = Basis.of(basis.covariance, union.Z[kept], basis.jitter, threads)
-    carried, loss = moved(information, basis, new, alpha, threads)
-    origin = np.where(kept < basis.n, kept, -1)
-    return Choice(new, carried.factorised(), origin, loss, Waiting.none(X.shape[1]))
+    return Choice(*_reduced(union, kept, basis, information, alpha, threads), Waiting.none(X.shape[1]))
 
 
 def within_budget(basis, information, budget, alpha, threads):
@@ -267,8 +245,13 @@ def within_budget(basis, information, budget, alpha, threads):
     if basis.n <= budget:
         return basis, information, 0.0
     kept, _ = pruned(*natural(basis, full(information.A)), basis.n - budget)
+    return _reduced(basis, kept, basis, information, alpha, threads)
+
+
+def _reduced(basis, kept, old, information, alpha, threads):
+    """Return some points of a basis, the factor of an old basis carried over to them, and the nats it loses."""
     new = Basis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
-    carried, loss = moved(information, basis, new, alpha, threads)
+    carried, loss = moved(information, old, new, alpha, threads)
     return new, carried.factorised(), loss
 
 
@@ -276,11 +259,6 @@ def natural(basis, A):
     """T = L^-T A L^-1 and Q = L^-T L^-1, in Fortran order: precisions of what is known of u, and of its prior."""
     inverse = np.tril(inverse_lower(basis.factor))
     return np.asfortranarray(inverse.T @ A @ inverse), np.asfortranarray(inverse.T @ inverse)
-
-
-def costs(T, Q):
-    """Nats lost by taking out one inducing variable, for each of them."""
-    return 0.5 * np.diagonal(T) / np.diagonal(Q)
 
 
 def pruned(T, Q, count):
@@ -308,7 +286,7 @@ def pruned(T, Q, count):
 
 def residuals(basis, X, threads):
     """Variances (N,) of rows given the inducing variables, in blocks of rows."""
-    size = max(256, BLOCK_NUMBERS // max(basis.n, 1))
+    size = max(256, FEATURE_NUMBERS // max(basis.n, 1))
     parts = [basis.features(X[low:high], threads)[1] for low, high in merge.starts(len(X), size)]
     return np.concatenate([np.zeros(0), *parts])
 
@@ -327,7 +305,7 @@ def _pivots(basis, X, weight, budget, goal, threads):
     """Rows that `greedy` adds to a basis until they lose no more than `goal` nats, and the residuals of all rows."""
     program, m, chosen = basis.program, basis.n, []
     W, residual = basis.features(X, threads)
-    scaled, prior = program._alone(X), program.diagonal(X)
+    scaled, prior = program.coordinates_of(X), program.diagonal(X)
     nugget = basis.jitter * prior
     columns = np.empty((max(budget, m), len(X)))
     columns[:m] = W.T

@@ -18,8 +18,8 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import is_exact
-from cavity.models.streaming_gp.state import StreamingGPState
+from cavity.models.streaming_gp.rows import is_exact, opened
+from cavity.models.streaming_gp.state import begun, take_in
 
 MATRICES = 8  # M x M that an update needs
 
@@ -211,8 +211,10 @@ class StreamingGP(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        return StreamingGPState.started(self, X, replace(options, callback=None))._take_in(
-            X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads, callback=callback
+        X = opened(X)
+        more = {"learn": learn, "n_threads": n_threads, "callback": callback}
+        return take_in(
+            begun(self, X, replace(options, callback=None)), X, y, offset, noise_variance, sample_weight, **more
         )
 
 

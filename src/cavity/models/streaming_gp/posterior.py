@@ -9,7 +9,7 @@ from cavity.models.gp.process import ProcessPosterior
 
 
 class SparsePosterior(ProcessPosterior):
-    """Base of posteriors of f by inducing variables: it reads _basis, _information and _log_bound, too."""
+    """Base of posteriors of f by inducing variables: it reads `_now`, a Snapshot, too."""
 
     __slots__ = ()
 
@@ -20,42 +20,42 @@ class SparsePosterior(ProcessPosterior):
 
         With inducing points that moved it is no bound; with EP it estimates the log evidence.
         """
-        return self._log_bound
+        return self._now.log_bound
 
     @property
     def inducing(self):
         """Inducing points Z, (M, D)."""
-        return arrays.read_only(self._basis.Z.copy())
+        return arrays.read_only(self._now.basis.Z.copy())
 
     @property
     def n_inducing(self):
         """M."""
-        return self._basis.n
+        return self._now.basis.n
 
     @property
     def mean(self):
         """Posterior mean of the inducing variables u, (M,), less the prior mean."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(np.tril(self._basis.factor) @ self._information.mean(), "mean: its entries")
+            return within_range(np.tril(self._now.basis.factor) @ self._now.information.mean(), "mean: its entries")
 
     @property
     def covariance(self):
         """Posterior covariance of the inducing variables u, (M, M)."""
-        half = solved(self._information.factor, np.ascontiguousarray(np.tril(self._basis.factor)))
+        half = solved(self._now.information.factor, np.ascontiguousarray(np.tril(self._now.basis.factor)))
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(half @ half.T, "covariance: its entries")
 
     def _moments(self, X, threads):
         """Return means of f at a few rows, less the prior's, and variances."""
-        W, residual = self._basis.features(X, threads)
-        shift, spread = self._information.marginals(W)
+        W, residual = self._now.basis.features(X, threads)
+        shift, spread = self._now.information.marginals(W)
         return shift, residual + spread
 
     def _joint(self, X, gram, threads):
         """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
-        W, residual = self._basis.features(X, threads)
-        T = solved(self._information.factor, W.copy())
+        W, residual = self._now.basis.features(X, threads)
+        T = solved(self._now.information.factor, W.copy())
         gram += T @ T.T - W @ W.T
         gram = 0.5 * (gram + gram.T)
         gram[np.diag_indices_from(gram)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero
-        return T @ self._information.c, gram
+        return T @ self._now.information.c, gram

@@ -3,7 +3,8 @@
 import numpy as np
 
 from cavity.base.triangles import full
-from cavity.covariances.composed import Product, Sum
+from cavity.covariances import Product
+from cavity.covariances.slots import free_slots, leaves, parts_of
 from cavity.models.gp.search import FAR, climb
 from cavity.models.streaming_gp.carrier import scaling_cost
 from cavity.models.streaming_gp.information import Information
@@ -61,9 +62,25 @@ def scaling_parameters(covariance):
 
     One variance of every term of a sum, the first free one of a product.
     """
-    pairs = zip(_scaled_leaves(covariance), covariance._labelled(), strict=True)
-    chosen = {f"{label}.variance" for scaled, (label, _) in pairs if scaled}
-    return np.array([name.partition("[")[0] in chosen for name in covariance.parameter_names])
+    places = _scaled_places(covariance)
+    if places is None:
+        raise ValueError(
+            f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
+        )
+    return np.array([slot.role == "variance" and slot.place in places for slot in free_slots(covariance)])
+
+
+def _scaled_places(covariance, first=0):
+    """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
+    if not parts_of(covariance):
+        return None if "variance" in covariance.fixed else {first}
+    found = []
+    for part in parts_of(covariance):
+        found.append(_scaled_places(part, first))
+        first += len(leaves(part))
+    if isinstance(covariance, Product):
+        return next((places for places in found if places is not None), None)
+    return None if None in found else set().union(*found)
 
 
 def multiplied(covariance, log_s):
@@ -73,33 +90,6 @@ def multiplied(covariance, log_s):
     low, high = covariance.log_bounds.T
     vector = covariance.log_parameters + log_s * scaling_parameters(covariance)
     return covariance.with_log_parameters(np.clip(vector, low, high))
-
-
-def _scaled_leaves(covariance):
-    """Which leaves have the variances that do that, in their order."""
-    if isinstance(covariance, Sum):
-        return [scaled for part in covariance.parts for scaled in _scaled_leaves(part)]
-    if isinstance(covariance, Product):
-        able = [_can_scale(part) for part in covariance.parts]
-        if any(able):
-            first = able.index(True)
-            parts = [[False] * len(part._leaves()) for part in covariance.parts]
-            parts[first] = _scaled_leaves(covariance.parts[first])
-            return [scaled for part in parts for scaled in part]
-    elif "variance" not in covariance.fixed:
-        return [True]
-    raise ValueError(
-        f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
-    )
-
-
-def _can_scale(covariance):
-    """Whether variances that are free can multiply a covariance."""
-    if isinstance(covariance, Sum):
-        return all(_can_scale(part) for part in covariance.parts)
-    if isinstance(covariance, Product):
-        return any(_can_scale(part) for part in covariance.parts)
-    return "variance" not in covariance.fixed
 
 
 def relearn(information, covariance, noise=True, amplitude=True):
@@ -130,7 +120,7 @@ def relearn(information, covariance, noise=True, amplitude=True):
 def rescaled(information, log_s, log_t):
     """The factor of all rows so far at exp(log_s) times the covariance and exp(log_t) times the noise, factorised."""
     s, t = float(np.exp(log_s)), float(np.exp(log_t))
-    out = Information(
+    out = Information.of(
         np.asfortranarray(s / t * information.A),
         np.sqrt(s) / t * information.r,
         information.constant - scaling_cost(information, log_s, log_t),

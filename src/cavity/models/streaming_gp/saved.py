@@ -1,10 +1,13 @@
 """What a file of a streaming Gaussian process holds, and the posterior made of it again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import to_tuple
+from cavity.covariances.program import program_of
 from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import LIKELIHOOD
@@ -13,8 +16,8 @@ from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.models.streaming_gp.state import INFORMATION, StreamingGPState
-from cavity.models.streaming_gp.update import EMPTY
+from cavity.models.streaming_gp.snapshot import EMPTY, TOTALS, Snapshot
+from cavity.models.streaming_gp.state import FACTOR, NUMBERS, made
 
 ARRAYS = {  # m and w may be 0
     "Z": Array("m D"),
@@ -47,7 +50,7 @@ SETTINGS = {
         "has_offset": FLAG,
         "n_updates?": integer(),
     },
-    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
+    "waiting": {"patience?": NUMBER, "debt?": NUMBER, "count": integer()},  # two that no choice asks for any more
     "history?": {
         "changed": FLAG,
         "own_weight": NONNEGATIVE,
@@ -89,18 +92,26 @@ def rebuilt(stored, settings):
         inducing=Z if settings["given"] else None,
         **settings["model"],
     )
-    out = StreamingGPState()
-    out._become({"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"])
-    out.model, out.n_features = model, settings["n_features"]
-    out.trace = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
-    out.inducing_ids = arrays.read_only(stored["inducing_ids"])
-    out.columns, out.classes = (to_tuple(settings.get(name)) for name in ("columns", "classes"))
-    out._options, out._single = Options(**settings["options"]), None
-    program, jitter = covariance._program(Z.shape[1]), model.jitter
-    out._basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
-    own = {name: np.asfortranarray(stored[name]) for name in INFORMATION}
-    out._information = Information(**own, **settings["information"])
-    out._waiting = Waiting(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
-    out._watch = Watch.of(out._information)
-    out._history = out._unknown_history() if "history" not in settings else History.from_settings(settings["history"])
-    return out
+    program, jitter = program_of(covariance, Z.shape[1]), model.jitter
+    basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
+    A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
+    information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
+    waiting = Waiting(settings["waiting"]["count"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
+    parts = {NUMBERS[name]: value for name, value in parts.items()}
+    totals = np.array([float(parts.pop(name)) for name in TOTALS])
+    parts |= {name: to_tuple(settings.get(name)) for name in ("columns", "classes")}
+    parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
+    ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
+    now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
+    history = settings.get("history")
+    history = _unknown_history(now) if history is None else History.from_settings(history)
+    return made(replace(now, history=history), Options(**settings["options"]))
+
+
+def _unknown_history(now):
+    """Return the history of a snapshot from a file that says nothing about it: settings may have changed."""
+    own_log_noise = 0.0 if now.uniform else np.nan
+    change = float(np.append(0.0, now.trace["change"])[-1])
+    history = History(changed=now.n_samples > 0, own_log_noise=own_log_noise)
+    return history.with_end(now.n_updates, now.n_samples, now.status, change)

@@ -19,7 +19,7 @@ from cavity.base.errors import SettingsWarning, warn
 from cavity.models.gp.evidence import Settings
 from cavity.models.gp.search import Objective, Vector, came_to_rest, climb, free_slope, starts, warn_without_start
 from cavity.models.streaming_gp.increment import Increment
-from cavity.models.streaming_gp.rows import Rows, is_exact
+from cavity.models.streaming_gp.rows import is_exact
 
 FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
 CHOICES = 3  # searches of a first batch, each with inducing points chosen at the settings of the one before
@@ -192,8 +192,7 @@ def sampled(rows, most):
     if rows.n <= most:
         return rows
     X, index = rows.candidates(most)
-    parts = {name: getattr(rows, name) for name in ("y", "offset", "weights", "noise")}
-    return Rows(X, **{name: part if part is None else part[index] for name, part in parts.items()})
+    return replace(rows.observed(index), X=X)
 
 
 def _data(rows, model):

@@ -1,23 +1,30 @@
-"""Single rows in a stream, taken in by rank-1 updates in place."""
+"""Single rows of a stream, taken in by rank-1 updates: M^2 operations.
 
-from math import log, log1p, nan
+A row is added to a copy of what is known, which then is the next snapshot's. Once a snapshot has such a copy of its
+own, and nothing but numbers changes, further rows are added to it in place, in one call of the kernel, which adds to
+all sums as well: Ctrl-C is answered before it or after it.
+"""
+
+from math import log, log1p
 
 import numpy as np
 
-from cavity import _core
 from cavity.base.constants import LOG_2PI
 from cavity.ep.sites import Sites
 from cavity.models.streaming_gp.absorb import UNSEEN
-from cavity.models.streaming_gp.rows import is_exact
-
-_kernel = _core.best("sparse_gp")
+from cavity.models.streaming_gp.inducing import avoidable
+from cavity.models.streaming_gp.information import kernel
+from cavity.models.streaming_gp.rows import INLINE, is_exact, loss_rates
 
 FLOAT = np.dtype(np.float64)
-LARGEST = 1e300  # of (y - mean)^2/noise variance, and of residual/noise variance, which are summed
+LARGEST_RATIO = 1e300  # of (y - mean)^2/noise variance, and of residual/noise variance, which are summed
 
 
-class Single:
+class SingleRows:
     """Takes in rows one by one; what basis and model alone decide is found once.
+
+    Methods return the next snapshot, which is the same object where the row was added in place; None if the row takes
+    more than a rank-1 update, and nothing is changed then.
 
     Notes
     -----
@@ -25,11 +32,12 @@ class Single:
     costs. It is found from the rotations of the factor, without the difference of two bounds.
     """
 
-    __slots__ = ("W", "alpha", "basis", "limit", "mean", "model", "noise", "prior", "ready", "room")
+    __slots__ = ("W", "alpha", "basis", "limit", "mean", "model", "noise", "own", "prior", "ready", "residual", "spare")
 
     def __init__(self, model, basis):
         self.model, self.basis, self.alpha = model, basis, model.alpha
-        self.room = tuple(np.empty(1) for _ in range(4))  # tau, rho, residual, gain
+        self.own = self.spare = None  # totals of the snapshot that rows may be added to in place; room for a copy
+        self.residual = np.empty(1)
         # rows that need no look at the model: equal variances, means and noise
         self.ready = basis.n > 0 and is_exact(model.likelihood) and np.ndim(model.mean) == 0
         self.ready = self.ready and basis.variance is not None
@@ -38,29 +46,46 @@ class Single:
             self.limit = 2.0 * model.tolerance * self.noise if model.inducing is None else np.inf
             self.prior, self.W = np.array([basis.variance]), np.empty((1, basis.n))
 
-    def take(self, state, X, y):
-        """Take in one row of arrays as the kernels want them.
-
-        False, and nothing is changed, if it is anything else, or if it needs a new inducing point.
-        """
+    def from_arrays(self, now, X, y):
+        """Take in a row in arrays as the kernels want them, which check it; None for anything else."""
         if not (self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT and y.shape == (1,)):
-            return False
-        basis, W, residual = self.basis, self.W, self.room[2]
+            return None
+        basis, W = self.basis, self.W
         if X.shape != (1, basis.Z.shape[1]) or not X.flags.c_contiguous or basis.target.fill(X, W) != 1:
-            return False
-        _kernel.solve_rows(basis.factor, W, self.prior, residual)
-        left = residual.item()
-        if not left <= self.limit:
-            return False
-        return self.add(state, W, left, y.item() - self.mean, self.noise)
+            return None
+        kernel.solve_rows(basis.factor, W, self.prior, self.residual)
+        residual = self.residual.item()
+        if not residual <= self.limit:
+            return None
+        return self.add(now, W, residual, y.item() - self.mean, self.noise)
 
-    def add(self, state, W, residual, target, noise, weight=1.0, waiting=None):
-        """Add a row of Gaussian noise in place.
+    def from_rows(self, now, rows, changes):
+        """Take in one checked row; `changes` are fields of the snapshot that change with it."""
+        model, basis = self.model, self.basis
+        if not basis.n or not isinstance(rows.X, np.ndarray):
+            return None
+        W, residual = basis.features(rows.X, INLINE)
+        if model.inducing is None:
+            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, slice(None))
+            loss = avoidable(basis, prior, rate, residual)
+            waiting = now.waiting.unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
+            if waiting is None:
+                return None
+            changes = changes if waiting is now.waiting else changes | {"waiting": waiting}
+        base = rows.base(model, rows.X, slice(None))
+        if not is_exact(model.likelihood):
+            return self.match(now, W, residual, rows, base, changes)
+        noise = rows.noise_variance(model.likelihood)
+        numbers = (float(np.ravel(a)[0]) for a in (residual, rows.y - base, noise, rows.weight()))
+        return self.add(now, W, *numbers, changes)
+
+    def add(self, now, W, residual, target, noise, weight=1.0, changes=None):
+        """Add a row of Gaussian noise.
 
         Parameters
         ----------
-        state : StreamingGPState
-            It changes.
+        now : Snapshot
+            What is known.
         W : ndarray (1, M)
             What the row sees of the inducing variables.
         residual : float
@@ -71,68 +96,46 @@ class Single:
             Its variance.
         weight : float
             Of the row.
-        waiting : Waiting, optional
-            The rows that wait for other inducing points, with this one.
-
-        Returns
-        -------
-        bool
-            False if the row cannot be added, and then nothing is changed.
+        changes : dict, optional
+            New values of fields of the snapshot.
         """
         precision = weight / noise
-        spread, information = precision * residual, state._information
+        spread = precision * residual
         if self.alpha == 0.0:
             rho, loss = precision, 0.5 * spread
         else:
             fraction = self.alpha / max(1.0, weight)
             rho, loss = precision / (1.0 + fraction * spread), 0.5 * log1p(fraction * spread) / fraction
         rest = -0.5 * weight * (LOG_2PI + log(noise)) - loss
-        squares = precision * target * target
-        if not max(squares, spread) <= LARGEST:
-            return False
-        numbers = information.n + weight, information.squares + squares, information.gap + spread
-        constant, gain = information.constant + rest - 0.5 * rho * target * target, self.room[3]
+        square = precision * target * target
+        if not max(square, spread) <= LARGEST_RATIO:
+            return None
+        constant = now.information.constant + rest - 0.5 * rho * target * target
+        return self._added(now, W, rho * target, rho, (constant, weight, square, spread, rest, False), changes)
 
-        def settle():
-            information.constant = constant
-            information.n, information.squares, information.gap = numbers
-            return rest + gain.item()
-
-        return self._add(state, W, rho * target, rho, waiting, settle)
-
-    def match(self, state, W, residual, rows, base, waiting):
-        """Add a row of another likelihood in place: its site matches the moments at once; False if it takes EP."""
+    def match(self, now, W, residual, rows, base, changes):
+        """Add a row of another likelihood: its site matches the moments at once; None if it takes EP."""
         if rows.weights is not None or self.alpha != 1.0 or not float(W[0] @ W[0]) > UNSEEN * residual[0]:
-            return False
-        information = state._information
-        before, n = information.log_bound, information.n + 1.0
-        mean, variance = information.marginals(W)
+            return None
+        mean, variance = now.information.marginals(W)
         sites = Sites(self.model.likelihood, rows.y, residual=residual)
-        log_z, tau, rho = sites.match(slice(None), base + mean, variance)
+        found = sites.match(slice(None), base + mean, variance)
+        (log_z,), (tau,), (rho,) = (each.tolist() for each in found)
+        numbers = now.information.log_bound + log_z, 1.0, 0.0, 0.0, log_z, True
+        return self._added(now, W, tau - rho * base.item(), rho, numbers, changes)
 
-        def settle():
-            information.constant = before + log_z.item() - information.log_z
-            information.n = n
-            return log_z.item()
-
-        return self._add(state, W, tau - rho * base, rho, waiting, settle)
-
-    def _add(self, state, W, tau, rho, waiting, settle):
-        """Add a site on g in place, and what goes with it: all or nothing, whenever Ctrl-C comes.
-
-        That is answered when the kernel is through. Only then is there a gain, and what is settled is settled again:
-        these are new values, not changes of old ones.
-        """
-        tau_array, rho_array, _, gain = self.room
-        tau_array[:], rho_array[:], gain[0] = tau, rho, nan
-        known, done = (state.n_samples, state.log_bound, state.n_updates), None
-        waiting = state._waiting if waiting is None else waiting
-        try:
-            done = state._information.add(W, tau_array, rho_array, gain)
-            if done:
-                state._took_one(known, settle(), waiting)
-        except BaseException:
-            if done or (done is None and gain[0] == gain[0]):
-                state._took_one(known, settle(), waiting)
-            raise
-        return done
+    def _added(self, now, W, tau, rho, numbers, changes):
+        """Add a site on g and numbers, in place if `now` is this object's own and nothing else changes."""
+        new = now
+        if changes or now.totals is not self.own:
+            room = None if self.spare is now.information else self.spare
+            new = now.with_room(room, changes or {})
+        known = new.information
+        # A += rho W'W, r += tau W', factor and c follow; sums and totals get the numbers
+        if not kernel.add_observation(
+            W, tau, rho, known.A, known.r, known.factor, known.c, known.sums, new.totals, *numbers
+        ):
+            return None
+        if new is not now:
+            self.spare, self.own = now.information if now.totals is self.own else None, new.totals
+        return new

@@ -1,11 +1,11 @@
 """What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
 
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table, to_list
@@ -13,42 +13,33 @@ from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import likelihood_settings
-from cavity.models.streaming_gp.basis import Basis, same_rows
-from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.history import ENOUGH, History, Watch, warn_of
-from cavity.models.streaming_gp.inducing import Waiting, avoidable, within_budget
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
+from cavity.models.streaming_gp.information import SUMS
 from cavity.models.streaming_gp.posterior import SparsePosterior
-from cavity.models.streaming_gp.rescale import multiplied, relearn, rescaled
-from cavity.models.streaming_gp.rows import INLINE, checked_rows, is_exact, paths_in
-from cavity.models.streaming_gp.single import Single
-from cavity.models.streaming_gp.update import EMPTY, Update, loss_rates
+from cavity.models.streaming_gp.rows import checked_rows, is_exact
+from cavity.models.streaming_gp.single import SingleRows
+from cavity.models.streaming_gp.snapshot import Snapshot
+from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
 
-PARTS = (  # what an update replaces
-    "model",
-    "_basis",
-    "_information",
-    "inducing_ids",
-    "_next_id",
-    "n_samples",
-    "_log_bound",
-    "last_increment",
-    "information_lost",
-    "last_information_lost",
-    "status",
-    "n_iter",
-    "trace",
-    "n_updates",
-    "_waiting",
-    "_uniform",
-    "_history",
-    "_watch",
-    "has_offset",
-)
-NOT_PLAIN = ("model", "_basis", "_information", "_waiting", "_history", "_watch", "inducing_ids", "trace")
+FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information, in files
+NUMBERS = {  # of a snapshot, by their names in files
+    "_next_id": "next_id",
+    "n_samples": "n_samples",
+    "_log_bound": "log_bound",
+    "last_increment": "last_increment",
+    "information_lost": "information_lost",
+    "last_information_lost": "last_information_lost",
+    "status": "status",
+    "n_iter": "n_iter",
+    "n_updates": "n_updates",
+    "_uniform": "uniform",
+    "has_offset": "has_offset",
+}
 
 
-INFORMATION = ("A", "r", "factor", "c")
+def _shown(name, words):
+    """Return a property of a state that is a field of its snapshot."""
+    return property(attrgetter(f"_now.{name}"), doc=words)
 
 
 class StreamingGPState(SparsePosterior):
@@ -56,41 +47,8 @@ class StreamingGPState(SparsePosterior):
 
     Attributes
     ----------
-    model : StreamingGP
-        The settings, with what was learnt in them.
     n_features : int
         D.
-    n_samples : int
-        Rows taken in, those of weight zero not counted.
-    inducing_ids : ndarray (M,) of int
-        A number for every inducing point, which it keeps as long as it is one.
-    last_increment : float
-        What the last update added to log_bound, in nats.
-    information_lost, last_information_lost : float
-        Nats that all updates, and the last one, lost by giving up inducing points: by so much the bound of the rows
-        before is lower than it was at its own inducing points. What they lost by changed settings is not in it, as
-        nobody can count that without the rows.
-    information_lost_bound : float
-        What all of this may have cost at most, see there.
-    n_updates : int
-        Calls so far that took in rows, the fit and merges among them.
-    converged : bool
-        Whether the stopping rules of all of them were met.
-    worst_update : Unconverged or None
-        Of those that did not meet them the one with the largest last change.
-    status : str
-        Why the iteration of the last update ended.
-    n_iter : int
-        EP's sweeps of the last update; 1 with Gaussian noise.
-    trace : dict of ndarray
-        Of the last update: "change" of every sweep of EP, and "learning", the increment plus log prior of every step of
-        the search for settings.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
-    classes : tuple of str or None
-        What the labels of a target with classes stand for, in their order, where that was said.
-    has_offset : bool
-        Whether rows came with offsets, which predictions then want as well.
 
     Notes
     -----
@@ -110,46 +68,43 @@ class StreamingGPState(SparsePosterior):
     ([0.797, 0.012], [0.047, 0.973])
     """
 
-    __slots__ = (*PARTS, "_options", "_single", "classes", "columns", "n_features")
+    __slots__ = ("_now", "_options", "_singles", "n_features")
     kind = "streaming_gp"
 
-    @classmethod
-    def started(cls, model, X, options):
-        """The prior, for rows like X.
+    model = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
+    n_samples = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
+    inducing_ids = _shown("inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one.")
+    last_increment = _shown("last_increment", "What the last update added to log_bound, in nats.")
+    information_lost = _shown(
+        "information_lost",
+        """Nats that all updates lost by giving up inducing points.
 
-        Parameters
-        ----------
-        model : StreamingGP
-            The settings.
-        X : array_like (N, D), or paths
-            Rows, of which D and the names are taken.
-        options : Options
-            Those of EP.
+        By so much the bound of the rows before is lower than it was at its own inducing points. What updates lost by
+        changed settings is not in it, as nobody can count that without the rows; `information_lost_bound` says what all
+        of this may have cost at most.
+        """,
+    )
+    last_information_lost = _shown("last_information_lost", "Nats of `information_lost` that the last update lost.")
+    n_updates = _shown("n_updates", "Calls so far that took in rows, the fit and merges among them.")
+    status = _shown("status", "Why the iteration of the last update ended.")
+    n_iter = _shown("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
+    trace = _shown(
+        "trace",
+        """Arrays by names, of the last update.
 
-        Returns
-        -------
-        StreamingGPState
-            Without data.
-        """
-        out = cls()
-        shape = np.shape(X) if paths_in(X) is None else paths_in(X).shape
-        if len(shape) != 2:
-            raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
-        check_columns(model.covariance, model.mean, shape[1])
-        out.model, out.n_features, out._options = model, shape[1], options
-        out.columns, out.classes = names_of(X), None
-        Z = np.zeros((0, shape[1])) if model.inducing is None else model.inducing
-        if Z.shape[1] != shape[1]:
-            raise ValueError(f"X must have {Z.shape[1]} columns like inducing, got {shape[1]}")
-        with Threads(1) as threads, single_blas():
-            out._basis = Basis.of(model.covariance, Z, model.jitter, threads)
-        out._information, out._single = Information.empty(len(Z)), None
-        out.inducing_ids, out._next_id = arrays.read_only(np.arange(len(Z))), len(Z)
-        out.n_samples, out.n_iter, out.status, out._uniform, out.trace = 0, 0, CONVERGED, True, EMPTY
-        out._log_bound = out.last_increment = out.information_lost = out.last_information_lost = 0.0
-        out._waiting, out.has_offset = Waiting.none(shape[1]), False
-        out.n_updates, out._history, out._watch = 0, History(), Watch.of(out._information)
-        return out
+        "change" of every sweep of EP, and "learning", the increment plus log prior of every step of the search for
+        settings.
+        """,
+    )
+    columns = _shown(
+        "columns",
+        """Names of the columns of X, if it was a data frame, else None.
+
+        The columns of later data frames are put in their order.
+        """,
+    )
+    classes = _shown("classes", "What the labels of a target with classes stand for, in their order, or None.")
+    has_offset = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
 
     # ------------------------------------------------------------------------------------------ taking in rows
 
@@ -201,134 +156,30 @@ class StreamingGPState(SparsePosterior):
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
         plain = learn is False and offset is None and noise_variance is None and sample_weight is None
-        if plain and type(n_threads) is int and n_threads > 0 and self._singly().take(self, X, y):
-            if self._information.n - self._watch.n >= ENOUGH:
-                self._judge()
-            return self
-        return self._take_in(X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
+        if plain and type(n_threads) is int and n_threads > 0:
+            new = self._single_rows().from_arrays(self._now, X, y)
+            if new is not None:
+                return self._took_one(new)
+        return take_in(self, X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
 
-    def _singly(self):
+    def _single_rows(self):
         """What takes in single rows at this basis, in these settings."""
-        single = self._single
-        if single is None or single.basis is not self._basis or single.model is not self.model:
-            single = self._single = Single(self.model, self._basis)
-        return single
+        now, singles = self._now, self._singles
+        if singles is None or singles.basis is not now.basis or singles.model is not now.model:
+            singles = self._singles = SingleRows(now.model, now.basis)
+        return singles
 
-    def _judge(self):
-        """Compare single rows with what was announced for them."""
-        model = self.model
-        if not (is_exact(model.likelihood) and model.alpha == 0.0):
-            self._watch = Watch.of(self._information)
-            return
-        surprise, self._watch = self._watch.judged(self._information)
+    def _took_one(self, new):
+        """Become the snapshot with one more row; compare rows with what was announced for them if they are enough."""
+        self._now = new
+        if new.information.n - new.watch.n < ENOUGH:
+            return self
+        exact, surprise, watch = is_exact(new.model.likelihood) and new.model.alpha == 0.0, None, None
+        if exact:
+            surprise, watch = new.watch.judged(new.information)
+        self._now = replace(new, watch=Watch.of(new.information) if watch is None else watch)
         warn_of(surprise)
-
-    def _took_one(self, known, gained, waiting):
-        """Note what one row that was taken in by rank-1 updates changed.
-
-        `known` are n_samples, log_bound and n_updates before.
-        """
-        self.n_samples, self._log_bound, self.n_updates = known[0] + 1, known[1] + gained, known[2] + 1
-        self.last_increment, self._waiting = gained, waiting
-        self.n_iter, self.status, self.last_information_lost, self.trace = 1, CONVERGED, 0.0, EMPTY
-
-    def _take_in(self, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
-        learn, scales = what_to_learn(self.model, learn, noise_variance is not None)
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
-        columns = names_of(X) if self.columns is None else self.columns
-        X = in_order(X, self.columns)
-        rows = checked_rows(self.model, self.n_features, X, y, offset, noise_variance, sample_weight)
-        if rows is None:
-            return self
-        with np.errstate(over="ignore", invalid="ignore"):
-            taken = rows.n == 1 and not learn and self._take_in_one(rows)
-        if taken:
-            self.columns, self.has_offset = columns, self.has_offset or bool(np.any(rows.offset))
-            self._history = self._history.with_rows(rows)
-            if self._information.n - self._watch.n >= ENOUGH:
-                self._judge()
-            return self
-        with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            update = self._update(rows, threads)
-            update.callback = callback
-            update.run(learn, scales)
-            parts = self._parts(update, rows.n) | {"columns": columns}
-        self._become(parts)
-        warn_of(update.surprise)
-        if self.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
-            options = self._options
-            change = np.append(np.inf, self.trace["change"])[-1]
-            warn_unconverged(self.status, change, options.tol, options.max_iter)
         return self
-
-    def _take_in_one(self, rows):
-        """Take in one row by rank-1 updates in place, M^2 operations; False if it takes more than that."""
-        model, basis = self.model, self._basis
-        if not basis.n or not isinstance(rows.X, np.ndarray):
-            return False
-        waiting = self._waiting
-        W, residual = basis.features(rows.X, INLINE)
-        if model.inducing is None:
-            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, slice(None))
-            loss = avoidable(basis, prior, rate, residual)
-            waiting = waiting.unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
-            if waiting is None:
-                return False
-        base = rows.base(model, rows.X, slice(None))
-        if not is_exact(model.likelihood):
-            return self._singly().match(self, W, residual, rows, base, waiting)
-        noise = rows.noise_variance(model.likelihood)
-        numbers = (float(np.ravel(a)[0]) for a in (residual, rows.y - base, noise, rows.weight()))
-        return self._singly().add(self, W, *numbers, waiting)
-
-    def _become(self, parts):
-        """Take over parts of the state, all of them: once begun, Ctrl-C waits until it is done."""
-        try:
-            for name, value in parts.items():
-                setattr(self, name, value)
-        except BaseException:
-            for name, value in parts.items():
-                setattr(self, name, value)
-            raise
-
-    def _parts(self, update, n):
-        """The parts of the state after an update, or what looks like one; finite or refused."""
-        basis, information = update.basis, update.information
-        increment = information.log_bound - self._information.log_bound
-        within_range(np.append(information.c, increment), "the moments and the bound")
-        ids = np.full(basis.n, -1)
-        new, old = same_rows(basis.Z, self._basis.Z)
-        ids[new] = self.inducing_ids[old]
-        fresh = ids < 0
-        ids[fresh] = self._next_id + np.arange(np.sum(fresh))
-        number = self.n_updates + (update.rows is not None)
-        change = 0.0 if update.status == NOT_LEARNT else float(np.append(np.inf, update.trace["change"])[-1])
-        return {
-            "model": update.model,
-            "_basis": basis,
-            "_information": information,
-            "_waiting": update.waiting,
-            "_uniform": update.uniform,
-            "_history": update.history.with_end(number, self.n_samples + n, update.status, change),
-            "_watch": update.watch,
-            "n_updates": number,
-            "has_offset": self.has_offset or bool(update.rows is not None and np.any(update.rows.offset)),
-            "inducing_ids": arrays.read_only(ids),
-            "_next_id": self._next_id + int(np.sum(fresh)),
-            "n_samples": self.n_samples + n,
-            "_log_bound": self._log_bound + increment,
-            "last_increment": increment,
-            "information_lost": self.information_lost + update.lost,
-            "last_information_lost": update.lost,
-            "status": update.status,
-            "n_iter": update.n_iter,
-            "trace": update.trace,
-        }
-
-    def _update(self, rows=None, threads=None):
-        """The update of the state as it is."""
-        known = self.model, self._basis, self._information, self._waiting, self._uniform
-        return Update(*known, self._history, self._watch, self._options, rows, threads)
 
     def copy(self):
         """A state of its own, for the same rows.
@@ -338,10 +189,8 @@ class StreamingGPState(SparsePosterior):
         StreamingGPState
             What happens to one does not change the other.
         """
-        out = type(self)()
-        for name in self.__slots__:
-            setattr(out, name, getattr(self, name))
-        out._information, out._single = self._information.copy(), None
+        out = made(self._now, self._options)
+        self._singles = None  # no row is added in place to what both know
         return out
 
     __copy__ = copy  # a shallow one would change with this one
@@ -370,25 +219,8 @@ class StreamingGPState(SparsePosterior):
         points of both. If those are more than n_inducing, the ones that cost least are given up, and what is lost is in
         last_information_lost. Inducing points that were given stay as they are.
         """
-        named = self._check_like(other)
-        model, update = self.model, self._update()
-        Z = other._basis.Z
-        new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, self._basis.Z)[0])
-        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            basis = self._basis if model.inducing is not None else self._basis.extended(Z[new], threads)
-            more, lost = other._information, 0.0
-            if not np.array_equal(basis.Z, Z):
-                more, lost = moved(more, other._basis, basis, model.alpha, threads)
-            information = self._information.extended(basis.n).plus(more).factorised()
-            basis, information, given_up = within_budget(basis, information, model.n_inducing, model.alpha, threads)
-            update.basis, update.information, update.lost = basis, information, lost + given_up
-            update.uniform = self._uniform and other._uniform
-            update.watch = Watch.of(information)
-            parts = self._parts(update, other.n_samples)
-            parts["n_updates"] = number = self.n_updates + 1
-            parts["_history"] = self._history.plus(other._history, number, parts["n_samples"])
-            parts["has_offset"] = self.has_offset or other.has_offset
-        self._become(parts | named)
+        names = self._check_like(other)
+        self._now = merged(self._now, other._now, names)
         return self
 
     def _check_like(self, other):
@@ -417,13 +249,7 @@ class StreamingGPState(SparsePosterior):
             This one. Its log_bound is then that of the likelihood to the power of `factor`.
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
-        update = self._update()
-        with single_blas():
-            update.information, update.waiting = self._information.to_the(factor), self._waiting.times(factor)
-        update.uniform = self._uniform or factor == 0.0
-        update.history = self._history.times(factor)
-        update.watch = self._watch.carried(self._information, update.information)
-        self._become(self._parts(update, 0))
+        self._now = forgotten(self._now, factor)
         return self
 
     def learn(self, *, noise=True, amplitude=True):
@@ -455,29 +281,16 @@ class StreamingGPState(SparsePosterior):
         model = self.model
         if not is_exact(model.likelihood) or model.alpha != 0.0:
             raise ValueError("learn needs the likelihood Gaussian and alpha = 0; others have update(X, y, learn=True)")
-        if noise and not self._uniform:
+        if noise and not self._now.uniform:
             raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
-        if self._information.n == 0.0:
-            return self
-        update = self._update()
-        with Threads(1) as threads, single_blas():
-            log_s, log_t, _ = relearn(self._information, model.covariance, noise, amplitude)
-            update.information = rescaled(self._information, log_s, log_t)
-            covariance = multiplied(model.covariance, log_s)
-            likelihood = replace(
-                model.likelihood, noise_variance=model.likelihood.noise_variance * float(np.exp(log_t))
-            )
-            update.model = replace(model, covariance=covariance, likelihood=likelihood)
-            update.waiting = Waiting.none(self.n_features)
-            update.watch = Watch.of(update.information)
-            update.basis = Basis.of(covariance, self._basis.Z, model.jitter, threads)
-        self._become(self._parts(update, 0))
+        if self._now.information.n > 0.0:
+            self._now = relearnt(self._now, noise, amplitude)
         return self
 
     @property
     def converged(self):
         """Whether all updates met their stopping rules; `worst_update` says which of the others matters most."""
-        return self._history.worst is None
+        return self._now.history.worst is None
 
     @property
     def worst_update(self):
@@ -485,7 +298,7 @@ class StreamingGPState(SparsePosterior):
 
         It has the fields update, n_samples (rows by then), status and change. All but `forget(0)` leaves it.
         """
-        return self._history.worst
+        return self._now.history.worst
 
     @property
     def information_lost_bound(self):
@@ -497,25 +310,26 @@ class StreamingGPState(SparsePosterior):
         missing to a function that meets every observation. As no function meets noise, some half a nat a row of it is
         not lost in truth. Of other noise nothing can be said: it is infinite.
         """
-        history, likelihood = self._history, self.model.likelihood
+        now, likelihood = self._now, self.model.likelihood
+        history = now.history
         if not history.changed:
             return self.information_lost
         if not is_exact(likelihood) or np.isnan(history.own_log_noise):
             return np.inf
-        missing = history.ceiling(self._information, likelihood.noise_variance) - self._log_bound
+        missing = history.ceiling(now.information, likelihood.noise_variance) - now.log_bound
         return max(self.information_lost, missing)
 
     def __repr__(self):
         done = "converged" if self.status == CONVERGED else f"NOT CONVERGED: {self.status}"
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
-        information, rows = self._information, ""
+        information, rows = self._now.information, ""
         if is_exact(model.likelihood) and information.n > 0:
             rows = (
                 f" by changes, {0.5 * information.gap / information.n:.2g} a row in all (tolerance {model.tolerance:g})"
             )
         lost = f"{self.information_lost:.3g} nats{rows}"
-        if self._history.changed:
+        if self._now.history.changed:
             lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
         worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
         return table(
@@ -536,32 +350,84 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, model, information = likelihood_settings(self.model.likelihood), self.model, self._information
-        stored = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
-        stored |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
-        stored |= {name: getattr(information, name) for name in INFORMATION}
-        stored |= {"waiting_X": self._waiting.X, "waiting_weight": self._waiting.weight}
-        settings = {name: getattr(information, name) for name in ("constant", "n", "squares", "gap")}
-        settings = {
-            "information": settings,
-            "n_features": self.n_features,
-            "options": self._options.record("schedule", "damping", "max_iter", "tol"),
-        }
-        stored |= {f"trace_{name}": values for name, values in self.trace.items()}
-        settings["history"] = self._history.to_settings()
-        settings["parts"] = {name: getattr(self, name) for name in PARTS if name not in NOT_PLAIN}
-        settings["waiting"] = {name: getattr(self._waiting, name) for name in ("patience", "debt", "count")}
-        settings |= {name: to_list(getattr(self, name)) for name in ("columns", "classes")}
+        likelihood, now = likelihood_settings(self.model.likelihood), self._now
+        model, basis, information, waiting = now.model, now.basis, now.information, now.waiting
+        stored = {"prior_mean": np.asarray(model.mean), "Z": basis.Z, "nugget": basis.nugget}
+        stored |= {"triangle": basis.factor, "inducing_ids": now.inducing_ids}
+        stored |= {name: getattr(information, name) for name in FACTOR}
+        stored |= {"waiting_X": waiting.X, "waiting_weight": waiting.weight}
+        settings = {"information": {name: getattr(information, name) for name in SUMS}}
+        options = self._options.record("schedule", "damping", "max_iter", "tol")
+        settings |= {"n_features": self.n_features, "options": options}
+        stored |= {f"trace_{name}": values for name, values in now.trace.items()}
+        settings["history"] = now.history.to_settings()
+        settings["parts"] = {name: getattr(now, field) for name, field in NUMBERS.items()}
+        settings["waiting"] = {"count": waiting.count}
+        settings |= {name: to_list(getattr(now, name)) for name in ("columns", "classes")}
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood
         settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
         settings["given"] = model.inducing is not None
         return stored, settings
 
-    def _unknown_history(self):
-        """That of a state from a file that says nothing about it: settings may have changed."""
-        own_log_noise = 0.0 if self._uniform else np.nan
-        change = float(np.append(0.0, self.trace["change"])[-1])
-        return History(changed=self.n_samples > 0, own_log_noise=own_log_noise).with_end(
-            self.n_updates, self.n_samples, self.status, change
-        )
+
+def made(snapshot, options):
+    """Return the state that knows a snapshot, and takes in batches by EP with some options."""
+    out = StreamingGPState()
+    out._now, out._options, out._singles = snapshot, options, None
+    out.n_features = snapshot.waiting.X.shape[1]
+    return out
+
+
+def begun(model, X, options):
+    """Return the state of a model before any row: the prior.
+
+    Parameters
+    ----------
+    model : StreamingGP
+        The settings.
+    X : array_like (N, D), or Source
+        Rows, of which D and the names of the columns are taken.
+    options : Options
+        Those of EP.
+    """
+    shape = np.shape(X)
+    if len(shape) != 2:
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
+    check_columns(model.covariance, model.mean, shape[1])
+    if model.inducing is not None and model.inducing.shape[1] != shape[1]:
+        raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
+    return made(Snapshot.prior(model, shape[1], names_of(X)), options)
+
+
+def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
+    """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
+    now, options = state._now, state._options
+    learn, scales = what_to_learn(now.model, learn, noise_variance is not None)
+    n_threads = arrays.integer(n_threads, "n_threads", low=1)
+    columns = names_of(X) if now.columns is None else now.columns
+    X = in_order(X, now.columns)
+    rows = checked_rows(now.model, state.n_features, X, y, offset, noise_variance, sample_weight)
+    if rows is None:
+        return state
+    with np.errstate(over="ignore", invalid="ignore"):
+        if rows.n == 1 and not learn:
+            changes = named(now, rows, columns)
+            if rows.noise is not None:
+                changes |= {"uniform": False, "history": now.history.with_rows(rows)}
+            new = state._single_rows().from_rows(now, rows, changes)
+            if new is not None:
+                return state._took_one(new)
+        with Threads(n_threads) as threads, single_blas():
+            new, surprise = Update(now, rows, options, threads, callback).run(learn, scales, columns)
+    state._now = new
+    warn_of(surprise)
+    if new.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
+        change = np.append(np.inf, new.trace["change"])[-1]
+        warn_unconverged(new.status, change, options.tol, options.max_iter)
+    return state
+
+
+def rename(state, columns, classes):
+    """Name the columns of X and the classes of y, tuples of str or None, of a state."""
+    state._now = replace(state._now, columns=columns, classes=classes)

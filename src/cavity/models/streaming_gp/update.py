@@ -1,109 +1,106 @@
-"""One update of a streaming state: inducing points for the rows, settings, and the rows themselves."""
+"""Updates of a streaming state: an old snapshot, and what comes to it, make a new one."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cavity.base.arrays import read_only
-from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
-from cavity.ep.options import Options
-from cavity.likelihoods import Laplace, StudentT
+from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import SMALLEST_VARIANCE, scheduled
+from cavity.models.latent import scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
-from cavity.models.streaming_gp.basis import Basis
+from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.history import History, Watch, surprise_of
-from cavity.models.streaming_gp.inducing import Waiting, choose, greedy
+from cavity.models.streaming_gp.history import Watch, surprise_of
+from cavity.models.streaming_gp.inducing import Waiting, choose, greedy, within_budget
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import features, is_exact
+from cavity.models.streaming_gp.rescale import multiplied, relearn, rescaled
+from cavity.models.streaming_gp.rows import features, is_exact, loss_rates
 from cavity.models.streaming_gp.search import learn_batch
+from cavity.models.streaming_gp.snapshot import EMPTY
 
-EMPTY = {
-    name: read_only(np.zeros(0)) for name in ("change", "learning")
-}  # trace of an update without sweeps or searches
 CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
 
 
-@dataclass(slots=True, eq=False)
 class Update:
-    """What becomes of a state with further rows; `run` fills it in, and the state is as before until it takes it over.
+    """A batch on its way into a snapshot: inducing points for its rows, settings, and the rows themselves.
 
-    Attributes
+    Parameters
     ----------
-    model, basis, information
-        Settings, inducing variables and what is known of them.
-    waiting : Waiting
-        Rows that were not worth other inducing points.
-    uniform : bool
-        Whether all rows so far have the noise variance of the model.
-    history : History
-        What the state has been through.
-    watch : Watch
-        Since when rows are judged.
-    surprise : str or None
-        Words about rows that speak against the settings.
-    lost : float
-        Nats that the rows before lose by giving up inducing points.
-    status, n_iter, trace
-        Of EP and of the search for settings.
+    now : Snapshot
+        What is known before.
+    rows : BatchRows
+        The batch.
+    options : Options
+        Those of EP.
+    threads : Threads
+        Who takes blocks.
+    callback : callable, optional
+        Of EP.
     """
 
-    model: object
-    basis: Basis
-    information: Information
-    waiting: Waiting
-    uniform: bool
-    history: History
-    watch: Watch
-    options: Options  # of EP
-    rows: object
-    threads: object
-    surprise: str | None = None
-    known: list | None = None  # W and residuals of the blocks of rows
-    lost: float = 0.0
-    status: str = CONVERGED
-    n_iter: int = 1
-    trace: dict = field(default_factory=lambda: dict(EMPTY))
-    callback: object = None  # of EP
+    def __init__(self, now, rows, options, threads, callback=None):
+        self.now, self.rows, self.threads, self.callback = now, rows, threads, callback
+        self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
+        self.uniform, self.history = now.uniform, now.history
+        self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
+        self.lost = 0.0  # nats that the rows before lose by giving up inducing points
+        self.learning = EMPTY["learning"]
+        model = now.model
+        self.options = options if is_exact(model.likelihood) else scheduled(options, model.likelihood, model.alpha)
 
-    def run(self, learn, scales):
-        """Choose inducing points, learn settings if asked to, and take in the rows."""
-        start = self.information
+    def run(self, learn, scales, columns):
+        """Return the snapshot with the rows, and words about those that speak against the settings, or None.
+
+        `learn` says whether the covariance is learnt, `scales` which of the likelihood's; `columns` are names.
+        """
+        now, rows = self.now, self.rows
         self._choose()
         at_rest = self._learn(learn, scales) if learn or scales else True
         if self.known is None:
-            self.known = features(self.basis, self.rows, self.threads)
-        before = self.information
-        arguments = self.basis, before, self.rows, self.model, self.model.alpha
-        if is_exact(self.model.likelihood):
+            self.known = features(self.basis, rows, self.threads)
+        before, model = self.information, self.model
+        arguments = self.basis, before, rows, model, model.alpha
+        if is_exact(model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
-            self.uniform = self.uniform and self.rows.noise is None
+            uniform, status, n_iter, changes = self.uniform and rows.noise is None, CONVERGED, 1, EMPTY["change"]
         else:
-            done = assimilated(*arguments, self._ep_options(), self.threads, self.known, callback=self.callback)
-            self.information, self.status = done.information, done.status
-            self.n_iter, self.trace["change"] = done.n_iter, read_only(done.changes)
-        if self.status == CONVERGED and not at_rest:
-            self.status = NOT_LEARNT
-        self.history = self.history.with_rows(self.rows)
-        self._judge(start, before, learn or scales)
-        return self
+            done = assimilated(*arguments, self.options, self.threads, self.known, callback=self.callback)
+            self.information, uniform, status = done.information, self.uniform, done.status
+            n_iter, changes = done.n_iter, read_only(done.changes)
+        if status == CONVERGED and not at_rest:
+            status = NOT_LEARNT
+        surprise, watch = self._judged(before, learn or scales)
+        change = 0.0 if status == NOT_LEARNT else float(np.append(np.inf, changes)[-1])
+        number, n = now.n_updates + 1, now.n_samples + rows.n
+        new = now.after(
+            rows=rows.n,
+            updates=1,
+            lost=self.lost,
+            status=status,
+            n_iter=n_iter,
+            trace={"change": changes, "learning": self.learning},
+            model=model,
+            basis=self.basis,
+            information=self.information,
+            waiting=self.waiting,
+            uniform=uniform,
+            history=self.history.with_rows(rows).with_end(number, n, status, change),
+            watch=watch,
+            **named(now, rows, columns),
+        )
+        return new, surprise
 
-    def _judge(self, start, before, learnt):
-        """Compare the rows with what was announced for them; not those that settings were learnt from."""
-        model = self.model
-        if learnt or start.n == 0.0:
-            self.watch = Watch.of(self.information)
-        elif is_exact(model.likelihood) and model.alpha == 0.0:
-            self.surprise, self.watch = self.watch.carried(start, before).judged(self.information)
-        else:
-            increment = self.information.log_bound - before.log_bound
-            self.surprise = surprise_of(self.rows, model, self.basis.program, increment)
-
-    def _ep_options(self):
-        """Options of the engine."""
-        return scheduled(self.options, self.model.likelihood, self.model.alpha)
+    def _judged(self, before, learnt):
+        """Compare the rows with what was announced for them, unless settings were learnt from them: words, a Watch."""
+        now, model = self.now, self.model
+        if learnt or now.information.n == 0.0:
+            return None, Watch.of(self.information)
+        if is_exact(model.likelihood) and model.alpha == 0.0:
+            return now.watch.carried(now.information, before).judged(self.information)
+        increment = self.information.log_bound - before.log_bound
+        return surprise_of(self.rows, model, self.basis.program, increment), now.watch
 
     def _candidates(self, model):
         """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""
@@ -140,13 +137,13 @@ class Update:
         rows, model, basis = self.rows, self.model, self.basis
         fresh = self.information.n == 0.0
         choose_again = self._first_points if fresh and model.inducing is None else None
-        options = None if is_exact(model.likelihood) else self._ep_options()
+        options = None if is_exact(model.likelihood) else self.options
         old = None if fresh else (basis, self.information)
         learnt = learn_batch(
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options,
         )  # fmt: skip
-        self.trace["learning"] = read_only(learnt.values)
+        self.learning = read_only(learnt.values)
         self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
         self.basis = Basis.of(learnt.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:
@@ -174,14 +171,64 @@ class Update:
         return X[chosen] + 0.0
 
 
-def loss_rates(model, X, rows, index):
-    """Nats that a unit of residual variance costs at some rows."""
-    if is_exact(model.likelihood):
-        rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
-        return np.broadcast_to(rate, (rows.n,))[index]
-    weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
-    if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
-        return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
-    prior = model.covariance._program(X.shape[1]).diagonal(X)
-    seen = prior > SMALLEST_VARIANCE
-    return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
+def named(now, rows, columns):
+    """Return what rows change in a snapshot beside numbers: names of columns, whether there are offsets."""
+    changes = {} if columns == now.columns else {"columns": columns}
+    if not now.has_offset and rows.offset is not None and np.any(rows.offset):
+        changes["has_offset"] = True
+    return changes
+
+
+def merged(now, other, names):
+    """Return the snapshot with all rows of another one of equal settings; `names` are fields of both."""
+    model, Z = now.model, other.basis.Z
+    new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, now.basis.Z)[0])
+    with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+        basis = now.basis if model.inducing is not None else now.basis.extended(Z[new], threads)
+        more, lost = other.information, 0.0
+        if not np.array_equal(basis.Z, Z):
+            more, lost = moved(more, other.basis, basis, model.alpha, threads)
+        information = now.information.extended(basis.n).plus(more).factorised()
+        basis, information, given_up = within_budget(basis, information, model.n_inducing, model.alpha, threads)
+        return now.after(
+            rows=other.n_samples,
+            updates=1,
+            lost=lost + given_up,
+            basis=basis,
+            information=information,
+            uniform=now.uniform and other.uniform,
+            watch=Watch.of(information),
+            history=now.history.plus(other.history, now.n_updates + 1, now.n_samples + other.n_samples),
+            has_offset=now.has_offset or other.has_offset,
+            **names,
+        )
+
+
+def forgotten(now, factor):
+    """Return the snapshot with all rows so far to the power of a factor."""
+    with single_blas():
+        information = now.information.to_the(factor)
+    return now.after(
+        information=information,
+        waiting=now.waiting.times(factor),
+        uniform=now.uniform or factor == 0.0,
+        history=now.history.times(factor),
+        watch=now.watch.carried(now.information, information),
+    )
+
+
+def relearnt(now, noise, amplitude):
+    """Return the snapshot at the noise variance and the amplitude, if they are asked for, that suit all rows best."""
+    model = now.model
+    with Threads(1) as threads, single_blas():
+        log_s, log_t, _ = relearn(now.information, model.covariance, noise, amplitude)
+        information = rescaled(now.information, log_s, log_t)
+        covariance = multiplied(model.covariance, log_s)
+        likelihood = replace(model.likelihood, noise_variance=model.likelihood.noise_variance * float(np.exp(log_t)))
+        return now.after(
+            model=replace(model, covariance=covariance, likelihood=likelihood),
+            basis=Basis.of(covariance, now.basis.Z, model.jitter, threads),
+            information=information,
+            waiting=Waiting.none(now.basis.Z.shape[1]),
+            watch=Watch.of(information),
+        )

@@ -9,25 +9,26 @@ References
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.loop import warn_unconverged
-from cavity.base.results import VariationalPosterior
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
-from cavity.blocks.minibatches import OneShot, minibatches
-from cavity.mean_field import engine
-from cavity.models.unit_mixture.posterior import UnitMixturePosterior
-from cavity.models.unit_mixture.sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, Extent, State, Sweeps
+from cavity.mean_field import engine, stochastic
+from cavity.mean_field.limits import LEAST_TO_INVERT
+from cavity.mean_field.options import Options, StochasticOptions, check_starts
+from cavity.models.unit_mixture.posterior import posterior_of
+from cavity.models.unit_mixture.start import (
+    checked_extent,
+    checked_means,
+    checked_minibatch,
+    first_state,
+    start_means,
+)
+from cavity.models.unit_mixture.sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, UnitMixtureSweeps
 
-LARGEST = 1e150  # squares of data beyond it overflow
-CLOSEST = 1e-140  # squares of differences below it underflow
-SMALLEST = 1e-300  # reciprocals of variances below it overflow
-MOST_SQUARED = 1e300  # squared distance in units of a variance
-TRIAL = 20  # passes over the sample that decide where to start
-TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
 LEAST_ARRAYS = 16  # of K numbers, that a fit holds at least
 
 
@@ -98,9 +99,10 @@ class UnitMixture:
             if given.ndim == 1 and given.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
             keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
-        if np.any(np.asarray(self.prior_variance) <= SMALLEST):
-            raise arrays.wrong("prior_variance", f"must be positive, above {SMALLEST:g}, got {self.prior_variance}")
-        keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=SMALLEST))
+        if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
+            what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
+            raise arrays.wrong("prior_variance", what)
+        keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT))
         if self.weights is not None:
             keep("weights", _check_weights(self.weights, k))
         keep("learn", _check_learn(self.learn))
@@ -182,22 +184,18 @@ class UnitMixture:
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        options = engine.check_options(accelerate, max_iter, tol)
-        n_init, generator = engine.check_starts(n_init, rng)
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
-        given = None if initial_means is None else self._given_means(initial_means)
-        source = sources.open_source(y, "y")
-        with Threads(n_threads) as threads:
-            extent = self._check_data(source, threads, given)
-            sample = source.sample()
-            best = None
-            for means in self._starts(given, sample, n_init, generator):
-                sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
-                done = engine.fit(sweeps, self._start(means, source.n_rows), **options, callback=callback)
-                if best is None or done.elbo > best.elbo:
-                    best = done
-        warn_unconverged(best.status, best.predicted_gap / source.n_rows, tol, max_iter)
-        return self._posterior(best.state, best.image.counts, source.n_rows, VariationalPosterior.outcome(best))
+        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        n_init, generator = check_starts(n_init, rng)
+        given = checked_means(initial_means, self)
+        source, best = sources.open_source(y, "y"), None
+        with Threads(options.n_threads) as threads:
+            extent = checked_extent(self, source, threads, given)
+            sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
+            for means in start_means(self, given, source.sample(), n_init, generator):
+                done = engine.ascend(sweeps, first_state(self, means, source.n_rows), options)
+                best = done if best is None or done.elbo > best.elbo else best
+        outcome = engine.outcome(best, source.n_rows, options)
+        return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome)
 
     def fit_stochastic(
         self,
@@ -269,130 +267,21 @@ class UnitMixture:
         >>> posterior.mean.round(1).tolist(), posterior.n_iter
         ([-4.0, 0.0, 5.0], 1)
         """
-        schedule = engine.check_schedule(delay, forgetting)
-        size = arrays.integer(batch_size, "batch_size", low=1)
-        epochs = arrays.integer(n_epochs, "n_epochs", low=1)
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
-        given = None if initial_means is None else self._given_means(initial_means)
-        if hasattr(y, "__next__"):
-            return self._fit_stream(y, n_samples, epochs, given, schedule, callback)
-        source = sources.open_source(y, "y")
-        n = source.n_rows
-        if n_samples is not None and n_samples != n:
-            raise ValueError(f"n_samples is for an iterator and must be left out for y of {n} rows, got {n_samples!r}")
-        with Threads(n_threads) as threads:
-            extent = self._check_data(source, threads, given)
-            means = self._deterministic(source.sample()) if given is None else given
-            sweeps = Sweeps(source.n_rows, self.learn, source, threads, extent)
-            batches = (batch for _ in range(epochs) for batch in minibatches(source, size))
-            state, steps = engine.fit_stochastic(sweeps, self._start(means, n), batches, **schedule, callback=callback)
-            image, elbo = sweeps.sweep(state)
-        done = engine.outcome_of_steps(elbo, steps, engine.passes(len(steps), n, size))
-        return self._posterior(state, image.counts, n, done)
-
-    def _fit_stream(self, y, n_samples, epochs, given, schedule, callback):
-        """Take the minibatches of a one-shot iterator as they come."""
-        stream = OneShot(y, "y", n_samples, epochs, lambda batch, name: self._minibatch(batch, name, given))
-        n = stream.n_samples
-        means = self._deterministic(stream.first) if given is None else given
-        start = self._start(means, n)
-        state, steps = engine.fit_stochastic(Sweeps(n, self.learn), start, stream, **schedule, callback=callback)
-        stream.warn_surplus()
-        return self._posterior(state, state.counts, n, engine.outcome_of_steps(None, steps, 1))
-
-    def _minibatch(self, batch, name, given):
-        """Return a minibatch of a stream, checked."""
-        array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
-        self._check_reach(np.min(array), np.max(array), given)
-        return array
-
-    def _check_data(self, source, threads, given):
-        """Read the data once, and refuse what is not finite or too far away; return where they lie."""
-        extent = Extent(*source.summary(threads))
-        self._check_reach(extent.low, extent.high, given)
-        if "noise_variance" in self.learn and 0 < extent.high - extent.low < CLOSEST:
-            raise ValueError(
-                f"y must have a range above {CLOSEST:g} to learn noise_variance from, got values from {extent.low:g} "
-                f"to {extent.high:g}; rescale the data"
-            )
-        return extent
-
-    def _check_reach(self, low, high, given):
-        """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
-        means = np.append(self.prior_mean, [] if given is None else given)
-        if max(-low, high, np.max(np.abs(means))) > LARGEST:
-            raise ValueError(
-                f"y, prior_mean and initial_means must be within {LARGEST:g} of zero, got y from {low:g} to {high:g} "
-                f"and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
-            )
-        distance = max(high, np.max(means)) - min(low, np.min(means))
-        for name in ("noise_variance", "prior_variance"):
-            variance = np.min(getattr(self, name))
-            if distance**2 / MOST_SQUARED > variance:
-                raise arrays.wrong(
-                    name,
-                    f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
-                    f"got {variance:g}",
-                )
-
-    def _given_means(self, means):
-        given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
-        if given.shape != (self.n_components,):
-            raise ValueError(
-                f"initial_means must be {self.n_components} number(s), one for each component, got shape {given.shape}"
-            )
-        return _apart(given, self.noise_variance)
-
-    def _starts(self, given, sample, n_init, generator):
-        """Yield the initial means of every start."""
-        k = self.n_components
-        yield self._deterministic(sample) if given is None else given
-        for _ in range(n_init - 1):
-            drawn = generator.choice(sample, size=k, replace=len(sample) < k)
-            yield _apart(np.sort(drawn), self.noise_variance)
-
-    def _deterministic(self, sample):
-        """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
-        place = (np.arange(self.n_components) + 0.5) / self.n_components
-        low, high = np.min(sample), np.max(sample)
-        starts = _apart(np.quantile(sample, place), self.noise_variance), low + (high - low) * place
-        if self.n_components == 1 or low == high:
-            return starts[0]
-        source = sources.open_source(sample, "y")
-        with Threads(1) as thread:
-            sweeps = Sweeps(len(sample), self.learn, source, thread, Extent(low, high, np.mean(sample)))
-            options = engine.check_options(True, TRIAL, 0.0)
-            elbos = [engine.fit(sweeps, self._start(means, len(sample)), **options).elbo for means in starts]
-        return starts[int(np.argmax(elbos))]
-
-    def _start(self, means, n):
-        """Return the first state: every component with its share of the data."""
-        k = self.n_components
-        weights = np.full(k, 1.0 / k) if self.weights is None else np.array(self.weights)
-        prior_variance = np.broadcast_to(self.prior_variance, k).astype(float)
-        return State(
-            mean=means,
-            precision=1.0 / prior_variance + n * weights / self.noise_variance,
-            prior_mean=np.broadcast_to(self.prior_mean, k).astype(float),
-            prior_variance=prior_variance,
-            weights=weights,
-            noise_variance=self.noise_variance,
-            counts=n * weights,
-        )
-
-    def _posterior(self, state, counts, n, outcome):
-        shared = "prior_variance" in self.learn or np.ndim(self.prior_variance) == 0
-        return UnitMixturePosterior(
-            model=self,
-            mean=state.mean.copy(),
-            variance=1.0 / state.precision,
-            weights=state.weights.copy(),
-            counts=counts.copy(),
-            noise_variance=state.noise_variance,
-            prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
-            n_samples=n,
-            **outcome,
-        )
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, callback)
+        given = checked_means(initial_means, self)
+        check = partial(checked_minibatch, model=self, given=given)
+        stream = stochastic.stream_of(y, "y", n_samples, options, check)
+        with Threads(options.n_threads) as threads:
+            if stream is None:
+                rows = sources.open_source(y, "y")
+                n, extent = rows.n_rows, checked_extent(self, rows, threads, given)
+                sample, sweeps = rows.sample(), UnitMixtureSweeps(n, self.learn, rows, threads, extent)
+            else:
+                rows, n, sample = stream, stream.n_samples, stream.first
+                sweeps = UnitMixtureSweeps(n, self.learn)
+            state = first_state(self, next(start_means(self, given, sample)), n)
+            state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
+        return posterior_of(self, state, image.counts, n, outcome)
 
 
 def _check_weights(weights, k):
@@ -416,13 +305,3 @@ def _check_learn(learn):
         raise TypeError(f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE))}, got {learn!r}")
     chosen = {arrays.choice(name, "learn", LEARNABLE) for name in names}
     return tuple(name for name in LEARNABLE if name in chosen)
-
-
-def _apart(means, noise_variance):
-    """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
-    order = np.argsort(means, kind="stable")
-    _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
-    place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
-    result = np.array(means, dtype=np.float64)
-    result[order] += TIE * np.sqrt(noise_variance) * place
-    return result

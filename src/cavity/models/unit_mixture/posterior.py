@@ -9,9 +9,8 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table
 from cavity.blocks import merge
-from cavity.models.unit_mixture import sweep
 from cavity.models.unit_mixture.saved import RECORD
-from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, State
+from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -93,7 +92,8 @@ class UnitMixturePosterior(VariationalPosterior):
         >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
         [[1.0, 0.0], [0.156, 0.844]]
         """
-        return sweep.responsibilities(self._points(y), self._state())
+        known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
+        return responsibilities(self._points(y), *known)
 
     def predict(self, y):
         """Return the most probable component of each point.
@@ -194,21 +194,25 @@ class UnitMixturePosterior(VariationalPosterior):
     def _points(self, y):
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
-    def _state(self):
-        k = len(self.mean)
-        return State(
-            mean=self.mean,
-            precision=1.0 / self.variance,
-            prior_mean=np.zeros(k),
-            prior_variance=np.ones(k),
-            weights=self.weights,
-            noise_variance=self.noise_variance,
-            counts=self.counts,
-        )
-
     def __repr__(self):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
         title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
+
+
+def posterior_of(model, state, counts, n_samples, outcome):
+    """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
+    shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
+    return UnitMixturePosterior(
+        model=model,
+        mean=state.mean.copy(),
+        variance=1.0 / state.precision,
+        weights=state.weights.copy(),
+        counts=counts.copy(),
+        noise_variance=state.noise_variance,
+        prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
+        n_samples=n_samples,
+        **outcome,
+    )

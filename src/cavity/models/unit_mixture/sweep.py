@@ -25,7 +25,7 @@ SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapol
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UnitMixtureState:
     """q(theta) and the point estimates of the settings; `counts` are the N_k that led here."""
 
     mean: np.ndarray
@@ -37,11 +37,8 @@ class State:
     counts: np.ndarray
 
     def constants(self):
-        """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
-        h = 0.5 / self.noise_variance
-        with np.errstate(divide="ignore"):  # a weight may be zero
-            log_weights = np.log(self.weights)
-        return log_weights - 0.5 * np.log(2 * np.pi * self.noise_variance) - h / self.precision, h
+        """Return the constants (c_k, h) of the log weights of points, see `constants`."""
+        return constants(self.precision, self.weights, self.noise_variance)
 
     def divergence(self):
         """KL(q(theta) || p(theta)), summed over the components."""
@@ -53,6 +50,14 @@ class State:
         log_ratio = np.where(fine, log_ratio, -np.log(self.precision) - np.log(self.prior_variance))
         distance = (self.mean - self.prior_mean) ** 2 / self.prior_variance
         return 0.5 * float(np.sum(distance + (ratio - 1.0 - log_ratio)))
+
+
+def constants(precision, weights, noise_variance):
+    """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
+    h = 0.5 / noise_variance
+    with np.errstate(divide="ignore"):  # a weight may be zero
+        log_weights = np.log(weights)
+    return log_weights - 0.5 * np.log(2 * np.pi * noise_variance) - h / precision, h
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,7 @@ class Extent:
         return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high), LEAST_SD) ** 2
 
 
-class Sweeps:
+class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
     def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
@@ -82,7 +87,7 @@ class Sweeps:
         c, h = state.constants()
 
         def block(y):
-            return statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+            return row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
 
         found = merge.reduce_blocks(self._source, block, self._threads)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
@@ -134,7 +139,7 @@ class Sweeps:
         Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
         """
         c, h = state.constants()
-        found = self.n_samples / len(y) * statistics(y, state.mean, c, h, "noise_variance" in self._learn)
+        found = self.n_samples / len(y) * row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
         new, moved = self._means(state, found[: 2 * len(state.mean)])
         return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
 
@@ -190,7 +195,7 @@ class Sweeps:
         return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
 
 
-def statistics(y, mean, c, h, squares):
+def row_sums(y, mean, c, h, squares):
     """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of a block, in one array."""
     out, totals = np.empty((len(mean), 2)), np.zeros(2)
     far = _kernel.statistics(y, mean, c, h, squares, out, totals)
@@ -199,11 +204,11 @@ def statistics(y, mean, c, h, squares):
     return np.concatenate([out.T.ravel(), totals])
 
 
-def responsibilities(y, state):
-    """Return the responsibilities (N, K) of points."""
-    c, h = state.constants()
-    result, log_density = np.empty((len(y), len(state.mean))), np.empty(len(y))
-    far = _kernel.responsibilities(y, state.mean, c, h, result, log_density)
+def responsibilities(y, mean, precision, weights, noise_variance):
+    """Return the responsibilities (N, K) of points, given q(theta) and the settings."""
+    c, h = constants(precision, weights, noise_variance)
+    result, log_density = np.empty((len(y), len(mean))), np.empty(len(y))
+    far = _kernel.responsibilities(y, mean, c, h, result, log_density)
     if far >= 0:
         raise OverflowError(f"y[{far}] = {y[far]:g} is so far from every component that its density leaves float64")
     return result

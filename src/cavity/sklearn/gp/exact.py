@@ -17,6 +17,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
+from cavity.covariances.slots import gradient
 from cavity.models.gp.evidence import MANY_ROWS
 
 
@@ -40,7 +41,7 @@ class Regression:
         # (alpha alpha' - T (L L')^-1)/2, (N, N) [RW]_ (eq. 5.9)
         weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T
         with Threads(1) as threads:
-            return covariance._gradient(X, weights, None, threads)
+            return gradient(covariance, X, weights, None, threads)
 
 
 def regress(covariance, X, noise, Y):

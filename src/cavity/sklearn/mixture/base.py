@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.blocks.executors import Threads
 from cavity.sklearn.checks import NamesArguments, sample_weights
 from cavity.sklearn.mixture.em import TYPES, warn_unfinished
-from cavity.sklearn.mixture.starts import METHODS
+from cavity.sklearn.mixture.responsibilities import METHODS
 
 FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 

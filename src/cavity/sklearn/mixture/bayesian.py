@@ -8,7 +8,7 @@ References
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -16,31 +16,20 @@ from sklearn.utils.validation import validate_data
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
-from cavity.base.results import VariationalPosterior
 from cavity.mean_field import engine
-from cavity.models.mixture import posterior as mixture_posterior
+from cavity.mean_field.options import Options
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
-from cavity.models.mixture.state import Frame, State
-from cavity.models.mixture.sweep import Sweeps
+from cavity.models.mixture.posterior import draw, factors_of, posterior_of
+from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.sklearn.mixture import priors
 from cavity.sklearn.mixture.base import FLOATS, Mixture
 from cavity.sklearn.mixture.em import precisions, roots, warn_unfinished
-from cavity.sklearn.mixture.starts import responsibilities, statistics
+from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of
 
 WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """Where a fit that goes on begins: after the last sweep."""
-
-    state: State
-    frame: Frame
-
-    def in_frame(self, frame):
-        """Return the state in coordinates of another frame."""
-        return self.state.reframed(self.frame, frame)
 
 
 class BayesianGaussianMixture(Mixture):
@@ -176,24 +165,7 @@ class BayesianGaussianMixture(Mixture):
         verbose_interval=10,
         n_threads=1,
     ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weight_concentration_prior_type = weight_concentration_prior_type
-        self.weight_concentration_prior = weight_concentration_prior
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-        self.n_threads = n_threads
+        self._keep(locals())
 
     def _check_settings(self):
         super()._check_settings()
@@ -220,33 +192,38 @@ class BayesianGaussianMixture(Mixture):
     def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
-        data = model._open(X, weight, threads)
+        data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
         found = priors.settled(self, data, threads)
         for name, value in found.items():
             setattr(self, f"{name}_", value)
         square = np.asarray(found["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
-        model, prior = replace(model, **found | {"covariance_prior": square + ridge})._prior(data, threads)
-        sweeps = Sweeps(prior, data.frame, data.n_samples, data, threads)
+        model = replace(model, **found | {"covariance_prior": square + ridge})
+        prior = state_of(settled(model, data, threads), data)
+        sweeps = MixtureSweeps(prior, data, threads)
         started = self._started()
 
         def climb(report):
-            start = self._next.in_frame(data.frame) if started else self._first(prior, data, X, weight, random_state)
+            if started:  # after the last sweep of the last fit, whose rows had another scaling
+                start = self._next[0].rescaled(self._next[1], data.scaling)
+            else:
+                start = self._first(prior, data, X, weight, random_state)
             done = self._climb(sweeps, start, report)
             return done.elbo, done.converged, done
 
         _, converged, best = self._best_start(climb, started)
         last = self.lower_bound_ if started else -np.inf
-        outcome = VariationalPosterior.outcome(best)
-        self._keep_posterior(model._posterior(best.state, best.image.counts, data, prior, outcome), X.dtype)
-        self._next = Next(best.image, data.frame)
+        state = replace(best.state, counts=best.image.counts)
+        posterior = posterior_of(model, state, prior, data.scaling, data.n_samples, best.outcome())
+        self._keep_posterior(posterior, X.dtype)
+        self._next = best.image, data.scaling
         self.converged_ = converged or 0.0 <= self.lower_bound_ - last < self.tol
         return ""
 
     def _first(self, prior, data, X, weight, random_state):
         """Return the state that initial responsibilities lead to."""
         given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, found = statistics(data, given, is_full(self.covariance_type))
+        mean, found = sums_of(data, given, is_full(self.covariance_type))
         return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
 
     def _climb(self, sweeps, start, report):
@@ -268,8 +245,8 @@ class BayesianGaussianMixture(Mixture):
             bounds.append(elbo)
             report(n_iter, elbo - bounds[-2])
 
-        options = engine.check_options(True, self.max_iter, self.tol / sweeps.n_samples)
-        return engine.fit(sweeps, start, **options, callback=callback)
+        options = Options(accelerate=True, max_iter=self.max_iter, tol=self.tol / sweeps.n_samples, callback=callback)
+        return engine.ascend(sweeps, start, options)
 
     def _keep_posterior(self, posterior, dtype):
         """Set the attributes of a posterior."""
@@ -336,7 +313,7 @@ class BayesianGaussianMixture(Mixture):
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is said below
             posterior = self.posterior_.update(X, sample_weight=weight, **options)
         self._keep_posterior(posterior, X.dtype)
-        self._next = Next(posterior._state, posterior._frame)
+        self._next = factors_of(posterior)
         if not self.converged_:
             warn_unfinished()
         return self
@@ -363,6 +340,6 @@ class BayesianGaussianMixture(Mixture):
 
     def _drawn(self, n_samples, rng):
         generator = np.random.default_rng(rng.randint(2**31 - 1))
-        rows, component = mixture_posterior.sample(self.posterior_._state, self.posterior_._frame, n_samples, generator)
+        rows, component = draw(self.posterior_, n_samples, generator)
         order = np.argsort(component, kind="stable")
         return rows[order], component[order]

@@ -1,4 +1,4 @@
-"""Expectation maximisation of Gaussian mixtures by scikit-learn's formulas: statistics, estimates, the loop.
+"""Expectation maximisation of Gaussian mixtures by scikit-learn's formulas: sums, estimates, the loop.
 
 Rows are measured from the mean of the data, in their own units. An E-step leaves, for every component with mean m_k,
 
@@ -20,10 +20,10 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.triangles import inverse_lower
-from cavity.models.mixture.data import open_data
+from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.state import Frame, Statistics
-from cavity.models.mixture.sweep import Expectation, block_rows
+from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.scaling import Scaling
 
 TYPES = ("full", "tied", "diag", "spherical")
 NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
@@ -48,12 +48,9 @@ def warn_unfinished(reason=""):
 
 def open_unscaled(X, weight, threads, n_components, covariance_type):
     """Return checked data measured from their mean, in their own units."""
-    full = is_full(covariance_type)
-    data = open_data(
-        X, weight, threads, block_rows=lambda _, dim: block_rows(n_components, dim, full), missing=False, shared=True
-    )
-    frame = Frame(data.frame.origin, np.ones(len(data.frame.origin)))
-    return replace(data, frame=frame, log_scale=0.0)
+    data = open_rows(X, weight, threads, n_components, covariance_type)
+    scaling = Scaling(data.scaling.origin, np.ones(data.source.n_features))
+    return replace(data, scaling=scaling, log_scale=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +62,22 @@ class Moments:
     covariance: np.ndarray
 
 
-def moments(statistics, mean, covariance_type, reg_covar, unclaimed=0.0):
-    """Return the Moments that statistics around `mean` stand for.
+def moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
+    """Return the Moments that sums around `mean` stand for.
 
     A component that has lost all its rows stays where it was (in scikit-learn it moves to zero).
     """
-    count = statistics.counts + NOTHING
-    shift = statistics.first / count[:, None]
+    count = sums.counts + NOTHING
+    shift = sums.first / count[:, None]
     if is_full(covariance_type):
-        scatter = statistics.second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+        scatter = sums.second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
         if covariance_type == "tied":
             covariance = (scatter.sum(axis=0) + unclaimed) / count.sum()
         else:
             covariance = scatter / count[:, None, None]
         covariance[..., np.arange(mean.shape[1]), np.arange(mean.shape[1])] += reg_covar
     else:
-        covariance = statistics.second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
+        covariance = sums.second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
         if covariance_type == "spherical":
             covariance = covariance.mean(axis=1)
     return Moments(count, mean + shift, covariance)
@@ -98,11 +95,11 @@ class Estimates:
 
     @classmethod
     def of(cls, moments, covariance_type):
-        """Return those of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
+        """Return the estimates of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
         count, mean, covariance = moments.count, moments.mean, moments.covariance
         return cls(covariance_type, count / np.sum(count), mean, covariance, roots(covariance, covariance_type))
 
-    def expectation(self, frame):
+    def e_step(self, scaling):
         """Return the E-step: log pi_k + log N(x_n; mean_k, covariance_k) is height_k - |root_k'(x_n - mean_k)|^2/2."""
         k, dim = self.mean.shape
         with np.errstate(divide="ignore"):  # a given weight may be zero
@@ -111,9 +108,9 @@ class Estimates:
         mean, root = np.ascontiguousarray(self.mean), self.root
         if is_full(self.covariance_type):
             lower = np.ascontiguousarray(np.broadcast_to(np.swapaxes(root, -1, -2), (k, dim, dim)))
-            return Expectation(frame, mean, lower, height)
+            return EStep(scaling, mean, lower, height)
         precision = root**2 if self.covariance_type == "diag" else root[:, None] ** 2
-        return Expectation(frame, mean, np.ascontiguousarray(np.broadcast_to(precision, (k, dim))), height)
+        return EStep(scaling, mean, np.ascontiguousarray(np.broadcast_to(precision, (k, dim))), height)
 
     def _log_determinants(self):
         """Return half the log determinant of every component's precision, (K,); a number for the tied one."""
@@ -145,7 +142,7 @@ def _root(covariance):
 
 
 def roots_of_precisions(precision, covariance_type):
-    """Return the same factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
+    """Return scikit-learn's factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
     if not is_full(covariance_type):
         return np.sqrt(precision)
     matrices = precision.reshape(-1, *precision.shape[-2:])
@@ -182,7 +179,7 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
 
     Parameters
     ----------
-    data : Data
+    data : MixtureRows
         The rows, see `open_unscaled`.
     threads : Threads
         Who visits them.
@@ -202,11 +199,10 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
     bounds, bound, converged, reason = [], before, False, ""
     kind = estimates.covariance_type
     while len(bounds) < max_iter and not converged:
-        expectation, last = estimates.expectation(data.frame), bound
-        found, total = data.statistics(expectation, threads)
-        statistics = Statistics.of(found, data.source.n_features, expectation.full)
+        e_step, last = estimates.e_step(data.scaling), bound
+        sums, total = data.sums(e_step, threads)
         try:
-            estimates = Estimates.of(moments(statistics, expectation.mean, kind, reg_covar), kind)
+            estimates = Estimates.of(moments(sums, e_step.mean, kind, reg_covar), kind)
         except CollapsedError as error:
             reason = f" It stopped before iteration {len(bounds) + 1}: {error}"
             break

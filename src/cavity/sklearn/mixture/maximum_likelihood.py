@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.base import arrays
 from cavity.blocks import merge, sources
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.state import Frame
+from cavity.models.mixture.scaling import Scaling
 from cavity.sklearn import checks
 from cavity.sklearn.mixture.base import Mixture
 from cavity.sklearn.mixture.em import (
@@ -25,7 +25,7 @@ from cavity.sklearn.mixture.em import (
     roots,
     roots_of_precisions,
 )
-from cavity.sklearn.mixture.starts import responsibilities, statistics, unclaimed
+from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of, unclaimed
 
 BLOCK_ROWS = 8192  # rows judged at a time
 JUDGEMENTS = {  # of log weights (rows, K)
@@ -142,25 +142,11 @@ class GaussianMixture(Mixture):
         verbose_interval=10,
         n_threads=1,
     ):
-        self.n_components = n_components
-        self.covariance_type = covariance_type
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-        self.n_threads = n_threads
+        self._keep(locals())
 
     def _fit_rows(self, X, weight, random_state, threads):
         data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
-        origin, started = data.frame.origin, self._started()
+        origin, started = data.scaling.origin, self._started()
         options = dict(reg_covar=self.reg_covar, max_iter=self.max_iter, tol=self.tol)
 
         def climb(report):
@@ -181,11 +167,11 @@ class GaussianMixture(Mixture):
 
     def _first(self, data, X, weight, random_state):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
-        weights, mean, root = self._given(data.frame.origin)
+        weights, mean, root = self._given(data.scaling.origin)
         covariance = None if root is None else covariances_of(root, self.covariance_type)
         if any(each is None for each in (weights, mean, root)):
             given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-            around, found = statistics(data, given, is_full(self.covariance_type))
+            around, found = sums_of(data, given, is_full(self.covariance_type))
             rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
             held = moments(found, around, self.covariance_type, self.reg_covar, rest)
             weights = held.count / data.n_samples if weights is None else weights
@@ -226,10 +212,10 @@ class GaussianMixture(Mixture):
         return Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
 
     def _judge(self, X, what):
-        frame = Frame(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
-        expectation = self._estimates(frame.origin).expectation(frame)
+        scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
+        e_step = self._estimates(scaling.origin).e_step(scaling)
         parts = [
-            JUDGEMENTS[what](expectation.log_weights(sources.rows(X, slice(*span))))
+            JUDGEMENTS[what](e_step.log_weights(sources.rows(X, slice(*span))))
             for span in merge.starts(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)

@@ -4,8 +4,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.models.mixture.data import moments
 from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.rows import moments
 from cavity.sklearn import checks
 
 NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")

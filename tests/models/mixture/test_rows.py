@@ -16,7 +16,7 @@ from support.mixtures import (
 )
 
 import cavity
-from cavity.models.mixture import sweep
+from cavity.models.mixture import e_step
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 
@@ -24,8 +24,8 @@ THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of few rows, so that small data make many."""
-    monkeypatch.setattr(sweep, "MOST_ROWS", 1 << 9)
-    monkeypatch.setattr(sweep, "LEAST_ROWS", 1 << 6)
+    monkeypatch.setattr(e_step, "MOST_ROWS", 1 << 9)
+    monkeypatch.setattr(e_step, "LEAST_ROWS", 1 << 6)
 
 
 @every_covariance
@@ -64,9 +64,9 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(covariance, monkeypatch)
 
     post = fit()
     for most, least, work in ((64, 64, 1 << 20), (1 << 15, 1, 5000), (1 << 15, 1 << 15, 1)):
-        monkeypatch.setattr(sweep, "MOST_ROWS", most)
-        monkeypatch.setattr(sweep, "LEAST_ROWS", least)
-        monkeypatch.setattr(sweep, "BLOCK_WORK", work)
+        monkeypatch.setattr(e_step, "MOST_ROWS", most)
+        monkeypatch.setattr(e_step, "LEAST_ROWS", least)
+        monkeypatch.setattr(e_step, "BLOCK_WORK", work)
         other = fit()
         assert other.elbo == pytest.approx(post.elbo, rel=1e-13)
         for a, b in zip(factors_of(other).values(), factors_of(post).values(), strict=True):
@@ -403,7 +403,6 @@ BAD = {
     "n_init > 1 draws starting points and needs rng": lambda: MODEL.fit(X, n_init=2),
     "rng must be a seed": lambda: MODEL.fit(X, rng="x"),
     "accelerate must be one of": lambda: MODEL.fit(X, accelerate="fast"),
-    "schedule must be one of": lambda: MODEL.fit(X, schedule="slow"),
     "moves must be True or False, got 'merge'": lambda: MODEL.fit(X, moves="merge"),
     "max_iter must be at least 1": lambda: MODEL.fit(X, max_iter=0),
     "tol must be in": lambda: MODEL.fit(X, tol=-1.0),

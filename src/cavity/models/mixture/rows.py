@@ -1,29 +1,31 @@
-"""The data of a Gaussian mixture: rows and their weights, block by block, and what is known of all of them."""
+"""The rows that a Gaussian mixture is fitted to, with their weights, and what is known of all of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
-from cavity.models.mixture.state import NO_WEIGHT, Frame, Statistics
-from cavity.models.mixture.sweep import Expectation, check_reached
+from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
+from cavity.models.mixture.e_step import NO_WEIGHT, EStep, block_rows, check_reached
+from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.scaling import Scaling
+from cavity.models.mixture.state import RowSums
 
-LARGEST = 1e150  # squares of data beyond it overflow
-GRAIN = 4  # most blocks of some 0.2 ms that a thread takes at once
-HELD = 1 << 18  # most numbers that their statistics are together, 2 MB
-CLOSEST = 1e-140  # squares of differences below it underflow
-LEAST_ROWS, MOST_ROWS = 1e-100, 1e100  # sums of weights: beyond, precisions leave float64
+BLOCKS_AT_ONCE = 4  # most blocks of some 0.2 ms that a thread takes
+SUMS_AT_ONCE = 1 << 18  # most numbers that the sums of these blocks are, 2 MB
+LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """Checked rows in a frame; `weights` is None or a source with the same blocks."""
+class MixtureRows:
+    """Checked rows and their scaling; `weights` is None or a source with the same blocks."""
 
     source: sources.Source
     weights: sources.Source | None
-    frame: Frame
+    scaling: Scaling
     missing: bool  # whether nan stands for values that were not seen
+    one_unit: bool  # whether all columns are in one
     n_samples: float  # the sum of the weights
     log_scale: float  # what the units of the coordinates take from the log density of all rows
 
@@ -31,18 +33,18 @@ class Data:
         """Return the rows and the weights of a block."""
         return self.source.read(index), NO_WEIGHT if self.weights is None else self.weights.read(index)
 
-    def statistics(self, expectation, threads, indices=None):
-        """Return the summed statistics (K, numbers) and log densities of the blocks, of all or of some."""
+    def sums(self, e_step, threads):
+        """Return the `RowSums` of all rows and the sum of their log densities."""
 
         def task(index):
-            out, totals, bad = expectation.statistics(*self.block(index))
+            out, totals, bad = e_step.raw_sums(*self.block(index))
             check_reached(bad, lambda row: self.source.where(self.source.span(index)[0] + row))
             return out, totals
 
-        numbers = range(self.source.block_count) if indices is None else indices
-        grain = max(1, min(GRAIN, len(numbers) // (2 * threads.count), HELD // expectation.size))
+        numbers = range(self.source.block_count)
+        grain = max(1, min(BLOCKS_AT_ONCE, len(numbers) // (2 * threads.count), SUMS_AT_ONCE // e_step.size))
         out, totals = merge.merge(threads.imap(task, zip(numbers), grain=grain))
-        return out, float(totals[0])
+        return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
     def sample(self):
         """Return rows at equal distances with their weights, as data of their own; all if they are few."""
@@ -57,15 +59,15 @@ class Data:
                 return self
             weights = sources.open_source(drawn, "sample_weight", block_rows=self.source.block_rows)
             total = float(np.sum(drawn))
-        return Data(source, weights, self.frame, self.missing, total, 0.0)
+        return MixtureRows(source, weights, self.scaling, self.missing, self.one_unit, total, 0.0)
 
     def points(self):
         """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
-        rows = self.frame.rows(self.source.rows())
+        rows = self.scaling.rows(self.source.rows())
         return rows, None if self.weights is None else self.weights.rows()
 
 
-def open_data(X, sample_weight, threads, *, block_rows, n_features=None, missing=False, shared=False, frame=None):
+def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=None):
     """Return X with everything checked.
 
     Parameters
@@ -76,38 +78,38 @@ def open_data(X, sample_weight, threads, *, block_rows, n_features=None, missing
         Weights of the rows.
     threads : Threads
         Who reads.
-    block_rows : callable
-        block_rows(N, D) returns the number of rows in a block.
-    n_features : int, optional
-        D, where it is known already.
-    missing : bool
-        Whether nan is allowed.
-    shared : bool
-        Whether the frame must have one scale for all columns.
-    frame : Frame, optional
-        The frame to use instead of one around the data, which may then be without any value in a column.
+    n_components : int
+        K, which decides with the kind of covariance how many rows are a block.
+    covariance : str
+        Its kind: with "diag" and "spherical" values may be missing, "spherical" has one scale for all columns.
+    scaling : Scaling, optional
+        The scaling to use, of D columns, instead of one around the data, which may then be without any value in a
+        column.
     """
-    source = open_rows(X, n_features, block_rows)
+    full = is_full(covariance)
+    source = open_source(X, None if scaling is None else len(scaling.scale))
+    source.block_rows = block_rows(n_components, source.n_features, full)
     weights, total = _open_weights(sample_weight, source, threads)
-    low, high, mean, seen = check_rows(source, threads, missing)
+    low, high, mean, seen = check_rows(source, threads, missing=not full)
     gaps = bool(np.any(seen < source.n_rows))
-    if frame is None and not np.all(seen):
+    if scaling is None and not np.all(seen):
         raise ValueError(f"X must have a value in every column, got only nan in column {int(np.argmin(seen))}")
     _check_size(low, high, "X")
     _check_range(low, high)
-    frame = Frame.around(low, high, mean, shared) if frame is None else frame
-    data = Data(source, weights, frame, gaps, total, 0.0)
+    one_unit = covariance == "spherical"
+    scaling = Scaling.around(low, high, mean, one_unit) if scaling is None else scaling
+    data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0)
     per_column = total
     if gaps:
-        found, _ = data.statistics(Expectation.flat(frame, False, True), threads)
-        per_column = Statistics.of(found, source.n_features, False).seen[0]
-    log_scale = float(np.sum(per_column * np.log(frame.scale)))
-    return Data(source, weights, frame, gaps, total, log_scale)
+        found, _ = data.sums(EStep.flat(scaling, False, True), threads)
+        per_column = found.seen[0]
+    return replace(data, log_scale=float(np.sum(per_column * np.log(scaling.scale))))
 
 
 def open_minibatch(rows, name, missing):
     """Return a minibatch as float64 rows, checked; where values may be missing, a column may be without any."""
-    source = open_rows(rows, None, lambda n_rows, _: n_rows, name)
+    source = open_source(rows, name=name)
+    source.block_rows = source.n_rows
     with Threads(1) as thread:
         low, high, *_ = check_rows(source, thread, missing)
     _check_size(low, high, name)
@@ -128,12 +130,11 @@ def check_rows(source, threads, missing):
         raise ValueError(f"{error}; values may be missing with covariance='diag' or 'spherical' only") from None
 
 
-def open_rows(X, n_features, block_rows, name="X"):
-    """Return X as a source of rows (n, D)."""
+def open_source(X, n_features=None, name="X"):
+    """Return X as a source of rows (n, D); a known D is checked."""
     source = sources.open_source(X, name, ndim=(2,))
     if n_features is not None and source.n_features != n_features:
         raise ValueError(f"{name} must have {n_features} columns, got shape {source.shape}")
-    source.block_rows = block_rows(source.n_rows, source.n_features)
     return source
 
 
@@ -150,35 +151,35 @@ def _open_weights(sample_weight, source, threads):
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
     total = mean * source.n_rows
-    if not LEAST_ROWS <= total <= MOST_ROWS:
+    if not LEAST_TOTAL <= total <= MOST_TOTAL:
         raise ValueError(
-            f"sample_weight must add up to between {LEAST_ROWS:g} and {MOST_ROWS:g} rows, got {total:g}; rescale it"
+            f"sample_weight must add up to between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows, got {total:g}; rescale it"
         )
     return weights, total
 
 
 def _check_size(low, high, name):
     """Raise ValueError for data whose squares overflow."""
-    if max(np.fmax.reduce(-low), np.fmax.reduce(high)) > LARGEST:
-        raise ValueError(
-            f"{name} must be within {LARGEST:g} of zero, got {np.fmin.reduce(low):g} to {np.fmax.reduce(high):g}; "
-            "rescale it"
-        )
+    low, high = np.fmin.reduce(low), np.fmax.reduce(high)
+    if max(-low, high) > LARGEST_TO_SQUARE:
+        raise ValueError(f"{name} must be within {LARGEST_TO_SQUARE:g} of zero, got {low:g} to {high:g}; rescale it")
 
 
 def _check_range(low, high):
     """Raise ValueError for columns whose squared differences underflow."""
     spread = high - low
-    narrow = (spread > 0) & (spread < CLOSEST)
+    narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        raise ValueError(f"X must have ranges above {CLOSEST:g}, got {spread[column]:g} in column {column}; rescale it")
+        raise ValueError(
+            f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in column {column}; rescale it"
+        )
 
 
 def moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
-    found, _ = data.statistics(Expectation.flat(data.frame, full, data.missing), threads)
-    _, first, second, seen = Statistics.of(found, data.source.n_features, full).parts()
+    found, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
+    _, first, second, seen = found.parts()
     if not np.all(seen > 0.0):
         raise ValueError(
             f"X must have a value of positive weight in every column, got none in column {int(np.argmin(seen[0]))}; or "
@@ -189,4 +190,4 @@ def moments(data, threads, full):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)
     if not np.all(seen > 1.0):
         square = np.full_like(square, np.nan)  # there is none
-    return data.frame.user_rows(mean), data.frame.user_squares(square[None])[0]
+    return data.scaling.user_rows(mean), data.scaling.user_squares(square[None])[0]

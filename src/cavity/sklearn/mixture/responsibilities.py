@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 
 from cavity.blocks import merge
 from cavity.blocks.executors import single_blas
-from cavity.models.mixture.state import Statistics
+from cavity.models.mixture.state import RowSums
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 NOBODY = -1  # the label of a row that no component has at first
@@ -56,8 +56,8 @@ def responsibilities(method, X, n_components, weight, random_state):
     return Responsibilities(n_components, labels, None)
 
 
-def statistics(data, given, full):
-    """Return means (K, D), and the Statistics around them, of given responsibilities.
+def sums_of(data, given, full):
+    """Return means (K, D), and the RowSums around them, of given responsibilities.
 
     Two passes: the second measures from the means that the first one found.
     """
@@ -66,7 +66,7 @@ def statistics(data, given, full):
         count, first, _ = _weighed(data, given, zero, False)
         mean = np.divide(first, count[:, None], out=zero, where=count[:, None] > 0)
         count, first, second = _weighed(data, given, mean, full)
-    return mean, Statistics(count, first, second, count[:, None])
+    return mean, RowSums(count, first, second, count[:, None])
 
 
 def unclaimed(data, given):
@@ -75,7 +75,7 @@ def unclaimed(data, given):
         return 0.0
 
     def squares(z, held):
-        x = data.frame.user_rows(z[~held.any(axis=1)])
+        x = data.scaling.user_rows(z[~held.any(axis=1)])
         return x.T @ x
 
     with single_blas():
@@ -87,7 +87,7 @@ def _held(data, given):
     spans = [data.source.span(index) for index in range(data.source.block_count)]
     for index, held in enumerate(given.blocks(spans)):
         rows, weight = data.block(index)
-        yield data.frame.rows(rows), weight[:, None] * held if len(weight) else held
+        yield data.scaling.rows(rows), weight[:, None] * held if len(weight) else held
 
 
 def _weighed(data, given, mean, full):

@@ -1,0 +1,98 @@
+"""What may be asked of a mean-field fit, checked once, when it is put together."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.mean_field.acceleration import METHODS
+
+
+def _check_count(options, name):
+    """Check an integer from 1 in a field of options."""
+    object.__setattr__(options, name, arrays.integer(getattr(options, name), name, low=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of coordinate ascent.
+
+    Attributes
+    ----------
+    accelerate : False or {"anderson", "squarem"}
+        Who proposes where to go; True is the first of them. False leaves plain sweeps.
+    max_iter : int
+        Most passes: sweeps, those of rejected proposals included.
+    tol : float
+        Predicted gain of the ELBO in nats per sample at which to stop.
+    n_threads : int
+        Threads, for models that read blocks.
+    callback : callable or None
+        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+    """
+
+    accelerate: bool | str
+    max_iter: int
+    tol: float
+    n_threads: int = 1
+    callback: Callable | None = None
+
+    def __post_init__(self):
+        if isinstance(self.accelerate, bool | np.bool_):
+            accelerate = METHODS[0] if self.accelerate else False
+        else:
+            accelerate = arrays.choice(self.accelerate, "accelerate", METHODS)
+        object.__setattr__(self, "accelerate", accelerate)
+        _check_count(self, "max_iter")
+        object.__setattr__(self, "tol", arrays.number(self.tol, "tol", low=0, closed_low=True))
+        _check_count(self, "n_threads")
+
+    def after(self, *fits):
+        """Return the options of what follows fits: the passes that are left, and a callback that counts theirs."""
+        passes, best, callback = sum(fit.n_iter for fit in fits), fits[0].elbo, self.callback
+        if callback is not None:
+            callback = lambda n_iter, elbo: self.callback(passes + n_iter, max(best, elbo))  # noqa: E731
+        return replace(self, max_iter=self.max_iter - passes, callback=callback)
+
+
+@dataclass(frozen=True, slots=True)
+class StochasticOptions:
+    """Options of natural-gradient steps on minibatches.
+
+    Attributes
+    ----------
+    batch_size : int
+        Rows of a minibatch; the last one of an epoch may be smaller.
+    n_epochs : int
+        How often every row is seen.
+    delay, forgetting : float
+        Step t = 1, 2, ... has the length (t + delay)^-forgetting.
+    n_threads : int
+        Threads, for models that read blocks.
+    callback : callable or None
+        Called as callback(step number, step size) after each step; a true result stops the fit.
+    """
+
+    batch_size: int
+    n_epochs: int
+    delay: float
+    forgetting: float
+    n_threads: int = 1
+    callback: Callable | None = None
+
+    def __post_init__(self):
+        delay = arrays.number(self.delay, "delay", low=0, closed_low=True)
+        forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
+        object.__setattr__(self, "delay", delay)
+        object.__setattr__(self, "forgetting", forgetting)
+        for name in ("batch_size", "n_epochs", "n_threads"):
+            _check_count(self, name)
+
+
+def check_starts(n_init, rng):
+    """Return the number of starts and the Generator that draws those after the first, or None."""
+    n_init = arrays.integer(n_init, "n_init", low=1)
+    if n_init > 1 and rng is None:
+        raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+    return n_init, None if rng is None else arrays.generator(rng)

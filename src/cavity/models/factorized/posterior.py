@@ -1,0 +1,203 @@
+"""What the factorised approximation of a Gaussian is, and the true marginals beside it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
+from cavity.base.frozen import Frozen
+from cavity.base.records import Array, Record, Setting
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.models.factorized.target import target_of
+
+BLOCKS = Setting(  # that they are a partition is for the model to say
+    "lists of coordinates",
+    lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
+)
+RECORD = Record(
+    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
+    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+    VARIATIONAL | {"blocks?": BLOCKS},
+    places={"p_": "model.", "blocks": "model.blocks"},
+)
+
+
+def checked_points(z, size):
+    """Return points (size,) or (n, size), checked."""
+    points = arrays.finite_array(z, "z", ndim=(1, 2))
+    if points.shape[-1] != size:
+        raise ValueError(f"z must be points of {size} coordinates, got shape {points.shape}")
+    return points
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Marginals(Frozen):
+    """The product of the true marginals of p, which minimises KL(p || q) over factorised q.
+
+    Attributes
+    ----------
+    mean : ndarray (D,)
+        Mean of p.
+    variance : ndarray (D,)
+        Diagonal of the covariance of p.
+    kl : float
+        KL(p || q) of this product, in nats.
+    kl_mean_field : float
+        KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
+    """
+
+    mean: np.ndarray
+    variance: np.ndarray
+    kl: float
+    kl_mean_field: float
+    _covariances: tuple | None
+
+    def __repr__(self):
+        return table(
+            f"Marginals: {len(self.mean)} coordinates",
+            [
+                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
+                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
+                ("kl", f"{self.kl:.6f}"),
+                ("kl_mean_field", f"{self.kl_mean_field:.6f}"),
+            ],
+        )
+
+    @property
+    def block_covariances(self):
+        """A covariance matrix for every block, in the order of its coordinates."""
+        if self._covariances is None:
+            return tuple(self.variance[:, None, None])
+        return tuple(matrix for _, matrix in self._covariances)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class FactorizedGaussianPosterior(VariationalPosterior):
+    """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
+
+    Attributes
+    ----------
+    model : FactorizedGaussian
+        p and the blocks.
+    mean : ndarray (D,)
+        Mean of q.
+    elbo : float
+        -KL(q || p): p is normalised, so its log evidence is 0.
+    converged : bool
+        Whether the stopping rule of `FactorizedGaussian.fit` was met.
+    status : str
+        Why the iteration ended.
+    n_iter : int
+        Sweeps done, those after rejected extrapolations included. The first `trace` entries belong to the start.
+    trace : dict of ndarray
+        For every sweep, of the q before it: "kl" = -"elbo", and "excess", what is above the minimum; "change", half the
+        squared distance the sweep went, in standard deviations; "contraction", the rate at which that shrinks.
+    contraction : float
+        The factor by which errors shrank per sweep, as measured; None if too few sweeps were needed.
+    predicted_gap : float
+        How far `kl` is above its minimum; not a prediction, as it is for other models.
+    """
+
+    model: object
+    mean: np.ndarray
+
+    kind = "factorized"
+    record = RECORD
+
+    def __repr__(self):
+        return table(
+            f"FactorizedGaussianPosterior: {len(self.mean)} coordinates in {self.model.n_blocks} blocks",
+            [
+                ("mean", np.array2string(self.mean, precision=4, threshold=8)),
+                ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
+                ("contraction", "not measured" if self.contraction is None else f"{self.contraction:.4g} per sweep"),
+                *self.outcome_rows(),
+            ],
+        )
+
+    @property
+    def kl(self):
+        """KL(q || p), in nats."""
+        return -self.elbo
+
+    @property
+    def kl_reverse(self):
+        """KL(p || q), in nats; the least that a factorised q can have is ``marginals.kl``. As costly as `marginals`."""
+        u = target_of(self.model).standard(self.mean - self.model.mean)
+        return self.marginals.kl_mean_field + 0.5 * float(u @ u)
+
+    @property
+    def marginals(self):
+        """`FactorizedGaussian.marginals`: the factors that minimise KL(p || q), for comparison."""
+        return self.model.marginals
+
+    @property
+    def theoretical_contraction(self):
+        """`FactorizedGaussian.theoretical_contraction`, to compare with the measured `contraction`."""
+        return self.model.theoretical_contraction
+
+    @cached_property
+    def variance(self):
+        """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
+        target = target_of(self.model)
+        if target.factors is None:
+            return arrays.read_only(1.0 / target.diagonal)
+        variance = np.empty(len(self.mean))
+        for indices, root in target.block_roots():
+            variance[indices] = np.einsum("ij,ij->j", root, root)
+        return arrays.read_only(variance)
+
+    @property
+    def block_covariances(self):
+        """Lambda_BB^-1 for every block, in the order of its coordinates."""
+        target = target_of(self.model)
+        if target.factors is None:
+            return tuple(self.variance[:, None, None])
+        return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
+
+    def log_density(self, z):
+        """Return log q(z), normalised.
+
+        Parameters
+        ----------
+        z : array_like, shape (D,) or (n, D)
+            Points.
+
+        Returns
+        -------
+        float or ndarray (n,)
+            One log density a point.
+        """
+        with np.errstate(over="ignore"):  # the log of nothing is -inf
+            u = target_of(self.model).standard(checked_points(z, len(self.mean)) - self.mean)
+            return target_of(self.model).log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
+
+    def entropy(self):
+        """Return the entropy of q.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
+        return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - target_of(self.model).log_root
+
+    def sample(self, n, rng):
+        """Draw from q.
+
+        Parameters
+        ----------
+        n : int
+            How many points.
+        rng : seed or numpy.random.Generator
+            The source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            One point a row.
+        """
+        shape = (arrays.integer(n, "n", low=0), len(self.mean))
+        return self.mean + target_of(self.model).deviations(arrays.generator(rng).standard_normal(shape))

@@ -1,0 +1,108 @@
+"""The posterior predictive distribution of a Gaussian mixture: Student-t components, weighted by E[pi].
+
+References
+----------
+Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
+"""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from cavity.base.errors import within_range
+from cavity.base.special import log_gamma_ratio
+from cavity.blocks.executors import Threads
+from cavity.models.mixture.e_step import EStep, block_rows, check_reached
+from cavity.models.mixture.rows import check_rows, open_source
+
+LOG_PI = float(np.log(np.pi))
+
+
+def open_new(X, state):
+    """Return rows to be judged by a state as a source, with all numbers checked."""
+    (k, dim), full = state.factors.mean.shape, state.full
+    source = open_source(X, dim)
+    source.block_rows = block_rows(k, dim, full)
+    with Threads(1) as thread:
+        check_rows(source, thread, missing=not full)
+    return source
+
+
+def by_blocks(source, logs_of, finish, shape, dtype):
+    """Return finish(logs_of(rows)) of all rows, (N, *shape), of whose logs, (n, K) or (n,), one at least is finite."""
+    out = np.empty((source.n_rows, *shape), dtype=dtype)
+    for index in range(source.block_count):
+        start, stop = source.span(index)
+        logs = logs_of(source.read(index))
+        reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
+        if not reached.all():
+            check_reached(start + int(np.argmin(reached)), source.where)
+        out[start:stop] = finish(logs)
+    return out
+
+
+def log_weights(state, scaling, rows):
+    """Return the logs (n, K) of which the softmax are the responsibilities."""
+    return EStep.of(state, scaling, missing=bool(np.isnan(rows).any())).log_weights(rows)
+
+
+def log_density(state, scaling, rows):
+    """Return the log predictive density (n,) of rows in the units of the data; nan in a row is integrated over."""
+    terms = _wishart_terms(state, scaling, rows) if state.full else _gamma_terms(state, scaling, rows)
+    with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
+        terms += np.log(state.weights.mean())
+    units = np.where(np.isnan(rows), 0.0, np.log(scaling.scale))
+    return logsumexp(terms, axis=1) + np.sum(units, axis=1)
+
+
+def _wishart_terms(state, scaling, rows):
+    """The log t densities (n, K) of nu + 1 - D degrees of freedom."""
+    factors, dim = state.factors, state.factors.mean.shape[1]
+    beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
+    logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
+    constant = log_gamma_ratio(0.5 * (nu + 1 - dim), 0.5 * dim)
+    constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
+    terms = EStep.of(state, scaling).distances(rows)
+    terms *= beta / (beta + 1.0) / nu
+    np.log1p(terms, out=terms)
+    terms *= -0.5 * (nu + 1)
+    terms += constant
+    return terms
+
+
+def _gamma_terms(state, scaling, rows):
+    """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
+    factors = state.factors
+    z, seen = scaling.rows(rows), ~np.isnan(rows)
+    terms = np.empty((len(rows), len(factors.mean)))
+    beta = np.broadcast_to(factors.beta, factors.mean.shape)
+    for k in range(len(factors.mean)):
+        widening, nu, scatter = 1.0 + 1.0 / beta[k], factors.nu[k], factors.scatter[k]
+        with np.errstate(over="ignore"):  # the callers refuse rows that are out of reach of all components
+            square = np.where(seen, (z - factors.mean[k]) ** 2, 0.0) / widening / scatter
+        logs = np.where(seen, LOG_PI + np.log(widening * scatter), 0.0)
+        count = seen.astype(float)
+        if len(nu) < z.shape[1]:
+            square, count = np.sum(square, axis=1, keepdims=True), np.sum(count, axis=1, keepdims=True)
+        ratio, power = log_gamma_ratio(0.5 * nu, 0.5 * count), 0.5 * (nu + count)
+        logs = np.sum(logs, axis=1)
+        terms[:, k] = np.sum(ratio - power * np.log1p(square), axis=1) - 0.5 * logs
+    return terms
+
+
+def sample(state, scaling, n, rng):
+    """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
+    factors, weights = state.factors, state.weights.mean()
+    component = rng.choice(len(weights), size=n, p=weights / np.sum(weights))
+    normal = rng.standard_normal((n, factors.mean.shape[1]))
+    widening = np.sqrt(1.0 + 1.0 / factors.beta)[component]
+    if state.full:
+        which = component if len(factors.nu) > 1 else np.zeros_like(component)
+        degrees = (factors.nu + 1 - normal.shape[1])[which]
+        normal = np.matmul(factors.factor[which], normal[:, :, None])[:, :, 0]
+        spread = np.sqrt(rng.chisquare(degrees))[:, None]
+    else:
+        normal = normal * np.sqrt(factors.scatter[component])
+        spread = np.sqrt(rng.chisquare(factors.nu[component]))
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        draws = scaling.user_rows(factors.mean[component] + widening * normal / spread)
+    return within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -1,0 +1,104 @@
+"""All that a streaming state knows at one time: an update makes another snapshot, which takes its place."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cavity.base.arrays import read_only
+from cavity.base.errors import within_range
+from cavity.base.loop import CONVERGED
+from cavity.blocks.executors import Threads, single_blas
+from cavity.models.streaming_gp.basis import Basis, same_rows
+from cavity.models.streaming_gp.history import History, Watch
+from cavity.models.streaming_gp.inducing import Waiting
+from cavity.models.streaming_gp.information import Information
+
+EMPTY = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
+
+TOTALS = ("n_samples", "n_updates", "log_bound", "last_increment")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What a streaming Gaussian process knows after some updates."""
+
+    model: object  # StreamingGP, with what was learnt in its settings
+    basis: Basis
+    information: Information
+    totals: np.ndarray  # (4,): TOTALS
+    inducing_ids: np.ndarray  # (M,)
+    next_id: int
+    waiting: Waiting
+    watch: Watch  # since when rows are judged
+    history: History = field(default_factory=History)
+    uniform: bool = True  # whether all rows have the noise variance of the model
+    has_offset: bool = False
+    columns: tuple | None = None
+    classes: tuple | None = None
+    information_lost: float = 0.0
+    last_information_lost: float = 0.0
+    status: str = CONVERGED
+    n_iter: int = 0
+    trace: dict = field(default_factory=lambda: EMPTY)
+
+    @classmethod
+    def prior(cls, model, n_features, columns):
+        """Return what is known before any row."""
+        Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
+        with Threads(1) as threads, single_blas():
+            basis = Basis.of(model.covariance, Z, model.jitter, threads)
+        known, ids = Information.empty(len(Z)), read_only(np.arange(len(Z)))
+        waiting = Waiting.none(n_features)
+        return cls(model, basis, known, np.zeros(4), ids, len(Z), waiting, Watch.of(known), columns=columns)
+
+    @property
+    def n_samples(self):
+        """Rows taken in."""
+        return int(self.totals.item(0))
+
+    @property
+    def n_updates(self):
+        """Updates that took in rows."""
+        return int(self.totals.item(1))
+
+    @property
+    def log_bound(self):
+        """Sum of all increments."""
+        return self.totals.item(2)
+
+    @property
+    def last_increment(self):
+        """What the last update added to the log bound."""
+        return self.totals.item(3)
+
+    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED, n_iter=1, trace=EMPTY, **changes):
+        """Return the snapshot after an update of so many rows, or what looks like one; finite or refused.
+
+        `lost` are the nats that giving up inducing points cost; the other arguments are new values of fields.
+        """
+        new = replace(self, status=status, n_iter=n_iter, trace=trace, **changes)
+        increment = new.information.log_bound - self.information.log_bound
+        within_range(np.append(new.information.c, increment), "the moments and the bound")
+        ids = np.full(new.basis.n, -1)
+        places, old = same_rows(new.basis.Z, self.basis.Z)
+        ids[places] = self.inducing_ids[old]
+        fresh = ids < 0
+        ids[fresh] = self.next_id + np.arange(np.sum(fresh))
+        known = self.n_samples + rows, self.n_updates + updates, self.log_bound + increment, increment
+        return replace(
+            new,
+            totals=np.array(known, dtype=float),
+            inducing_ids=read_only(ids),
+            next_id=self.next_id + int(np.sum(fresh)),
+            information_lost=self.information_lost + lost,
+            last_information_lost=lost,
+        )
+
+    def with_room(self, room, changes):
+        """Return a snapshot with a factor and totals of its own, for a row to be added in place that loses no nats.
+
+        `room` is an `Information` that nobody needs any more, or None; `changes` are new values of fields.
+        """
+        information, totals = self.information.copy(room), self.totals.copy()
+        plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY}
+        return replace(self, information=information, totals=totals, **plain, **changes)

@@ -1,0 +1,115 @@
+"""Where a unit mixture starts, and whether data and means are within its reach."""
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.blocks import sources
+from cavity.blocks.executors import Threads
+from cavity.mean_field import engine
+from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
+from cavity.mean_field.options import Options
+from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
+
+MOST_SQUARED = 1e300  # squared distance in units of a variance
+TRIAL_PASSES = 20  # passes over the sample that decide where to start
+TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
+
+
+def checked_means(means, model):
+    """Return initial means, equal ones set apart, or None."""
+    if means is None:
+        return None
+    given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+    if given.shape != (model.n_components,):
+        raise ValueError(
+            f"initial_means must be {model.n_components} number(s), one for each component, got shape {given.shape}"
+        )
+    return apart(given, model.noise_variance)
+
+
+def checked_extent(model, source, threads, given):
+    """Read the data once, and refuse what is not finite or too far away; return where they lie."""
+    extent = Extent(*source.summary(threads))
+    check_reach(model, extent.low, extent.high, given)
+    if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
+        raise ValueError(
+            f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got values from "
+            f"{extent.low:g} to {extent.high:g}; rescale the data"
+        )
+    return extent
+
+
+def checked_minibatch(batch, name, model, given):
+    """Return a minibatch of a stream as float64, checked."""
+    array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
+    check_reach(model, np.min(array), np.max(array), given)
+    return array
+
+
+def check_reach(model, low, high, given):
+    """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
+    means = np.append(model.prior_mean, [] if given is None else given)
+    if max(-low, high, np.max(np.abs(means))) > LARGEST_TO_SQUARE:
+        raise ValueError(
+            f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got y from {low:g} to "
+            f"{high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
+        )
+    distance = max(high, np.max(means)) - min(low, np.min(means))
+    for name in ("noise_variance", "prior_variance"):
+        variance = np.min(getattr(model, name))
+        if distance**2 / MOST_SQUARED > variance:
+            raise arrays.wrong(
+                name,
+                f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
+                f"got {variance:g}",
+            )
+
+
+def start_means(model, given, sample, n_init=1, generator=None):
+    """Yield the initial means of every start."""
+    k = model.n_components
+    yield _deterministic(model, sample) if given is None else given
+    for _ in range(n_init - 1):
+        drawn = generator.choice(sample, size=k, replace=len(sample) < k)
+        yield apart(np.sort(drawn), model.noise_variance)
+
+
+def _deterministic(model, sample):
+    """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
+    place = (np.arange(model.n_components) + 0.5) / model.n_components
+    low, high = np.min(sample), np.max(sample)
+    starts = apart(np.quantile(sample, place), model.noise_variance), low + (high - low) * place
+    if model.n_components == 1 or low == high:
+        return starts[0]
+    source = sources.open_source(sample, "y")
+    with Threads(1) as thread:
+        sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
+        options = Options(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
+        elbos = [engine.ascend(sweeps, first_state(model, means, len(sample)), options).elbo for means in starts]
+    return starts[int(np.argmax(elbos))]
+
+
+def first_state(model, means, n):
+    """Return the first state: every component with its share of the data."""
+    k = model.n_components
+    weights = np.full(k, 1.0 / k) if model.weights is None else np.array(model.weights)
+    prior_variance = np.broadcast_to(model.prior_variance, k).astype(float)
+    return UnitMixtureState(
+        mean=means,
+        precision=1.0 / prior_variance + n * weights / model.noise_variance,
+        prior_mean=np.broadcast_to(model.prior_mean, k).astype(float),
+        prior_variance=prior_variance,
+        weights=weights,
+        noise_variance=model.noise_variance,
+        counts=n * weights,
+    )
+
+
+def apart(means, noise_variance):
+    """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
+    order = np.argsort(means, kind="stable")
+    _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
+    place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
+    result = np.array(means, dtype=np.float64)
+    result[order] += TIE * np.sqrt(noise_variance) * place
+    return result

@@ -32,7 +32,7 @@ from cavity.blocks.executors import spans
 from cavity.blocks.merge import starts
 from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import CHUNK, evaluate
+from cavity.models.clutter.evidence import SUMMED_ROWS, evaluate
 from cavity.models.clutter.sweeps import Sweeper
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
@@ -315,7 +315,7 @@ class PowerSweeper(Sweeper):
 
     def first_rows(self):
         """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super().one_by_one(min(CHUNK, len(self.points.data))) + self.settle()
+        return super().one_by_one(min(SUMMED_ROWS, len(self.points.data))) + self.settle()
 
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""

@@ -31,10 +31,8 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
-        chunk = i // SUMMED_ROWS
-        sums[chunk] = np.cumsum(value[chunk * SUMMED_ROWS : (chunk + 1) * SUMMED_ROWS])[
-            -1
-        ]  # in the order of the rows, as ever
+        first = i - i % SUMMED_ROWS
+        sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]  # in the order of the rows, as ever
     return log_z, odds, value, sums
 
 

@@ -7,7 +7,7 @@ from cavity.blocks.merge import merge, starts
 from cavity.models.clutter import lost
 from cavity.models.clutter.lost import kernel
 
-CHUNK = kernel.chunk_rows  # rows of a partial sum
+SUMMED_ROWS = kernel.chunk_rows  # rows of a partial sum
 
 
 def evaluate(points, sites, threads, *, fitted=True, values_only=False):
@@ -17,22 +17,22 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     scratch of the size of a block, so that memory stays that of the sites.
     """
     n, d = points.shape
-    value, sums = np.empty(n), np.empty(-(-n // CHUNK))
+    value, sums = np.empty(n), np.empty(-(-n // SUMMED_ROWS))
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
 
     def task(start, stop):
         part = slice(start, stop)
         densities = np.empty((2, stop - start)) if values_only else (log_z[part], odds[part])
         without = sites.part(part) if fitted else (np.zeros((stop - start, d)), np.zeros(stop - start))
-        chunks = sums[start // CHUNK : -(-stop // CHUNK)]
+        chunks = sums[start // SUMMED_ROWS : -(-stop // SUMMED_ROWS)]
         kernel.evaluate(*points.arguments(part), *without, sites.tau, sites.rho, *densities, value[part], chunks)
 
     threads.run(task, starts(n))
     for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
-        chunk = i // CHUNK
-        sums[chunk] = np.cumsum(value[chunk * CHUNK : (chunk + 1) * CHUNK])[-1]  # in the order of the rows, as ever
+        first = i - i % SUMMED_ROWS
+        sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]  # in the order of the rows, as ever
     return log_z, odds, value, sums
 
 

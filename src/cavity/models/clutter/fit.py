@@ -52,14 +52,8 @@ def adf(points, visits, n_threads):
 def settled(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
     options = sweeper.options
-    loop = iterate(
-        sweeper.step,
-        sweeper.n_problems,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        patience=sweeper.patience / options.damping,
-        callback=options.callback,
-    )
+    limits = dict(max_iter=options.max_iter, tol=options.tol, callback=options.callback)
+    loop = iterate(sweeper.step, sweeper.n_problems, patience=sweeper.patience / options.damping, **limits)
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
         # where it has gone is no place to continue from
@@ -67,7 +61,7 @@ def settled(sweeper):
         if options.callback is not None:
             later = replace(later, callback=lambda n_iter, change: options.callback(swept + n_iter, change))
         sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
-        trace = {"change": loop.changes, "improper": _improper(sweeper)}
+        trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
         trace["double_loop"] = rest.trace["double_loop"]
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
@@ -81,12 +75,7 @@ def settled(sweeper):
         if single.settle() and status[b] == CONVERGED:
             status[b] = STUCK
         sweeper.replace(b, single.sites)
-    return sweeper.finished(), _outcome(status, loop, _improper(sweeper), steps)
-
-
-def _improper(sweeper):
-    """How many sites each sweep left alone, (n_sweeps, B)."""
-    return np.array(sweeper.improper, dtype=int).reshape(-1, sweeper.n_problems)
+    return sweeper.finished(), _outcome(status, loop, np.array(sweeper.improper), steps)
 
 
 def _outcome(status, loop, improper, steps):

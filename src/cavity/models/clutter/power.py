@@ -22,8 +22,8 @@ No precisions are subtracted, so that a site of 1e-15 of the posterior's precisi
 the site to the power alpha; the site is F^(1/alpha).
 """
 
-from dataclasses import dataclass, fields
 from math import lgamma, log, pi
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from cavity.blocks.executors import spans
 from cavity.blocks.merge import starts
 from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import CHUNK, evaluate
+from cavity.models.clutter.evidence import SUMMED_ROWS, evaluate
 from cavity.models.clutter.sweeps import Sweeper
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
@@ -127,8 +127,7 @@ def _bessel(nu, z):
 # ---------------------------------------------------------------------------------------------- integrals over r
 
 
-@dataclass(frozen=True, slots=True)
-class _Cavities:
+class _Cavities(NamedTuple):
     """What the integrals need, one entry a site. Offsets are r - anchor; the anchor is where most digits count."""
 
     v: np.ndarray  # variance of the cavity
@@ -143,7 +142,7 @@ class _Cavities:
 
     def take(self, index):
         """Return columns for the sites `index`."""
-        return _Cavities(*(getattr(self, field.name)[index, None] for field in fields(self)))
+        return _Cavities(*(each[index, None] for each in self))
 
 
 def _cavities(s, power, gap, rho, delta):
@@ -316,7 +315,7 @@ class PowerSweeper(Sweeper):
 
     def first_rows(self):
         """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super().one_by_one(min(CHUNK, len(self.points.data))) + self.settle()
+        return super().one_by_one(min(SUMMED_ROWS, len(self.points.data))) + self.settle()
 
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""

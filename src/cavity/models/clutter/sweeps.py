@@ -9,7 +9,7 @@ from cavity.blocks.merge import merge, starts
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.models.clutter import lost
 from cavity.models.clutter.double_loop import minimise
-from cavity.models.clutter.evidence import CHUNK, set_evidence
+from cavity.models.clutter.evidence import SUMMED_ROWS, set_evidence
 from cavity.models.clutter.lost import kernel
 from cavity.models.clutter.sites import ClutterSites, moment_change
 
@@ -89,14 +89,14 @@ class Sweeper:
             skipped = self.first_rows()
             before.append(self.sites.moments)  # to and back is a change too
             skipped += self.all_at_once()
-        self.improper.append(skipped)
+        self.improper.append([skipped])  # of each problem
         change = max(moment_change(old, self.sites.moments) for old in before) / self.damping.step
         self.damping.after(change)
         return np.array([change]), np.array([skipped == 0])
 
     def first_rows(self):
         """Visit the first rows one after the other; return how many were skipped."""
-        return self.one_by_one(min(CHUNK, len(self.points.data)))
+        return self.one_by_one(min(SUMMED_ROWS, len(self.points.data)))
 
     def one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
@@ -115,7 +115,7 @@ class Sweeper:
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
 
         def task(start, stop):
-            part, sums = slice(start, stop), np.empty((-(-(stop - start) // CHUNK), d + 1))
+            part, sums = slice(start, stop), np.empty((-(-(stop - start) // SUMMED_ROWS), d + 1))
             posterior = sites.tau, sites.rho
             arguments = *self.points.arguments(part), *sites.part(part), *posterior
             return kernel.sweep_parallel(*arguments, self.damping.step, sums), sums
@@ -140,7 +140,7 @@ class Sweeper:
         sites, part = self.sites, np.empty(self.points.shape[1])
         sites.tau, sites.rho = self.points.units.prior_tau.copy(), self.points.units.prior_rho
         top = -np.inf
-        for start, stop in starts(len(sites.site_rho), CHUNK):
+        for start, stop in starts(len(sites.site_rho), SUMMED_ROWS):
             rho, largest = kernel.total(*sites.part(slice(start, stop)), part)
             sites.tau += part
             sites.rho += rho

@@ -195,3 +195,8 @@ def _from_precision(precision, size):
         factor = inverse_lower(upper.T)
         covariance = factor @ factor.T
     return dict(covariance=covariance, precision=precision, _factor=factor, _given="precision")
+
+
+def covariance_root(q):
+    """Return the lower triangular L of a `MultivariateGaussian` with the covariance L L'."""
+    return q._factor

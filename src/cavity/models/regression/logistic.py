@@ -19,6 +19,7 @@ from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import Options
@@ -137,7 +138,7 @@ class LogisticRegression:
             alpha=done.state.alpha,
             n_samples=rows.n,
             columns=columns,
-            _root=done.state.weights._factor,
+            _root=covariance_root(done.state.weights),
             **engine.outcome(done, rows.n, options),
         )
 
@@ -183,7 +184,7 @@ class LogisticSweeps:
 
         def block(part):
             x = rows_of(self._rows.X, part)
-            f, spread = x @ weights.mean, x @ weights._factor
+            f, spread = x @ weights.mean, x @ covariance_root(weights)
             xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
             bound = np.sum(0.5 * (self._rows.y[part] * f - xi) - np.log1p(np.exp(-xi)))
             return bound, (x * curvature(xi)[:, None]).T @ x

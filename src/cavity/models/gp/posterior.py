@@ -39,7 +39,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
-        mean=rows.scattered(point.base + belief.mean, rows.offset),
+        mean=rows.scattered(point.geometry.base + belief.mean, rows.offset),
         variance=rows.scattered(variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
@@ -307,7 +307,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(joined, threads, self._options, start)
+            evidence = Evidence(self.model.likelihood, joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)

@@ -1,9 +1,11 @@
 """EP's double loop: where sweeps do not settle, its free energy is minimised over the moments of q.
 
-The natural gradient of the free energy (`free_energy`) at a belief points to the belief of the sites its moments imply.
-The fixed-point iteration on that map is accelerated by Anderson's method; a step that does not lower the free energy is
-replaced by one along the gradient, as short as it takes. So every step lowers it, and its stationary points with proper
-cavities are EP's fixed points [HZ]_ [OW]_.
+The natural gradient of the free energy F (`free_energy`) at a belief points to the belief of the sites its moments
+imply: with their sums (h, g) and those of the belief, (h0, g0), the slope of F along (h, g) - (h0, g0) is minus the
+square of the length of that step in the Fisher metric of the belief. The fixed-point iteration on that map is
+accelerated by Anderson's method; a step that does not lower the free energy is replaced by one along the gradient, as
+short as it takes. So every step lowers it, and its stationary points with proper cavities are EP's fixed points [HZ]_
+[OW]_.
 
 References
 ----------
@@ -12,24 +14,48 @@ References
 .. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STOPPED
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
 from cavity.ep.free_energy import Cavities, free_energy
 
-DOUBLE_LOOP_ITER = 500  # natural-gradient steps from each start; five to thirty are typical
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
+STEPS_A_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
+PATIENCE = 60  # steps, F not seen to fall, without halving the change after which a start is given up
 DEPTH = 8  # steps that the double loop extrapolates from
+INDEPENDENT = 1e-10  # singular values, over the largest, of the steps that an extrapolation uses
+DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
+DROWNED = 1e-11  # slopes over F below which the decrease of F, of second order in the change, drowns in rounding ...
+ROUNDING = 1e-9  # ... of that size at most
+SHORTEST = 1e-8  # steps along the gradient that are tried
 NO_FIXED_POINT = "no fixed point with proper cavities found"
+NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
 LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
+FAILED = (NO_FIXED_POINT, NO_PROGRESS, LOST)  # the later, the more it says why
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A belief, F there, and the sites and cavities that its moments imply."""
+
+    belief: object
+    value: float
+    tau: np.ndarray  # (N,)
+    rho: np.ndarray  # (N,)
+    cavities: Cavities
 
 
 class DoubleLoop:
-    """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`."""
+    """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`.
 
-    def __init__(self, geometry, sites, belief, tau, rho, max_iter, tol):
+    It takes at most `max_iter` steps from all its starts together.
+    """
+
+    def __init__(self, geometry, sites, tau, rho, max_iter, tol):
         self.geometry, self.sites = geometry, sites
-        self.belief, self.tau, self.rho = belief, tau, rho
+        self.belief, self.tau, self.rho = None, tau, rho
         self.max_iter, self.tol = max_iter, tol
         self.changes = []
 
@@ -42,60 +68,86 @@ class DoubleLoop:
         failed = NO_FIXED_POINT
         for factor in STARTS:
             status = self._descend(self.geometry.sharpened(start, factor), callback, n_before)
-            if status not in (NO_FIXED_POINT, LOST):
+            if status not in FAILED:
                 return status
-            failed = LOST if status == LOST else failed  # which says why
+            failed = max(failed, status, key=FAILED.index)
         return failed
 
     def _descend(self, belief, callback, n_before):
         """Go downhill from a belief, appending to the changes; return the status."""
-        if belief is None:
+        here = self._point(belief, Cavities(len(self.tau)))
+        if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
-        self.belief = belief
-        value, tau, rho, inner = free_energy(self.geometry, self.sites, belief, Cavities(len(self.tau)))
-        if not np.isfinite(value):
-            return NO_FIXED_POINT
-        history, length = Extrapolation(self.geometry), 1.0
-        for _ in range(self.max_iter):
-            h, g = self.geometry.gather(tau, rho)
-            self.tau, self.rho = tau, rho
-            target = self.geometry.belief(h, g)
-            gradient = self.geometry.coordinates(self.belief, h - self.belief.h, g - self.belief.g)
-            slope = float(gradient @ gradient)  # of F along the step to the target
-            self.changes.append(target.change_from(self.belief) if target is not None else np.sqrt(slope))
-            if self.changes[-1] <= self.tol:
-                if target is None:  # of sites that are those of this belief, which is proper: all but rounding
-                    return LOST
-                self.belief = target
-                return CONVERGED
-            # the decrease of F is of second order in the change: at the end it drowns in rounding
-            drowned = slope < 1e-11 * max(1.0, abs(value))
-            moved, proposal = None, history.propose(self.belief, h, g)
-            if proposal is not None:
-                trial = self.geometry.belief(*proposal)
-                if trial is not None:
-                    moved = free_energy(self.geometry, self.sites, trial, inner)
-                    if not (moved[0] < value - 1e-4 * min(slope, 1.0) or (drowned and moved[0] < value + 1e-9)):
-                        moved = None
-                        history.forget()
-            length = min(1.0, 2.0 * length)
-            while moved is None:
-                trial = self.geometry.belief(
-                    self.belief.h + length * (h - self.belief.h), self.belief.g + length * (g - self.belief.g)
-                )
-                if trial is not None:
-                    moved = free_energy(self.geometry, self.sites, trial, inner)
-                    if not (moved[0] < value - 1e-4 * length * slope or (drowned and np.isfinite(moved[0]))):
-                        moved = None
-                if moved is None:
-                    length *= 0.5
-                if length < 1e-10:
-                    return NO_FIXED_POINT
-            self.belief = trial
-            value, tau, rho, inner = moved
-            if callback is not None and callback(n_before + len(self.changes), self.changes[-1]):
+        history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
+        while len(self.changes) < self.max_iter:
+            self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
+            h, g = self.geometry.gather(here.tau, here.rho)
+            target, slope = self._towards(here, h, g)
+            change = self.changes[-1]
+            if change <= self.tol:
+                return self._arrive(target)
+            best, waited = (change, 0) if change < 0.5 * best else (best, waited + drowned(here.value, slope))
+            if waited >= PATIENCE:
+                return NO_PROGRESS
+            moved = self._extrapolate(here, history, h, g, slope)
+            if moved is None:
+                moved, length = self._line_search(here, h, g, slope, min(1.0, 2.0 * length))
+            if moved is None:
+                return NO_FIXED_POINT
+            here = moved
+            if callback is not None and callback(n_before + len(self.changes), change):
+                self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED
-        return NO_FIXED_POINT
+        return MAX_ITER
+
+    def _point(self, belief, start):
+        """The Point of a belief, None if it is not proper; `start` are cavities nearby."""
+        return None if belief is None else Point(belief, *free_energy(self.geometry, self.sites, belief, start))
+
+    def _towards(self, here, h, g):
+        """The belief of the implied sites (None if it is not proper), and the slope of -F on the way there."""
+        target = self.geometry.belief(h, g)
+        gradient = self.geometry.coordinates(here.belief, h - here.belief.h, g - here.belief.g)
+        slope = float(gradient @ gradient)
+        self.changes.append(target.change_from(here.belief) if target is not None else np.sqrt(slope))
+        return target, slope
+
+    def _arrive(self, target):
+        """End in the belief of the implied sites; return the status."""
+        if target is None:  # of sites that are those of this belief, which is proper: all but rounding
+            return LOST
+        self.belief = target
+        return CONVERGED
+
+    def _extrapolate(self, here, history, h, g, slope):
+        """The point that the history proposes, if F accepts it."""
+        proposal = history.propose(here.belief, h, g)
+        moved = None if proposal is None else self._point(self.geometry.belief(*proposal), here.cavities)
+        if moved is None or accepts(here.value, moved.value, min(slope, 1.0), slope, ROUNDING):
+            return moved
+        history.forget()
+        return None
+
+    def _line_search(self, here, h, g, slope, length):
+        """The first point on the way to (h, g) that F accepts, in steps halved from `length` on, and its step."""
+        start = here.belief
+        while length >= SHORTEST:
+            belief = self.geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
+            moved = self._point(belief, here.cavities)
+            if moved is not None and accepts(here.value, moved.value, length * slope, slope, np.inf):
+                return moved, length
+            length *= 0.5
+        return None, length
+
+
+def accepts(old, new, promised, slope, rise):
+    """Whether F falls by enough of what was promised; where the slope drowns in rounding it may rise by `rise`."""
+    return new < old - DECREASE * promised or (drowned(old, slope) and new < old + rise)
+
+
+def drowned(value, slope):
+    """Whether the decrease of F along a slope drowns in the rounding of its value."""
+    return slope < DROWNED * max(1.0, abs(value))
 
 
 class Extrapolation:
@@ -122,7 +174,7 @@ class Extrapolation:
         if not self.pairs:
             return None
         columns = np.column_stack([self.geometry.coordinates(belief, *r) for _, r in self.pairs])
-        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=1e-10)[0]
+        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=INDEPENDENT)[0]
         h, g = point[0] + residual[0], point[1] + residual[1]
         for weight, (x, r) in zip(gamma, self.pairs, strict=True):
             h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])

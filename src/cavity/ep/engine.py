@@ -9,57 +9,20 @@ stationary points they are.
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STUCK, iterate
+from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
-from cavity.ep.double_loop import DOUBLE_LOOP_ITER, LOST, DoubleLoop
+from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
+from cavity.ep.evidence import distance, site_values, within_float64
 from cavity.ep.fit import Fit
+from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
 PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
 RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
-SHORTEST = 1e-100
-MOST_SHRINKINGS = 200
+MOST_SHRINKINGS, SHRINKING = 200, 0.7  # of sites that leave cavities improper at the end, and by how much each time
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
 LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
-
-
-def towards(geometry, start, h, g, length, accept=lambda belief: True):
-    """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
-
-    The sums are linear in the step, so that shorter ones cost nothing.
-    """
-    while length > SHORTEST:
-        belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
-        if belief is not None and accept(belief):
-            return belief, length
-        length *= 0.5
-    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")
-
-
-def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
-    """log of the scaled sites Z_i q_i/cavity_i at the means of q.
-
-    Prior times scaled sites integrates to its value at the posterior mean times a constant: so the evidence needs no
-    log scales of sites, which diverge where a precision passes zero.
-    """
-    apart = mean - cavity_mean
-    return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
-
-
-def within_float64(tau, rho):
-    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
-    return np.isfinite(tau) & np.isfinite(rho)
-
-
-def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
-    """How far beliefs are from the moments that the sites (tau, rho) of cavities ask for: means in sd, variances."""
-    if not within_float64(tau, rho).all():
-        return np.inf
-    tilted_rho = 1.0 / cavity_variance + rho
-    shift = (tau - rho * cavity_mean) / tilted_rho - (mean - cavity_mean)
-    narrowing = 1.0 / (tilted_rho * variance) - 1.0
-    return max(float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing))))
 
 
 class Engine:
@@ -81,6 +44,36 @@ class Engine:
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""
+        status, changes = self._sweep_to_rest()
+        steps = []
+        if status == STUCK:
+            status, steps = self._descend(changes)
+        if status == CONVERGED:
+            self.belief = self.geometry.settled(self.belief)
+        if status != CONVERGED or self.belief is None:
+            self._make_proper()
+        log_evidence, loo, residual = self._evaluate()
+        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.options.tol):
+            status = LOST
+        trace = {
+            "change": np.concatenate([changes, steps]),
+            "improper": np.array(self.improper),
+            "double_loop": np.array(len(steps)),
+        }
+        return Fit(
+            belief=self.belief,
+            tau=self.tau,
+            rho=self.rho,
+            log_evidence=log_evidence,
+            loo=loo,
+            status=status,
+            n_iter=len(trace["change"]),
+            residual=residual,
+            trace=trace,
+        )
+
+    def _sweep_to_rest(self):
+        """Sweep until the posterior rests, or does not come closer to that; return status and changes."""
         move = {"parallel": self._parallel, "sequential": self._sequential}[self.options.schedule]
         options, damping = self.options, self.damping
 
@@ -101,35 +94,19 @@ class Engine:
             patience=PATIENCE / damping.largest,
             callback=options.callback,
         )
-        status, changes, steps = outcome.status[0], outcome.changes[:, 0], []
-        if status == STUCK:
-            limit = DOUBLE_LOOP_ITER if options.double_loop is None else options.double_loop
-            loop = DoubleLoop(self.geometry, self.sites, self.belief, self.tau, self.rho, limit, options.tol)
-            status, steps = loop.run(options.callback, len(self.improper)), loop.changes
+        return outcome.status[0], outcome.changes[:, 0]
+
+    def _descend(self, changes):
+        """Minimise the free energy; return status and changes. Where that fails the closer of the two ends counts."""
+        options, most = self.options, STEPS_A_SWEEP * self.options.max_iter
+        most = most if options.double_loop is None else min(most, options.double_loop)
+        loop = DoubleLoop(self.geometry, self.sites, self.tau, self.rho, most, options.tol)
+        status = loop.run(options.callback, len(changes))
+        if loop.belief is not None and (
+            status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
+        ):
             self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
-        if status == CONVERGED:
-            self.belief = self.geometry.settled(self.belief)
-        if status != CONVERGED or self.belief is None:
-            self._make_proper()
-        log_evidence, loo, residual = self._evaluate()
-        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * options.tol):
-            status = LOST
-        trace = {
-            "change": np.concatenate([changes, steps]),
-            "improper": np.array(self.improper),
-            "double_loop": np.array(len(steps)),
-        }
-        return Fit(
-            belief=self.belief,
-            tau=self.tau,
-            rho=self.rho,
-            log_evidence=log_evidence,
-            loo=loo,
-            status=status,
-            n_iter=len(trace["change"]),
-            residual=residual,
-            trace=trace,
-        )
+        return status, loop.changes
 
     # ------------------------------------------------------------------------------------------ parallel
 
@@ -210,7 +187,7 @@ class Engine:
                 self.belief = belief
                 return
             if shrinking < MOST_SHRINKINGS - 1:
-                self.tau, self.rho = 0.7 * self.tau, 0.7 * self.rho
+                self.tau, self.rho = SHRINKING * self.tau, SHRINKING * self.rho
             else:
                 self.tau, self.rho = np.zeros_like(self.tau), np.zeros_like(self.rho)
 

@@ -1,9 +1,17 @@
-"""EP's free energy at a belief,
+"""EP's free energy at a belief q,
 
-    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i,
+    F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i,                                              (1)
 
 where c_i is the cavity whose tilted distribution has the moments of q_i: a function of these moments alone. At EP's
 fixed points with proper cavities, which are its stationary points, it is minus the log evidence [HZ]_ [OW]_.
+
+In units of q_i, x = (f - mean)/sd, a cavity is proportional to exp(t x - r x^2/2), and the one sought minimises
+
+    J(t, r) = log Z + t^2/(2 r) - log(r)/2 + r/2,     dJ/dt = E x,     dJ/dr = (1 - E x^2)/2,                       (2)
+
+a convex function; E is over the tilted distribution. The sites that a belief implies are what cavities lack,
+
+    T_i^f = q_i/c_i:     f tau_i = (1 - r) mean/v - t/sd,     f rho_i = (1 - r)/v,     v = sd^2.                    (3)
 
 References
 ----------
@@ -16,10 +24,18 @@ import numpy as np
 
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
+EXACT, SOLVED = 1e-13, 1e-7  # gradients of J: of a row that is done, and at most of one that counts as solved
+DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
+DROWNED = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
+NO_SLOPE = 1e-24  # at which there is nothing to gain
+REACH = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
+SHORTENINGS, SHORTER = 20, 0.3  # of a step that does not lower J
+DIFFERENCE = 1e-5  # relative steps of the second derivatives, which are then good to five digits
+SINGULAR = 1e-10  # determinant over the product of the diagonal below which a matrix of them is not sound
 
 
 def free_energy(geometry, sites, belief, start):
-    """F at a belief, the sites its moments imply, and the cavities they leave; `start` are cavities nearby."""
+    """F at a belief (1), the sites its moments imply (3), and the cavities they leave; `start` are cavities nearby."""
     n = len(start.t)
     inner, total = start.copy(), 0.0
     tau, rho = np.empty(n), np.empty(n)
@@ -35,11 +51,7 @@ def free_energy(geometry, sites, belief, start):
 
 
 class Cavities:
-    """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site.
-
-    With x = (f - mean)/sd the cavity is proportional to exp(t x - r x^2/2); (t, r) minimises the convex function
-    J = log Z + t^2/(2 r) - log(r)/2 + r/2, whose gradient is the tilted (E x, (1 - E x^2)/2).
-    """
+    """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site (2)."""
 
     def __init__(self, n):
         self.t, self.r = np.zeros(n), np.ones(n)
@@ -56,70 +68,90 @@ class Cavities:
         Heavy-tailed likelihoods give no cavity to moments wider than their own: r then ends at its bound.
         """
         index = np.arange(len(self.t))[part]
-        t, r = self.t[part].copy(), self.r[part].copy()
-        value, gradient = self._evaluate(sites, index, mean, sd, t, r)
-        active = np.flatnonzero(np.isfinite(value))
-        for _ in range(INNER_ITER):
-            held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)  # at the bound of r, and J falls beyond it
-            active = active[np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))[active] > 1e-13]
-            if active.size == 0:
-                break
-            hessian = self._hessian(
-                sites, (index[active], mean[active], sd[active]), t[active], r[active], gradient[active]
-            )
-            pull = gradient[active]
-            still = held[active]
-            hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
-            step = -_solve_pairs(hessian, pull)
-            slope = np.einsum("ni,ni->n", step, pull)
-            # never to r <= 0, where there is no cavity
-            falling = np.minimum(step[:, 1], -0.9 * r[active])
-            length = -0.9 * r[active] / falling
-            todo, fine = np.arange(active.size), np.zeros(active.size, dtype=bool)
-            for _ in range(20):
-                at = active[todo]
-                new_t = t[at] + length[todo] * step[todo, 0]
-                new_r = np.maximum(r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
-                new_value, new_gradient = self._evaluate(sites, index[at], mean[at], sd[at], new_t, new_r)
-                # below 1e-9 the decrease drowns in rounding; Newton is then in its quadratic phase
-                good = (new_value <= value[at] + 1e-4 * length[todo] * slope[todo]) | (slope[todo] > -1e-9)
-                good &= np.isfinite(new_value)
-                done = at[good]
-                t[done], r[done], value[done] = new_t[good], new_r[good], new_value[good]
-                gradient[done] = new_gradient[good]
-                fine[todo[good]] = True
-                todo = todo[~good]
-                if todo.size == 0:
-                    break
-                length[todo] *= 0.3
-            active = active[fine & (slope < -1e-24)]
-        self.t[part], self.r[part] = t, r
-        held = (r <= SMALLEST_CAVITY) & (gradient[:, 1] > 0)
-        missed = np.maximum(np.abs(gradient[:, 0]), ~held * np.abs(gradient[:, 1]))
-        return np.where(missed < 1e-7, value, -np.inf)
+        newton = Newton(sites, index, mean, sd, self.t[part].copy(), self.r[part].copy())
+        newton.run()
+        self.t[part], self.r[part] = newton.t, newton.r
+        return np.where(newton.missed() < SOLVED, newton.value, -np.inf)
 
-    def _hessian(self, sites, where, t, r, gradient):
-        """Second derivatives of J by differences, which are good to five digits; positive definite."""
-        index, mean, sd = where
+
+class Newton:
+    """The minimisation of J (2) for some rows; arrays are (n,), the gradient (n, 2)."""
+
+    def __init__(self, sites, index, mean, sd, t, r):
+        self.sites, self.index, self.mean, self.sd = sites, index, mean, sd
+        self.t, self.r = t, r
+        self.value, self.gradient = self.evaluate(slice(None), t, r)
+
+    def run(self):
+        """Go downhill until every row is done, or does not come closer."""
+        active = np.flatnonzero(np.isfinite(self.value))
+        for _ in range(INNER_ITER):
+            before = self.missed()
+            active = active[before[active] > EXACT]
+            if active.size == 0:
+                return
+            step, slope = self.step(active)
+            moved = self.line_search(active, step, slope)
+            after = self.missed()[active]
+            at_rest = (slope > -DROWNED) & (after > 0.5 * before[active])  # only rounding is left
+            active = active[moved & (slope < -NO_SLOPE) & ~at_rest]
+
+    def held(self):
+        """Which rows are at the bound of r while J falls beyond it."""
+        return (self.r <= SMALLEST_CAVITY) & (self.gradient[:, 1] > 0)
+
+    def missed(self):
+        """By how much the tilted moments miss those asked for, in units of sd."""
+        return np.maximum(np.abs(self.gradient[:, 0]), ~self.held() * np.abs(self.gradient[:, 1]))
+
+    def step(self, rows):
+        """Newton's step (n, 2) for some rows, and its slope (n,); r stays where it is held."""
+        hessian, pull, still = self.hessian(rows), self.gradient[rows], self.held()[rows]
+        hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
+        step = -solve_pairs(hessian, pull)
+        return step, np.einsum("ni,ni->n", step, pull)
+
+    def line_search(self, rows, step, slope):
+        """Go along the step as far as J falls enough; return for which rows it did."""
+        farthest = -REACH * self.r[rows]
+        length = farthest / np.minimum(step[:, 1], farthest)
+        todo, moved = np.arange(rows.size), np.zeros(rows.size, dtype=bool)
+        for _ in range(SHORTENINGS):
+            at = rows[todo]
+            t = self.t[at] + length[todo] * step[todo, 0]
+            r = np.maximum(self.r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
+            value, gradient = self.evaluate(at, t, r)
+            good = (value <= self.value[at] + DECREASE * length[todo] * slope[todo]) | (slope[todo] > -DROWNED)
+            good &= np.isfinite(value)
+            done = at[good]
+            self.t[done], self.r[done] = t[good], r[good]
+            self.value[done], self.gradient[done] = value[good], gradient[good]
+            moved[todo[good]] = True
+            todo = todo[~good]
+            if todo.size == 0:
+                break
+            length[todo] *= SHORTER
+        return moved
+
+    def hessian(self, rows):
+        """Second derivatives of J (n, 2, 2) by differences; a Gaussian's where they are not positive definite."""
+        t, r, gradient = self.t[rows], self.r[rows], self.gradient[rows]
         hessian = np.empty((len(t), 2, 2))
-        for column, (dt, dr) in enumerate(((1e-5 * np.sqrt(r), 0.0 * r), (0.0 * r, 1e-5 * r))):
-            moved = self._evaluate(sites, index, mean, sd, t + dt, r + dr)[1]
+        for column, (dt, dr) in enumerate(((DIFFERENCE * np.sqrt(r), 0.0 * r), (0.0 * r, DIFFERENCE * r))):
+            moved = self.evaluate(rows, t + dt, r + dr)[1]
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not sound
             hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
             determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
-            sound = (hessian[:, 0, 0] > 0) & (determinant > 1e-10 * hessian[:, 0, 0] * hessian[:, 1, 1])
-        gaussian = np.zeros_like(hessian)
-        gaussian[:, 0, 0], gaussian[:, 1, 1] = 1.0, 0.5
-        return np.where(sound[:, None, None], hessian, gaussian)
+            sound = (hessian[:, 0, 0] > 0) & (determinant > SINGULAR * hessian[:, 0, 0] * hessian[:, 1, 1])
+        return np.where(sound[:, None, None], hessian, np.diag([1.0, 0.5]))
 
-    @staticmethod
-    def _evaluate(sites, index, mean, sd, t, r):
-        """J and its gradient for some rows."""
-        m, v = mean + sd * t / r, sd * sd / r
-        log_z, tau, rho = sites.match(index, m, v, strict=False)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # tilted distributions too far away
+    def evaluate(self, rows, t, r):
+        """J and its gradient (2) for some rows; J is nan for tilted distributions too far away."""
+        mean, sd = self.mean[rows], self.sd[rows]
+        log_z, tau, rho = self.sites.match(self.index[rows], mean + sd * t / r, sd * sd / r, strict=False)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rho_x = r + sd * sd * rho
             mean_x = (t + sd * (tau - rho * mean)) / rho_x
             gradient = np.column_stack([mean_x, 0.5 * (1.0 - 1.0 / rho_x - mean_x**2)])
@@ -127,7 +159,7 @@ class Cavities:
         return np.where(np.all(np.isfinite(gradient), axis=1), value, np.nan), gradient
 
 
-def _solve_pairs(matrices, vectors):
+def solve_pairs(matrices, vectors):
     """Solve n symmetric positive definite 2 x 2 systems; where rounding left one singular, by its diagonal."""
     a, b, c = matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1]
     determinant = a * c - b * b

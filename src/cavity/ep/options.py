@@ -22,13 +22,13 @@ class Options:
     power : float
         Exponent of power EP; 1 is EP.
     max_iter : int
-        Most sweeps.
+        Most sweeps; of the steps of the double loop three times as many.
     tol : float
         Change of the posterior in a sweep, divided by the damping in use, up to which the fit has converged.
     callback : callable or None
         Called as callback(n_iter, change) after each sweep; a true result stops the fit.
     double_loop : int or None
-        Most steps of the double loop; None for as many as it may take.
+        Most steps of the double loop, if that is less; 0 for none.
 
     Examples
     --------

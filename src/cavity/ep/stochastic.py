@@ -13,8 +13,10 @@ import numpy as np
 from cavity.base.loop import iterate
 from cavity.blocks.merge import merge
 from cavity.ep.damping import TOGETHER, Damping
-from cavity.ep.engine import PATIENCE, site_values, towards
+from cavity.ep.engine import PATIENCE
+from cavity.ep.evidence import site_values
 from cavity.ep.fit import Fit
+from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
 
 

@@ -116,7 +116,7 @@ class GLM(Frozen):
             Maximise the log evidence over a factor on the prior variance (if it is a number or a matrix) or over all
             entries (if it is a vector: automatic relevance determination), by L-BFGS with the exact gradient.
         max_iter : int, default 200
-            Most sweeps. Steps of the double loop come on top.
+            Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-8
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).

@@ -101,7 +101,7 @@ class GaussianProcess(LatentProcess):
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         max_iter : int, default 200
-            Most sweeps of a fit. Steps of the double loop come on top.
+            Most sweeps of a fit; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-8
             Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).

@@ -51,7 +51,7 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
     n_restarts_optimizer : int, default 0
         Runs of the optimizer from random places between the bounds, besides the one from the kernel as it is.
     max_iter_predict : int, default 100
-        Most sweeps of EP. Steps of its double loop come on top.
+        Most sweeps of EP; of the steps of its double loop three times as many.
     warm_start : bool, default False
         Whether `log_marginal_likelihood` starts from the sites of its last call; the evaluations of a fit always do.
     copy_X_train : bool, default True

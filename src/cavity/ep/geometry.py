@@ -1,0 +1,106 @@
+"""What the engine of EP asks of a geometry: where sites act, and how they make up a posterior.
+
+A geometry holds N values f_i that are jointly Gaussian under the prior, and turns N sites (tau_i, rho_i) on them into a
+belief about all of them. Beliefs carry the sums (h, g) of the natural parameters of their sites, in coordinates that
+the geometry chooses; the engine only adds and scales these. `dense.Dense` has weights as coordinates, `latent.Latent`
+the values themselves.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+SHORTEST = 1e-100  # part of the way to other sums that is tried
+
+
+class Belief(Protocol):
+    """A proper Gaussian over all values: the prior times sites.
+
+    Attributes
+    ----------
+    h, g : ndarray
+        Sums of the natural parameters of the sites, linear in these: h of rho, g of tau less rho times the prior means.
+    """
+
+    h: np.ndarray
+    g: np.ndarray
+
+    def prior_gap(self) -> float:
+        """Return log of the posterior's density over the prior's, at the posterior mean."""
+
+    def divergence(self) -> float:
+        """Return KL(q || prior)."""
+
+    def change_from(self, old: "Belief") -> float:
+        """Return the largest change of a marginal: means in sd of this belief, variances relative."""
+
+
+class Geometry(Protocol):
+    """Where sites act, see the head of the file.
+
+    Attributes
+    ----------
+    n_rows : int
+        N, the number of sites.
+    """
+
+    n_rows: int
+
+    def prior(self) -> Belief:
+        """Return the belief without sites."""
+
+    def belief(self, h: np.ndarray, g: np.ndarray) -> Belief | None:
+        """Return the belief whose sites sum to (h, g), or None if it is not proper."""
+
+    def gather(self, tau: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums (h, g) of given sites, (N,) each."""
+
+    def sharpened(self, belief: Belief, factor: float) -> Belief | None:
+        """Return a belief of the same mean that knows more: about `factor` times the precision."""
+
+    def settled(self, belief: Belief) -> Belief | None:
+        """Return the belief that a fit ends with: this one without rounding that sweeps carry on."""
+
+    def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """Return a change of sums in coordinates in which the Fisher metric of the belief is the identity."""
+
+    def blocks(self, start: int, stop: int) -> list[slice]:
+        """Return the slices of rows that are worked on together, in order."""
+
+    def each_group(self, function):
+        """Yield function(start, stop) for groups of whole blocks, in order; threads take groups."""
+
+    def values(self, belief: Belief, part: slice) -> tuple[object, np.ndarray, np.ndarray]:
+        """Return what `add` needs of a block (n rows), and the means and variances (n,) of its f."""
+
+    def add(self, x, part: slice, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
+        """Return (h, g) with the sites (n,) of a block added, linear in these; x is the first that `values` returned.
+
+        h and g may be changed in place, and only `reduce` knows how to read them.
+        """
+
+    def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
+        """Run task(part, h, g) -> h, g, number over all blocks; return the sums, the same for any number of threads."""
+
+    def sweep(self, sites, belief: Belief, part: slice, tau: np.ndarray, rho: np.ndarray, up: float, down: float):
+        """Renew the sites of a slice of rows one after the other; tau, rho, of all rows, change in place.
+
+        Returns
+        -------
+        belief, skipped, log_z
+            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
+            normalisers of the others.
+        """
+
+
+def towards(geometry, start, h, g, length, accept=lambda belief: True):
+    """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
+
+    The sums are linear in the step, so that shorter ones cost nothing.
+    """
+    while length > SHORTEST:
+        belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
+        if belief is not None and accept(belief):
+            return belief, length
+        length *= 0.5
+    raise OverflowError("the sites leave the range of float64; rescale the columns of X or the prior")

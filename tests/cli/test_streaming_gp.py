@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -537,7 +538,7 @@ def test_what_an_earlier_run_left_inside_is_told(run, tmp_path):
     model = cavity.StreamingGP(covariances.RBF(2.0, [2.0]), likelihoods.Probit())
     with pytest.warns(cavity.ConvergenceWarning):
         state = model.fit(columns["a"][:60, None], columns["kind"][:60], learn=False, max_iter=1)
-    state._options["max_iter"] = 200
+    state._options = replace(state._options, max_iter=200)
     state.save(target)
     path = write(tmp_path / "kind.csv", columns)
     arguments = "--x", "a", "--y", "kind", "--batch", 60, "--resume", target, "--skip", 60, "--learn", "never"

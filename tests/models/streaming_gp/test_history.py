@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -182,7 +183,7 @@ def test_sites_that_did_not_converge_stay_inside(tmp_path):
     assert (state.n_updates, state.status, state.converged, state.worst_update) == (5, "converged", False, first)
     assert "last update   EP, converged" in repr(state)
     assert "worst update  NOT CONVERGED: update 1, to row 40: max_iter reached, last change" in repr(state)
-    state._options["max_iter"] = 200
+    state._options = replace(state._options, max_iter=200)
     state.update(X[44:80], labels[44:80])
     assert (state.status, state.converged, state.worst_update) == ("converged", False, first)
     state.save(tmp_path / "state.npz")

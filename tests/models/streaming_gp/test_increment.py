@@ -13,6 +13,7 @@ from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
+from cavity.ep.options import Options
 from cavity.likelihoods import labels, noise
 from cavity.models.gp.evidence import Settings
 from cavity.models.streaming_gp import increment as streaming_increment
@@ -144,7 +145,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     X, y, w = rows_of(40)
     likelihood = labels.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
     y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
-    options = dict(schedule="sequential", damping=1.0, max_iter=500, tol=1e-12)
+    options = Options(schedule="sequential", max_iter=500, tol=1e-12)
     model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
     first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
     basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)

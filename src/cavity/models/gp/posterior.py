@@ -215,18 +215,16 @@ class GaussianProcessPosterior(ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
-    def _cross(self, X, threads):
-        """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
-        cross = np.empty((len(X), len(self._alpha)))
-        self.model.covariance._cross(X, self._X_in_use, cross, threads)
-        return cross
-
-    def _moments(self, X, threads):
-        cross, prior = self._cross(X, threads), self.model.covariance._program(X.shape[1]).diagonal(X)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
+    def _moments(self, X, threads, kept):
+        if len(getattr(kept, "cross", ())) < len(X):  # memory that went back to the system would have to be cleared again
+            kept.cross = np.empty((len(X), len(self._alpha)))
+        cross, program = kept.cross[: len(X)], self.model.covariance._program(X.shape[1])
+        program.cross(X, self._X_in_use, cross, threads)
+        return cross @ self._alpha, self._solver.spread(program.diagonal(X), cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
-        cross = self._cross(X, threads)
+        cross = np.empty((len(X), len(self._alpha)))
+        self.model.covariance._cross(X, self._X_in_use, cross, threads)
         return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_own_noise(self, what):

@@ -45,8 +45,7 @@ class SparsePosterior(ProcessPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(half @ half.T, "covariance: its entries")
 
-    def _moments(self, X, threads):
-        """Return means of f at a few rows, less the prior's, and variances."""
+    def _moments(self, X, threads, kept):
         W, residual = self._basis.features(X, threads)
         shift, spread = self._information.marginals(W)
         return shift, residual + spread

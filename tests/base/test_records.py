@@ -283,7 +283,8 @@ def test_what_was_saved_comes_back(name, tmp_path):
     first = {key: header[key] for key in ("kind", "cavity", "settings")} | {"format": 1}  # that had these arrays, too
     for each in (first, header):
         np.savez(path, header=coded(each), **arrays)
-        again, settings = cavity.load(path).to_arrays()
+        posterior = cavity.load(path)
+        again, settings = posterior.to_arrays()
         assert again.keys() == arrays.keys()
         for key, array in arrays.items():
             assert np.asarray(again[key]).dtype == array.dtype
@@ -602,7 +603,7 @@ def test_settings():
         "n": records.integer(1, "N"),
         "x?": Nullable(records.POSITIVE),
         "pair": [records.NUMBER, records.one_of("a", "b")],
-        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}),
+        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}, vars),
     }
     record = Record({"a": Array("N")}, form)
     good = {"n": 2, "x": 1, "pair": [1, "a"], "inner": {"flag": True}}

@@ -11,6 +11,7 @@ import pytest
 
 import cavity
 from cavity import data
+from cavity.base.errors import about
 from cavity.cli import main
 from cavity.cli import options as shared
 
@@ -178,7 +179,7 @@ def test_bad_arrays_and_bytes(run, tmp_path):
     np.save(path, np.ones((2, 3, 4)))
     assert f"the data ({path}) must have 1 or 2 dimension(s), got shape (2, 3, 4)" in run("fit", "clutter", path)[2]
     np.save(path, np.array([1.0, np.nan]))
-    assert "row 2: column 1 is nan" in run("fit", "clutter", path)[2]
+    assert "row 2: column '1' is nan, not a finite number" in run("fit", "clutter", path)[2]
     np.save(path, np.ones((3, 2)))
     assert "choose one or more columns with --column; there is 1, 2" in run("fit", "clutter", path)[2]
     table = tmp_path / "x.csv"
@@ -316,38 +317,43 @@ def test_sigterm_is_heard_by_the_command_only(run, monkeypatch):
 
 
 def numeric_options():
-    """The options of all commands that take numbers, as (command, name)."""
+    """The options of all commands that take numbers, as (command, what makes the number)."""
     commands = cavity.cli.parser()._subparsers._group_actions[0].choices
     models = commands["fit"]._subparsers._group_actions[0].choices
     for command, parser in ({"predict": commands["predict"]} | models).items():
         for action in parser._actions:
             if action.type is not None:
-                yield command, action.dest
+                yield command, action.type
 
 
 def test_every_number_has_a_domain(run):
     """Out of it, the option is named as it was typed, with the number that was typed, before any work."""
-    known = {name: wanted for names, _, wanted in shared.DOMAINS for name in names.split()}
-    seen = list(numeric_options())
+    seen = [(command, kind) for command, kind in numeric_options() if isinstance(kind, shared.Number)]
     assert len(seen) > 50
-    for command, name in seen:
-        if (command, name) in (("gp", "rows"), ("mixture", "components")):  # which say so themselves
-            continue
-        text = "nan" if known[name] == "finite" else "-7"
+    for command, kind in seen:
+        text = "nan" if kind.domain is shared.FINITE else "-7"
         start = ("predict", "a.npz", "b.csv", "--output", "c.npy") if command == "predict" else ("fit", command, "none")
-        status, printed, errors = run(*start, f"{shared.typed(name)}={text}")
+        status, printed, errors = run(*start, f"{kind.option}={text}")
         assert (status, printed) == (2, "")
-        assert errors == f"cavity: error: {shared.typed(name)} must be {known[name]}, got {text}\n"
+        assert errors == f"cavity: error: {kind.option} must be {kind.domain.words}, got {text}\n"
+
+
+def test_only_two_numbers_say_themselves_what_they_may_be():
+    others = [(command, kind) for command, kind in numeric_options() if not isinstance(kind, shared.Number)]
+    assert sorted(command for command, _ in others) == ["gp", "mixture"]  # --rows and --components
 
 
 def test_messages_speak_of_options():
     given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies"])
-    for told, shown in (
-        ("n_threads must be at least 1, got 0", "--threads must be at least 1, got 0"),
-        ("the data; n_init=3 is too much, max_iter too", "the data; --starts 3 is too much, --max-iter too"),
-        ("/a/max_iter/prior_mean.csv: column 'max_iter'", "/a/max_iter/prior_mean.csv: column 'max_iter'"),
-        ("x.csv: no column 'a'; there is b, prior_mean", "x.csv: no column 'a'; there is b, prior_mean"),
-        ("the column must be one, tol must be small", "the column must be one, tol must be small"),
-        ("tol must be small: seed must be large", "--tol must be small: --seed must be large"),
+    for told, arguments, shown in (
+        ("n_threads must be at least 1, got 0", ["n_threads"], "--threads must be at least 1, got 0"),
+        ("n_init=3 is too much", ["n_init"], "--starts 3 is too much"),
+        ("starts='some' is one word", ["starts"], "--starts some is one word"),
+        ("column 'max_iter'", [], "column 'max_iter'"),
+        ("tol must be small: n_init too", ["tol", "n_init"], "--tol must be small: --starts too"),
+        ("seed must be given", ["seed"], "seed must be given"),  # it was not
+        ("schedule must be known", ["schedule"], "schedule must be known"),
+        ("model must be known", ["model"], "model must be known"),
     ):
-        assert shared.as_typed(told, given) == shown
+        assert shared.as_typed(about(ValueError(told), *arguments), given) == shown
+    assert shared.as_typed(ValueError("n_threads"), given) == "n_threads"

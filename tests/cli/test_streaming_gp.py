@@ -263,7 +263,7 @@ def test_scores_of_many_batches(n_batches):
     reach = special.ndtri(0.5 + np.array(prequential.INTERVALS) / 2)
     assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=1e-12)
     *stretches, whole = [line.split() for line in scores.lines()][1:]
-    assert len(stretches) <= prequential.SHOWN
+    assert len(stretches) <= prequential.STRETCHES_SHOWN
     edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
     if stretches:
         assert (edges[0][0], edges[-1][1]) == (1, 2 * n_batches)

@@ -13,7 +13,6 @@ from scipy import integrate, stats
 
 import cavity
 from cavity import Gaussian, SphericalGaussian, _core
-from cavity.distributions import algebra
 
 EPS = np.finfo(float).eps
 INF = np.inf
@@ -661,10 +660,6 @@ def test_match_moments_far_from_zero_and_in_batches():
         cavity.match_moments([np.nan], [0.0], [1.0])
     with pytest.raises(ValueError, match="variance must be zero or positive, got -2.0"):
         cavity.match_moments([0.0], [0.0], [-2.0])
-
-
-def test_log_2pi():
-    assert float(mp.log(2 * mp.pi)) == algebra.LOG_2PI
 
 
 # ---------------------------------------------------------------------------------------------- found by attack

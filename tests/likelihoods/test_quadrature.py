@@ -9,7 +9,7 @@ from mpmath import mp
 from scipy.special import gammaln, log_expit, log_ndtr
 
 from cavity.likelihoods import quadrature
-from cavity.likelihoods.quadrature import CHUNK, log_tilted
+from cavity.likelihoods.quadrature import SITES_TOGETHER, log_tilted
 
 SDS = [1e-6, 1e-3, 1.0, 30.0, 1e3]
 WORST = 1e-10
@@ -297,7 +297,7 @@ def test_constant_likelihoods(value):
 
 def test_gaussian_likelihoods():
     rng = np.random.default_rng(0)
-    n = 2 * CHUNK + 3
+    n = 2 * SITES_TOGETHER + 3
     sd, width = 10 ** rng.uniform(-6, 3, n), 10 ** rng.uniform(-3, 3, n)
     mean, total = rng.uniform(-100, 100, n), sd**2 + width**2
     y = mean + np.sqrt(total) * rng.uniform(-10, 10, n)
@@ -334,7 +334,7 @@ def assert_same(results, expected, sd, tolerance):
 
 
 def test_sites_do_not_depend_on_each_other():
-    mean, sd = draw(CHUNK + 40, seed=1)
+    mean, sd = draw(SITES_TOGETHER + 40, seed=1)
     together = log_tilted(of_all, mean, sd**2)
     some = np.arange(0, mean.size, 37)
     alone = [

@@ -9,8 +9,9 @@ from functools import reduce
 from operator import add
 
 import numpy as np
+from scipy.linalg import lapack
 
-from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import names_of
 from cavity.base.frames import numbers as frame_numbers
 
@@ -19,12 +20,17 @@ TILE = 512  # rows and columns of a matrix looked at together with their mirror 
 ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
 
 
+def wrong(name, words, kind=ValueError):
+    """Return the error that says the words of an argument."""
+    return about(kind(f"{name} {words}"), name)
+
+
 def check_real(value, name):
     """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column."""
     try:
         array = np.asarray(frame_numbers(value, name))
     except ValueError as error:  # rows of different lengths
-        raise ValueError(f"{name} must be an array of real numbers ({error})") from error
+        raise wrong(name, f"must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)
     return array
 
@@ -32,7 +38,7 @@ def check_real(value, name):
 def check_dtype(dtype, name):
     """Raise TypeError unless the dtype is one of real numbers."""
     if dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}")
+        raise wrong(name, f"must hold real numbers, got dtype {dtype}", TypeError)
 
 
 def check_ndim(array, name, ndim):
@@ -41,7 +47,7 @@ def check_ndim(array, name, ndim):
         wanted = " or ".join(str(n) for n in ndim)
         hint = f"; {name}[:, None] makes numbers one column" if array.ndim == 1 and ndim == (2,) else ""
         hint = hint if name.isidentifier() else ""
-        raise ValueError(f"{name} must have {wanted} dimension(s), got shape {array.shape}{hint}")
+        raise wrong(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
 
 
 def real_array(value, name):
@@ -63,7 +69,7 @@ def positive_array(value, name):
     """Return `value` as float64, all of it positive and finite."""
     array = finite_array(value, name)
     if not np.all(array > 0):
-        raise ValueError(f"{name} must be positive, got {array[~(array > 0)][0]}")
+        raise wrong(name, f"must be positive, got {array[~(array > 0)][0]}")
     return array
 
 
@@ -73,7 +79,7 @@ def check_finite(array, name, columns=None):
     index = first_nonfinite(rows)
     if index is not None:
         place = f"[{entry(index, columns)}]" if array.ndim else ""
-        raise ValueError(f"{name} must be finite, got {name}{place} = {rows[index]}")
+        raise wrong(name, f"must be finite, got {name}{place} = {rows[index]}")
 
 
 def entry(index, columns=None):
@@ -106,7 +112,9 @@ def data_array(value, name, ndim):
 def unread_array(value, name, ndim):
     """Return data as `data_array` does, without having looked at the numbers."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} must not be a masked array; drop the masked points first, for example x.compressed()")
+        raise wrong(
+            name, "must not be a masked array; drop the masked points first, for example x.compressed()", TypeError
+        )
     array = check_real(value, name)
     check_ndim(array, name, ndim)
     check_not_empty(array.shape, name)
@@ -116,7 +124,7 @@ def unread_array(value, name, ndim):
 def check_not_empty(shape, name):
     """Raise ValueError for the shape of an empty array."""
     if 0 in shape:
-        raise ValueError(f"{name} must not be empty, got shape {shape}")
+        raise wrong(name, f"must not be empty, got shape {shape}")
 
 
 def copy_real(array, out):
@@ -128,29 +136,29 @@ def copy_real(array, out):
 def number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
     """Return `value` as a float inside the interval (low, high), ends included where said."""
     if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise wrong(name, f"must be a number, got {value!r}", TypeError)
     result = float(value)
     above = result >= low if closed_low else result > low
     below = result <= high if closed_high else result < high
     if not (above and below):
         left, right = "[" if closed_low else "(", "]" if closed_high else ")"
-        raise ValueError(f"{name} must be in {left}{low:g}, {high:g}{right}, got {result!r}")
+        raise wrong(name, f"must be in {left}{low:g}, {high:g}{right}, got {result!r}")
     return result
 
 
 def integer(value, name, *, low):
     """Return `value` as an int, at least `low`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise wrong(name, f"must be an integer, got {value!r}", TypeError)
     if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {value}")
+        raise wrong(name, f"must be at least {low}, got {value}")
     return int(value)
 
 
 def flag(value, name):
     """Return `value` as a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}")
+        raise wrong(name, f"must be True or False, got {value!r}", TypeError)
     return bool(value)
 
 
@@ -158,7 +166,7 @@ def choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:
         wanted = ", ".join(repr(option) for option in options)
-        raise ValueError(f"{name} must be one of {wanted}, got {value!r}")
+        raise wrong(name, f"must be one of {wanted}, got {value!r}")
     return value
 
 
@@ -166,7 +174,7 @@ def vector(value, name, size):
     """Return a number or `size` numbers as a float64 vector of length `size`, finite."""
     array = finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and array.shape != (size,):
-        raise ValueError(f"{name} must be a number or have shape ({size},) like a data point, got {array.shape}")
+        raise wrong(name, f"must be a number or have shape ({size},) like a data point, got {array.shape}")
     return np.ascontiguousarray(np.broadcast_to(array, (size,)))
 
 
@@ -174,7 +182,7 @@ def shaped(value, name, shape):
     """Return `value` as a finite float64 array in C order, of exactly that shape."""
     array = finite_array(value, name)
     if array.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        raise wrong(name, f"must have shape {shape}, got {array.shape}")
     return np.ascontiguousarray(array)
 
 
@@ -186,15 +194,16 @@ def matrix(shape, what, way_out=""):
     return matrices(1, shape, what, way_out)[0]
 
 
-def matrices(count, shape, what, way_out=""):
-    """Return several such matrices, or raise MemoryError with the bytes they need together."""
+def matrices(count, shape, what, way_out="", argument=""):
+    """Return several such matrices, or raise MemoryError with the bytes they need together, by that argument."""
     needed = 8 * count * shape[0] * shape[1]
     try:
         if needed > _memory():
             raise MemoryError
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
-        raise MemoryError(f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}") from None
+        words = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
+        raise about(MemoryError(words), argument) from None
 
 
 def _memory():
@@ -208,12 +217,13 @@ def _memory():
 def output(value, name, shape):
     """Return `value`, which has to be a writeable float64 array of that shape in C order."""
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name} must be an array, got {type(value).__name__}")
+        raise wrong(name, f"must be an array, got {type(value).__name__}", TypeError)
     good = value.shape == shape and value.dtype == np.float64 and value.flags.carray
     if not good:
-        raise ValueError(
-            f"{name} must be a writeable float64 array of shape {shape} in C order, got shape {value.shape}, "
-            f"dtype {value.dtype}, writeable={value.flags.writeable}, C order={value.flags.c_contiguous}"
+        raise wrong(
+            name,
+            f"must be a writeable float64 array of shape {shape} in C order, got shape {value.shape}, "
+            f"dtype {value.dtype}, writeable={value.flags.writeable}, C order={value.flags.c_contiguous}",
         )
     return value
 
@@ -228,7 +238,7 @@ def symmetric(value, name, size=None, *, copy=True):
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
     if matrix.shape != wanted:
         rows = "n >= 1" if size is None else f"n = {size}"
-        raise ValueError(f"{name} must have shape (n, n) with {rows}, got {matrix.shape}")
+        raise wrong(name, f"must have shape (n, n) with {rows}, got {matrix.shape}")
     tiles = [slice(start, start + TILE) for start in range(0, len(matrix), TILE)]
     pairs = [(a, b) for i, a in enumerate(tiles) for b in tiles[i:]]
     if all(np.array_equal(matrix[a, b], matrix[b, a].T) for a, b in pairs):
@@ -241,7 +251,7 @@ def symmetric(value, name, size=None, *, copy=True):
             bad = np.abs(upper - lower) > ASYMMETRY * np.maximum(np.abs(upper), np.outer(scale[a], scale[b]))
         if bad.any():
             i, j = np.argwhere(bad)[0] + (a.start, b.start)
-            raise ValueError(f"{name} must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
+            raise wrong(name, f"must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
         mean[a, b] = 0.5 * upper + 0.5 * lower
         mean[b, a] = mean[a, b].T
     return mean
@@ -249,8 +259,6 @@ def symmetric(value, name, size=None, *, copy=True):
 
 def cholesky(matrix, name):
     """Return the lower Cholesky factor of a symmetric matrix."""
-    from scipy.linalg import lapack
-
     factor, info = lapack.dpotrf(matrix, lower=1, clean=1)
     if info > 0:
         raise NotPositiveDefiniteError(
@@ -264,7 +272,7 @@ def partition(value, name, size):
     try:
         parts = [np.asarray(each) for each in value]
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a sequence of lists of coordinates, got {value!r}") from None
+        raise wrong(name, f"must be a sequence of lists of coordinates, got {value!r}", TypeError) from None
     owner = np.full(size, -1)
     for k, part in enumerate(parts):
         if part.ndim != 1 or part.size == 0 or part.dtype.kind not in "iu":
@@ -273,12 +281,13 @@ def partition(value, name, size):
             if not 0 <= index < size:
                 raise ValueError(f"{name}[{k}] must hold coordinates in 0..{size - 1}, got {index}")
             if owner[index] >= 0:
-                raise ValueError(
-                    f"{name} must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]"
+                raise wrong(
+                    name,
+                    f"must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]",
                 )
             owner[index] = k
     if np.any(owner < 0):
-        raise ValueError(f"{name} must cover every coordinate: {np.argmin(owner >= 0)} is missing")
+        raise wrong(name, f"must cover every coordinate: {np.argmin(owner >= 0)} is missing")
     return tuple(part.astype(np.intp) for part in parts)
 
 
@@ -286,11 +295,12 @@ def permutation(value, name, size):
     """Return `value` as an index array that holds each of 0..size-1 once."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.shape != (size,):
-        raise ValueError(
-            f"{name} must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}"
+        raise wrong(
+            name,
+            f"must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}",
         )
     if size and not np.array_equal(np.sort(array), np.arange(size)):
-        raise ValueError(f"{name} must hold each of 0..{size - 1} once")
+        raise wrong(name, f"must hold each of 0..{size - 1} once")
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
@@ -300,7 +310,7 @@ def generator(rng, name="rng"):
         return rng
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
-    raise TypeError(f"{name} must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}")
+    raise wrong(name, f"must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}", TypeError)
 
 
 def added(values):

@@ -37,6 +37,15 @@ class SettingsWarning(UserWarning):
     __module__ = PUBLIC
 
 
+def about(error, *arguments):
+    """Return an error about arguments of the library, whose names it keeps for faces that call them otherwise.
+
+    The first place of each name in the message must be the name itself, and no other word.
+    """
+    error.arguments = arguments
+    return error
+
+
 def warn(message, category):
     """Warn at the line that called the library, however deep in it this is; scikit-learn may be in between."""
     frame, level = sys._getframe(1), 2  # level 1 is this function

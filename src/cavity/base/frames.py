@@ -27,7 +27,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     ),
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
-SHOWN = 8  # most names in a message
+NAMES_SHOWN = 8  # most names in a message
 
 
 def names_of(X):
@@ -159,5 +159,5 @@ def _refused(column, dtype):
 
 def _some(names):
     """The first of several names, in quotes."""
-    shown = ", ".join(map(repr, names[:SHOWN]))
-    return f"{shown} and {len(names) - SHOWN} more" if len(names) > SHOWN else shown
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown

@@ -1,7 +1,7 @@
 """Tables of what a saved record holds, and the one check of a record against its table.
 
-A `Record` says what arrays and settings there are. An array is an `Array`: its axes, its domain, its kind. Axes are
-written as
+A `Record` says what arrays and settings there are, and where in a posterior they are found (`cavity.base.trees`). An
+array is an `Array`: its axes, its domain, its kind. Axes are written as
 
     "N D"           two of them; a name stands for one size in all arrays of the record;
     "()"            none: a number;
@@ -20,7 +20,7 @@ that end in "?" may be missing; those not in the table are refused.
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from cavity.base import arrays
 KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
 TOGETHER = "arrays and settings do not fit each other: "
-LARGEST = sys.float_info.max
+LARGEST_FLOAT = sys.float_info.max
 DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
 REFUSALS = (  # of constructors
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
@@ -163,21 +163,23 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Nullable:
-    """Null, or what is said."""
+    """Null, which stands for `missing`, or what is said."""
 
     form: object
+    missing: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is said, of which a function then makes an object."""
+    """What is said, of which a function then makes an object; `apart` takes one apart."""
 
     make: Callable
     form: object
+    apart: Callable
 
 
 def _real(value):
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT
 
 
 def _reals(value, deepest=DEEPEST):
@@ -233,7 +235,7 @@ def _setting(name, value, form, claims):
     """Return a setting as it is used; `claims` get (name, size, axis) where it must be as long as an axis."""
     match form:
         case Nullable():
-            return None if value is None else _setting(name, value, form.form, claims)
+            return form.missing if value is None else _setting(name, value, form.form, claims)
         case Made():
             value = _setting(name, value, form.form, claims)
             with refusing(f"setting {name!r}: "):
@@ -291,11 +293,30 @@ class Record:
     rules : tuple of callables
         Each gets (arrays, settings, sizes), all of them checked, and raises an error, or returns None or words, if
         they do not fit each other.
+    places : dict of str to str
+        What names begin with, and what that is among the attributes of the posterior: with {"rows_": "_rows."} the
+        array rows_X is found at _rows.X. Several places have a space between them. "trace_" is "trace."; other names
+        are those of attributes.
+    forms : dict of str to (callable, callable)
+        By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
+        takes them as keyword arguments.
     """
 
     arrays: Mapping | Callable
     settings: Mapping
     rules: tuple = ()
+    places: Mapping = field(default_factory=dict)
+    forms: Mapping = field(default_factory=dict)
+
+    def table(self, settings):
+        """Return the table of arrays that settings lead to."""
+        return self.arrays(settings) if callable(self.arrays) else self.arrays
+
+    def found_at(self, name):
+        """Return the places of an array or setting, each as a list of attributes on the way."""
+        places = {"trace_": "trace.", "": ""} | self.places
+        begins = max((begin for begin in places if name.startswith(begin)), key=len)
+        return [f"{place}{name.removeprefix(begins)}".split(".") for place in places[begins].split() or [""]]
 
 
 @contextmanager
@@ -358,8 +379,7 @@ def check(record, arrays, settings):
     """
     claims, sizes, checked = [], {}, {}
     settings = _setting("", settings, record.settings, claims)
-    table = record.arrays(settings) if callable(record.arrays) else record.arrays
-    for name, entry in _entries(arrays, table, "array '").items():
+    for name, entry in _entries(arrays, record.table(settings), "array '").items():
         checked[name], sizes = entry.check(name, arrays[name], sizes)
     for name, size, axis in claims:
         if size != sizes.setdefault(axis, size):
@@ -370,24 +390,6 @@ def check(record, arrays, settings):
         if words is not None:
             raise ValueError(words)
     return checked, settings
-
-
-def part(arrays, prefix):
-    """Return the arrays whose names begin with a prefix, by the rest of their names.
-
-    Parameters
-    ----------
-    arrays : dict of ndarray
-        By names.
-    prefix : str
-        The beginning.
-
-    Returns
-    -------
-    dict of ndarray
-        Some of them, in their order.
-    """
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def together(*names):

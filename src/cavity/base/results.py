@@ -4,20 +4,21 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from cavity.base import persistence, records
+from cavity.base import persistence, trees
 from cavity.base.frozen import Frozen
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 
-OUTCOME = {  # settings of variational posteriors; what is not finite is null
+VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
     "converged": FLAG,
     "status": TEXT,
     "n_iter": integer(),
     "contraction": Nullable(NUMBER),
-    "predicted_gap": Nullable(NUMBER),
+    "predicted_gap": Nullable(NUMBER, np.inf),
 }
-TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
-TRACE |= {"trace_step?": Array("step")}
+VARIATIONAL_TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+VARIATIONAL_TRACE |= {"trace_step?": Array("step")}
+POSTERIORS = {}  # by kinds, of the files that were imported
 
 
 def freeze(record):
@@ -42,12 +43,22 @@ def to_tuple(names):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind` and gives `to_arrays()` -> (dict of arrays, JSON-able settings). What a file of that kind
-    must hold, and how a posterior is made of it again, stands in its module of `cavity.models.saved.KINDS`.
+    A subclass sets `kind`, by which files know it, and `record`, which says what a file of that
+    kind holds.
     """
 
     __slots__ = ()
     kind = None
+    record = None
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls):
+            POSTERIORS[cls.kind] = cls
+
+    def to_arrays(self):
+        """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
+        return trees.taken_apart(self.record, self)
 
     def save(self, path):
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -105,35 +116,6 @@ class VariationalPosterior(Posterior):
             By the names of the fields.
         """
         return {field.name: getattr(fit, field.name) for field in fields(VariationalPosterior)}
-
-    def outcome_to_arrays(self):
-        """Return these fields as (arrays, settings); an infinite gap becomes None, which JSON has a word for."""
-        plain = {f.name: getattr(self, f.name) for f in fields(VariationalPosterior) if f.name != "trace"}
-        settings = {k: None if k == "predicted_gap" and not np.isfinite(v) else v for k, v in plain.items()}
-        return {f"trace_{name}": value for name, value in self.trace.items()}, settings
-
-    @staticmethod
-    def outcome_from_arrays(arrays, settings):
-        """Return the keyword arguments that `outcome_to_arrays` took apart.
-
-        Parameters
-        ----------
-        arrays : dict of ndarray
-            The arrays, others among them.
-        settings : dict
-            The settings.
-
-        Returns
-        -------
-        dict
-            By the names of the fields.
-        """
-        unknown = {"predicted_gap": np.inf}
-        trace = records.part(arrays, "trace_")
-        names = [field.name for field in fields(VariationalPosterior) if field.name != "trace"]
-        return {name: unknown.get(name) if settings[name] is None else settings[name] for name in names} | {
-            "trace": trace
-        }
 
     def outcome_rows(self):
         """Return the last lines of a repr."""

@@ -164,7 +164,7 @@ def row_weights(value, n, *, some=True):
     weights = row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
-        raise ValueError(f"sample_weight must not be negative, got {float(weights[row])!r} in row {row}")
+        raise arrays.wrong("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
     if some and not np.any(weights > 0):
-        raise ValueError("sample_weight must be positive in some row, got zeros only")
+        raise arrays.wrong("sample_weight", "must be positive in some row, got zeros only")
     return weights

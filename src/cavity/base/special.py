@@ -12,7 +12,7 @@ References
 import numpy as np
 from scipy import special
 
-LOG_2PI = float(np.log(2 * np.pi))
+from cavity.base.constants import LOG_2PI
 
 LARGE = 12.0  # from here on eight terms of the expansion of R are exact to double precision, its curvature included
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1

@@ -42,15 +42,17 @@ def main(arguments=None):
 
     130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
     """
-    options = parser().parse_args(arguments)
     try:
-        shared.check_numbers(options)
+        options = parser().parse_args(arguments)
         with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
             with naming(shared.PRINTED):
                 sys.stdout.flush()
             return status
+    except shared.OptionError as error:
+        print(f"cavity: error: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
         print_no_more()
         return 0
@@ -92,13 +94,13 @@ def hearing_sigterm():
 
 def sentence(error, options):
     """Return an error in one line, which names the file of the data unless it is about an option or another file."""
-    words = " ".join(str(error).split())
+    words = " ".join(shared.as_typed(error, options).split())
     if isinstance(error, MemoryError):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
         words = "squares of the numbers leave the range of float64; rescale the columns"
     files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
     named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
-    if named or words.startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
-        return shared.as_typed(words, options)
-    return f"{shared.as_typed(words, options)} (data: {options.data})"
+    if named or str(error).startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
+        return words
+    return f"{words} (data: {options.data})"

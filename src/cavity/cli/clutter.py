@@ -1,15 +1,16 @@
 """`cavity fit clutter`: a robust mean with its uncertainty, and which points look like clutter."""
 
-import time
+from pathlib import Path
 
 import numpy as np
 
 from cavity.cli import options as shared
 from cavity.cli import tables
+from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, number
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
-SHOWN = 20  # most clutter points listed
+POINTS_LISTED = 20  # most clutter points listed
 SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
 
 
@@ -29,65 +30,40 @@ def add(models):
         help="column name or number; repeat for points in several dimensions",
     )
     model = command.add_argument_group("model")
-    model.add_argument(
-        "--clutter-weight",
-        type=float,
-        default=WEIGHT,
-        metavar="W",
-        help=f"prior probability that a point is clutter (default {WEIGHT})",
-    )
-    model.add_argument(
-        "--noise-variance",
-        type=float,
-        metavar="V",
-        help="variance of the signal around the mean (default (1.4826 MAD)^2)",
-    )
-    model.add_argument(
-        "--clutter-variance",
-        type=float,
-        metavar="V",
-        help="variance of the clutter (default 100 noise, or the farthest point's squared distance)",
-    )
-    model.add_argument("--clutter-mean", type=float, metavar="M", help="centre of the clutter (default the median)")
-    model.add_argument("--prior-mean", type=float, metavar="M", help="prior mean (default the median)")
-    model.add_argument("--prior-variance", type=float, metavar="V", help="prior variance (default 100 noise)")
+    words = f"prior probability that a point is clutter (default {WEIGHT})"
+    number(model, "--clutter-weight", INSIDE, "W", words, default=WEIGHT)
+    number(model, "--noise-variance", POSITIVE, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)")
+    words = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
+    number(model, "--clutter-variance", POSITIVE, "V", words)
+    number(model, "--clutter-mean", FINITE, "M", "centre of the clutter (default the median)")
+    number(model, "--prior-mean", FINITE, "M", "prior mean (default the median)")
+    number(model, "--prior-variance", POSITIVE, "V", "prior variance (default 100 noise)")
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
     shared.damping(fit, "(0, 1]")
     fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
-    fit.add_argument("--random-order", type=int, metavar="SEED", help="visit the points in random order")
+    number(fit, "--random-order", INDEX, "SEED", "visit the points in random order")
     shared.output(command, "data, posterior and clutter probabilities")
     command.set_defaults(run=run)
 
 
 def run(options):
     """Fit, print, save, plot."""
-    table = tables.read(options.data, options.column)
+    values, names, about = tables.read(options.data, options.column)
     shared.check_output(options)
-    x = table.values[:, 0] if table.values.shape[1] == 1 else table.values
+    x = values[:, 0] if values.shape[1] == 1 else values
     model = settled(x, options)
     settings = {name: getattr(model, name) for name in ("clutter_weight", *SETTINGS)}
-    order = dict(order="random", rng=options.random_order) if options.random_order is not None else {}
-    started = time.perf_counter()
-    posterior = model.fit(
-        x,
-        method=options.method,
-        schedule=options.schedule,
-        damping=options.damping,
-        power=options.power,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        n_threads=options.threads,
-        **order,
-    )
-    seconds = time.perf_counter() - started
+    given = shared.fit_options(options, "method", "schedule", "damping", "power")
+    if options.random_order is not None:
+        given |= {"order": "random", "rng": options.random_order}
+    posterior, seconds = shared.timed(model.fit, x, **given)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
-    def draw():
-        from cavity.plot import clutter_figure
+    def draw(plot):
+        return plot.clutter_figure(posterior, values, probability, Path(options.data).name, names, about["unit"])
 
-        return clutter_figure(posterior, table.values, probability, table.name, table.columns, table.about.get("unit"))
-
-    return shared.deliver(options, posterior, report(table, settings, posterior, probability, seconds), draw)
+    lines = report(values, names, about, settings, posterior, probability, seconds)
+    return shared.deliver(options, posterior, lines, draw)
 
 
 def settled(x, options):
@@ -96,11 +72,11 @@ def settled(x, options):
     return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=("clutter_weight", *given))
 
 
-def report(table, settings, posterior, probability, seconds):
+def report(values, names, about, settings, posterior, probability, seconds):
     """Yield the lines of the printed result."""
-    about, unit = table.about, table.about.get("unit", "")
+    unit = about["unit"]
     mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
-    yield f"{about.get('title', table.name)}: {len(table.values)} points, columns {', '.join(table.columns)}"
+    yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
     for name, value in settings.items():
         yield f"  {name:<16} {_numbers(value)}"
@@ -119,14 +95,13 @@ def report(table, settings, posterior, probability, seconds):
     suspects = np.flatnonzero(probability > 0.5)
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
-    for i in suspects[:SHOWN]:
-        yield f"  row {i + 1:<6} {_numbers(table.values[i], 12):>14}   probability {probability[i]:.6f}"
-    if len(suspects) > SHOWN:
-        yield f"  ... and {len(suspects) - SHOWN} more"
+    for i in suspects[:POINTS_LISTED]:
+        yield f"  row {i + 1:<6} {_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
+    if len(suspects) > POINTS_LISTED:
+        yield f"  ... and {len(suspects) - POINTS_LISTED} more"
     yield "fit"
-    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {shared.elapsed(seconds)}"
+    yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
 
 
 def _numbers(value, digits=6):
-    return ", ".join(f"{number:.{digits}g}" for number in np.atleast_1d(value))
+    return ", ".join(f"{each:.{digits}g}" for each in np.atleast_1d(value))

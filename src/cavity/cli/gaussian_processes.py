@@ -2,12 +2,14 @@
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from cavity import likelihoods
 from cavity.cli import targets
+from cavity.cli.options import FINITE, POSITIVE, number
 
 NOISE = 0.1  # share of the variance of a real target that the noise has at first
 SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
@@ -27,24 +29,6 @@ LEAVES = {
     "constant": "Constant",
     "white": "White",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is fitted, and the rows that are not."""
-
-    X: np.ndarray
-    names: list
-    y: np.ndarray
-    target: str
-    classes: tuple
-    offset: np.ndarray | None
-    weights: np.ndarray | None
-    spread: np.ndarray  # standard deviation of each column
-    size: float  # variance of the target; 1 where that is not a real number
-    likelihood: str
-    notes: list
-    rest: object  # the same of the rows that are left out, or None
 
 
 def add_model(model, default, without=()):
@@ -67,23 +51,12 @@ def add_model(model, default, without=()):
 
 def add_starts(model):
     """Add where the search for hyperparameters begins."""
-    model.add_argument(
-        "--variance", type=float, metavar="V", help="of the function at first (default that of the target, or 1)"
-    )
-    model.add_argument(
-        "--lengthscale", type=numbers, metavar="L,M", help="at first, one or one for each column (default its sd)"
-    )
-    model.add_argument("--period", type=float, metavar="P", help="of periodic, at first (default sd of the column)")
+    number(model, "--variance", POSITIVE, "V", "of the function at first (default that of the target, or 1)")
+    words = "at first, one or one for each column (default its sd)"
+    number(model, "--lengthscale", POSITIVE, "L,M", words, several=True)
+    number(model, "--period", POSITIVE, "P", "of periodic, at first (default sd of the column)")
     targets.add_settings(model, "learnt", "learnt")
-    model.add_argument("--thresholds", type=numbers, metavar="A,B", help=f"of {ORDERED} (default by the shares)")
-
-
-def numbers(text):
-    """Return the numbers in a list separated by commas."""
-    return [float(part) for part in text.split(",")]
-
-
-numbers.__name__ = "numbers, one or several separated by commas,"
+    number(model, "--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True)
 
 
 def label(name, about):
@@ -107,24 +80,17 @@ def default_likelihood(table, options, classes=None):
     return "probit" if len(kinds) == 2 and (len(y) > 2 or table.is_text(target)) else "gaussian"
 
 
-def problem_of(rows, names, values, kind, notes, first):
-    """Return the problem of chosen rows; the slice `first` of them says how much columns and target vary."""
-    X = np.ascontiguousarray(np.column_stack(values))
-    spread = X[first].std(axis=0)
-    return Problem(
-        X=X,
-        names=names,
-        y=rows.y,
-        target=rows.target,
-        classes=rows.classes,
-        offset=rows.offset,
-        weights=rows.weights,
-        spread=np.where(spread > 0, spread, 1.0),
-        size=targets.robust_spread(rows.y[first]) ** 2 if kind in targets.REAL else 1.0,
-        likelihood=kind,
-        notes=notes,
-        rest=None,
-    )
+def scaled(problem, first=slice(None)):
+    """Return the problem with how much columns and target vary in the slice `first` of its rows."""
+    spread = problem.X[first].std(axis=0)
+    size = targets.robust_spread(problem.y[first]) ** 2 if problem.likelihood in targets.REAL else 1.0
+    return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
+
+
+def check_plot(options):
+    """Raise ValueError if a picture was asked for that cannot be drawn."""
+    if options.plot is not None and options.offset is not None:
+        raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
 
 
 def likelihood_of(problem, options):
@@ -134,8 +100,6 @@ def likelihood_of(problem, options):
     fixed = any(name in given for name in SCALES)
     if "thresholds" in known and "thresholds" not in given:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
-        from scipy.special import ndtri
-
         given["thresholds"] = np.sqrt(2.0) * ndtri(below)  # f of variance 1 and noise of variance 1 give these shares
     for name in SCALES:
         if name in known and not fixed:
@@ -166,7 +130,7 @@ def parsed(factor):
     if not bracket:
         return name, []
     try:
-        return name, numbers(rest.removesuffix(")"))
+        return name, [float(part) for part in rest.removesuffix(")").split(",")]
     except ValueError:
         raise ValueError(f"--covariance: expected numbers in brackets, like {name}(2,0.5), got {factor!r}") from None
 
@@ -178,12 +142,12 @@ def leaf_of(name, given, variance, problem, options, scaled=True):
     settings, bounds = starts_of(name, variance, problem, options)
     if len(given) > len(settings):
         raise ValueError(f"--covariance: {name} has {', '.join(settings)}, got {len(given)} numbers")
-    for setting, number in zip(settings, given, strict=False):
-        if not 0.0 < number < np.inf:
-            raise ValueError(f"--covariance: the {setting} of {name} must be positive, got {number:g}")
-        settings[setting] = number + np.zeros(np.shape(settings[setting]))
+    for setting, value in zip(settings, given, strict=False):
+        if not 0.0 < value < np.inf:
+            raise ValueError(f"--covariance: the {setting} of {name} must be positive, got {value:g}")
+        settings[setting] = value + np.zeros(np.shape(settings[setting]))
         low, high = (SMALLEST, LARGEST) if setting == "variance" else (SHORTEST, LONGEST)
-        bounds[setting] = low * number, high * number
+        bounds[setting] = low * value, high * value
     fixed = () if scaled or name == "linear" else ("variance",)
     return getattr(covariances, LEAVES[name])(**settings, fixed=fixed, bounds=bounds)
 
@@ -231,13 +195,13 @@ def model_lines(problem, model, mean, learn):
     logs, bounds = covariance.log_parameters, covariance.log_bounds
     edges = dict(zip(covariance.parameter_names, np.any(logs[:, None] == bounds, axis=1), strict=True))
     for name, value in covariance.parameters.items():
-        for d, number in enumerate(np.atleast_1d(value)):
+        for d, single in enumerate(np.atleast_1d(value)):
             entry = f"{name}[{d}]" if np.ndim(value) else name
             column = f"  {problem.names[d]}" if np.ndim(value) else ""
             edge = "  (at its bound)" if learn is not False and edges.get(entry) else ""
-            yield f"    {entry:<24} {number:>12.6g}{column}{edge}"
+            yield f"    {entry:<24} {single:>12.6g}{column}{edge}"
 
 
 def shown(value):
     """Return words for a number or several."""
-    return ", ".join(f"{number:.6g}" for number in np.ravel(value))
+    return ", ".join(f"{each:.6g}" for each in np.ravel(value))

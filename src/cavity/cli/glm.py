@@ -1,12 +1,13 @@
 """`cavity fit glm`: coefficients of a generalised linear model with their uncertainty, and how well it predicts."""
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from scipy.special import stdtrit
 
 from cavity.cli import options as shared
 from cavity.cli import tables
+from cavity.cli.options import POSITIVE, number
 from cavity.cli.targets import (
     LIKELIHOODS,
     REAL,
@@ -22,22 +23,6 @@ from cavity.cli.targets import (
 INTERCEPT = "intercept"
 WIDER = 100.0  # variance of the intercept over that of the coefficients
 ROUNDS = 20  # of weighted least squares for a robust scale, which is a default and needs two figures
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What is fitted: the matrix with its column names, the target, and what was done to them."""
-
-    X: np.ndarray
-    names: list
-    y: np.ndarray
-    target: str
-    classes: tuple  # of a binary target what stands for 0 and for 1, else ()
-    offset: np.ndarray | None
-    weights: np.ndarray | None
-    centre: np.ndarray  # subtracted from each column, and what it was divided by
-    spread: np.ndarray
-    notes: list  # columns left out, and why
 
 
 def add(models):
@@ -60,11 +45,12 @@ def add(models):
         "that of the least-squares residuals",
         "that of the residuals of least absolute deviations, by their median",
     )
-    model.add_argument(
+    number(
+        model,
         "--prior-variance",
-        type=float,
-        metavar="V",
-        help="of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
+        POSITIVE,
+        "V",
+        "of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
         "as much, around 0 or, for real targets, the median",
     )
     model.add_argument(
@@ -92,30 +78,18 @@ def run(options):
         prior_variance = np.diag(prior_variance)  # a matrix is learned by one factor, a vector entry by entry
     model = GLM(likelihood, prior_mean, prior_variance, options.approximation)
     with single_blas():  # loads the linear algebra, which is not part of the time of the fit
-        started = time.perf_counter()
-    posterior = model.fit(
-        problem.X,
-        problem.y,
-        offset=problem.offset,
-        sample_weight=problem.weights,
-        method=options.method,
-        schedule=options.schedule,
-        damping=options.damping,
-        power=options.power,
-        learn="prior_variance" if options.learn_prior_variance else None,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        n_threads=options.threads,
-    )
-    seconds = time.perf_counter() - started
+        pass
+    given = shared.fit_options(options, "method", "schedule", "damping", "power")
+    learn = "prior_variance" if options.learn_prior_variance else None
+    posterior, seconds = shared.timed(model.fit, **problem.data(), **given, learn=learn)
     title = table.about.get("title", table.source)
 
-    def draw():
-        from cavity.plot import glm_figure
-
+    def draw(plot):
         predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
         names = title, problem.target, problem.classes
-        return glm_figure(posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept)
+        return plot.glm_figure(
+            posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept
+        )
 
     saved = described(posterior, problem, options)
     return shared.deliver(options, saved, report(title, problem, posterior, options, seconds), draw)
@@ -137,32 +111,21 @@ def described(posterior, problem, options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    rows = chosen(table, options, options.likelihood)
-    features, values, notes = rows.names, rows.values, rows.notes
+    problem = chosen(table, options, options.likelihood)
     if not options.no_standardize:
-        way_out = ", or say --no-standardize"
-        features, values, notes = rows.without_constants(table.source, options.features is not None, way_out)
-    if not values and options.no_intercept:
-        raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from, and no intercept")
-    centre, spread = np.zeros(len(values)), np.ones(len(values))
+        explicit = options.features is not None
+        problem = problem.without_constants(table.source, explicit, ", or say --no-standardize")
+    X, names = problem.X, problem.names
+    if not names and options.no_intercept:
+        raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from, and no intercept")
+    centre, spread = np.zeros(len(names)), np.ones(len(names))
     if not options.no_standardize:
-        for j, value in enumerate(values):
-            values[j], centre[j], spread[j] = standardized(value)
+        for j in range(len(names)):
+            X[:, j], centre[j], spread[j] = standardized(X[:, j].copy())
     if not options.no_intercept:
-        values, features = [np.ones(len(rows.y)), *values], [INTERCEPT, *features]
+        X, names = np.column_stack([np.ones(len(X)), X]), [INTERCEPT, *names]
         centre, spread = np.append(0.0, centre), np.append(1.0, spread)
-    return Problem(
-        X=np.ascontiguousarray(np.column_stack(values)),
-        names=features,
-        y=rows.y,
-        target=rows.target,
-        classes=rows.classes,
-        offset=rows.offset,
-        weights=rows.weights,
-        centre=centre,
-        spread=spread,
-        notes=notes,
-    )
+    return replace(problem, X=X, names=names, centre=centre, spread=spread)
 
 
 def standardized(values):
@@ -184,8 +147,6 @@ def likelihood_of(problem, options):
         elif options.likelihood == "laplace":
             given["scale"] = residual_size(problem, np.abs, np.median) / np.log(2)
         else:
-            from scipy.special import stdtrit
-
             quartile = float(stdtrit(given.get("degrees_of_freedom", 4.0), 0.75))
             given["scale"] = residual_size(problem, np.abs, np.median) / quartile
     return make(**given)
@@ -229,7 +190,7 @@ def prior_of(problem, options):
 
 def report(title, problem, posterior, options, seconds):
     """Yield the lines of the printed result."""
-    yield from heading(title, problem.y, problem.target, problem.classes, problem.notes)
+    yield from heading(title, problem)
     yield "model"
     likelihood = posterior.model.likelihood
     settings = (f"{name} {getattr(likelihood, name):.6g}" for name in LIKELIHOODS[options.likelihood][1])
@@ -250,8 +211,7 @@ def report(title, problem, posterior, options, seconds):
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield from _scores(problem, posterior)
     yield "fit"
-    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    yield f"  {posterior.method.upper():<16} {done}, {posterior.n_iter} pass(es), {shared.elapsed(seconds)}"
+    yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
 
 
 def _coefficients(problem, posterior, options):
@@ -275,4 +235,4 @@ def _scores(problem, posterior):
     except ValueError:
         yield "  leave-one-out    not available: it needs --method ep and another schedule than stochastic"
         return
-    yield from score_lines("leave-one-out", loo, problem.y, problem.classes, problem.weights)
+    yield from score_lines("leave-one-out", loo, problem)

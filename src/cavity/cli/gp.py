@@ -1,6 +1,5 @@
 """`cavity fit gp`: a Gaussian process through a column of a table, with what it learnt and how well it predicts."""
 
-import time
 from dataclasses import replace
 
 from cavity import likelihoods
@@ -8,6 +7,7 @@ from cavity.cli import gaussian_processes, tables, targets
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
 from cavity.cli.gaussian_processes import ORDERED
+from cavity.cli.options import COUNT, number
 
 MANY = 2000  # most rows fitted without being asked to
 MEANS = ("zero", "constant", "linear")
@@ -31,9 +31,7 @@ def add(models):
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
     gaussian_processes.add_starts(model)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    shared.steps(fit, "[1e-6, 1]")
-    fit.add_argument("--schedule", choices=("auto", "sequential", "parallel"), default="auto")
-    fit.add_argument("--starts", type=int, default=1, metavar="S", help="starts of the search (default 1)")
+    number(fit, "--starts", COUNT, "S", "starts of the search (default 1)", default=1)
     shared.output(command, "the function, of more than two columns along each of them")
     command.set_defaults(run=run)
 
@@ -44,38 +42,21 @@ def run(options):
 
     table = tables.read_columns(options.data)
     shared.check_output(options)
-    if options.plot is not None and options.offset is not None:
-        raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
+    gaussian_processes.check_plot(options)
     problem = problem_of(table, options)
     likelihood, given = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
     model = GaussianProcess(covariance, likelihood, 0.0 if mean == "zero" else mean)
     learn = False if options.no_learn else ("covariance" if given else True)
-    started = time.perf_counter()
-    posterior = model.fit(
-        problem.X,
-        problem.y,
-        offset=problem.offset,
-        sample_weight=problem.weights,
-        learn=learn,
-        n_starts=options.starts,
-        schedule=options.schedule,
-        damping=options.damping,
-        power=options.power,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        n_threads=options.threads,
-    )
-    seconds = time.perf_counter() - started
+    search = shared.fit_options(options) | {"learn": learn, "n_starts": options.starts}
+    posterior, seconds = shared.timed(model.fit, **problem.data(), **search)
     posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None)
     title = table.about.get("title", table.source)
 
-    def draw():
-        from cavity.plot import gp_figure
-
+    def draw(plot):
         labels = [gaussian_processes.label(name, table.about) for name in (*problem.names, problem.target)]
-        return gp_figure(posterior, problem.y, labels[:-1], labels[-1], title, problem.classes)
+        return plot.gp_figure(posterior, problem.y, labels[:-1], labels[-1], title, problem.classes)
 
     return shared.deliver(options, posterior, report(title, problem, posterior, mean, learn, seconds), draw)
 
@@ -83,20 +64,14 @@ def run(options):
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
     kind = options.likelihood or gaussian_processes.default_likelihood(table, options)
-    rows = targets.chosen(table, options, kind, (ORDERED,))
-    names, values, notes = rows.without_constants(table.source, options.features is not None)
-    if not values:
-        raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
-    n = fitted_rows(table, options, len(rows.y))
-    problem = gaussian_processes.problem_of(rows, names, values, kind, notes, slice(n))
-    rest = part(problem, slice(n, None)) if n < len(problem.y) else None
-    return replace(part(problem, slice(n)), rest=rest)
-
-
-def part(problem, rows):
-    """Return the problem of some of the rows."""
-    several = {name: getattr(problem, name) for name in ("X", "y", "offset", "weights")}
-    return replace(problem, **{name: None if value is None else value[rows] for name, value in several.items()})
+    problem = targets.chosen(table, options, kind, (ORDERED,))
+    problem = problem.without_constants(table.source, options.features is not None)
+    if not problem.names:
+        raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from")
+    n = fitted_rows(table, options, len(problem.y))
+    problem = gaussian_processes.scaled(problem, slice(n))
+    rest = problem.part(slice(n, None)) if n < len(problem.y) else None
+    return replace(problem.part(slice(n)), rest=rest)
 
 
 def fitted_rows(table, options, total):
@@ -117,7 +92,7 @@ def fitted_rows(table, options, total):
 
 def report(title, problem, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
-    yield from targets.heading(title, problem.y, problem.target, problem.classes, problem.notes)
+    yield from targets.heading(title, problem)
     yield f"  columns          {cli_table.some(problem.names, 12)}"
     yield "model"
     found = "" if mean == "zero" else f" {gaussian_processes.shown(posterior.model.mean)} (learnt)"
@@ -129,15 +104,14 @@ def report(title, problem, posterior, mean, learn, seconds):
     except ValueError as error:  # a cavity without a row is improper
         yield f"  leave-one-out    {error}"
     else:
-        yield from targets.score_lines("leave-one-out", loo, problem.y, problem.classes, problem.weights)
+        yield from targets.score_lines("leave-one-out", loo, problem)
     if problem.rest is not None:
         rest = problem.rest
         density = posterior.log_density(rest.X, rest.y, offset=rest.offset)
         yield f"  {len(rest.y)} rows that were not fitted"
-        yield from targets.score_lines("  new rows", density, rest.y, problem.classes, rest.weights)
+        yield from targets.score_lines("  new rows", density, rest)
     yield "fit"
-    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"
     tried = len(posterior.trace["learning"])
     search = f", {tried} hyperparameters tried" if tried else ""
-    yield f"  {method:<16} {done}, {posterior.n_iter} pass(es){search}, {shared.elapsed(seconds)}"
+    yield shared.end_line(method, posterior, search, seconds)

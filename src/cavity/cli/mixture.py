@@ -1,7 +1,6 @@
 """`cavity fit mixture`: groups in a table of numbers, with their shapes, and how many there seem to be."""
 
 import argparse
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +10,14 @@ from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
 from cavity.cli import table, tables
+from cavity.cli.options import FINITE, POSITIVE, number
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import CANDIDATES, select_components
 
-MOST = 1000  # numbers of components in a range
-SHOWN = 12  # most columns with their correlations printed, and most components
+LONGEST_RANGE = 1000  # numbers of components in a range
+COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
 
 
 def add(models):
@@ -52,21 +52,12 @@ def add(models):
 
 def add_priors(model):
     """Add the options of the priors."""
-
-    def several(text):
-        return [float(part) for part in text.split(",")]
-
-    several.__name__ = "numbers, one or several separated by commas,"
-    model.add_argument("--weight-concentration-prior", type=float, metavar="A", help="of the weights (default 1/K)")
-    model.add_argument("--mean-prior", type=several, metavar="M1,M2", help="for each column (default the data's mean)")
-    model.add_argument("--mean-precision-prior", type=float, default=1.0, metavar="B", help="in points (default 1)")
-    model.add_argument("--degrees-of-freedom-prior", type=float, metavar="NU", help="in points (default D)")
-    model.add_argument(
-        "--covariance-prior",
-        type=several,
-        metavar="V1,V2",
-        help="inverse scale, its diagonal: one number, or one for each column (default the data's covariance)",
-    )
+    number(model, "--weight-concentration-prior", POSITIVE, "A", "of the weights (default 1/K)")
+    number(model, "--mean-prior", FINITE, "M1,M2", "for each column (default the data's mean)", several=True)
+    number(model, "--mean-precision-prior", POSITIVE, "B", "in points (default 1)", default=1.0)
+    number(model, "--degrees-of-freedom-prior", POSITIVE, "NU", "in points (default D)")
+    words = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
+    number(model, "--covariance-prior", POSITIVE, "V1,V2", words, several=True)
 
 
 def numbers(text):
@@ -78,8 +69,8 @@ def numbers(text):
         found = range(0)
     if not found or found[0] < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
-    if found[-1] - found[0] >= MOST:
-        raise argparse.ArgumentTypeError(f"expected a range of at most {MOST} numbers, got {text!r}")
+    if found[-1] - found[0] >= LONGEST_RANGE:
+        raise argparse.ArgumentTypeError(f"expected a range of at most {LONGEST_RANGE} numbers, got {text!r}")
     return tuple(found)
 
 
@@ -102,16 +93,13 @@ class Problem:
 def run(options):
     """Fit, print, save, plot."""
     shared.check_output(options)
-    fit_options = shared.fit_options(options) | {"moves": options.moves}
+    given = shared.ascent_options(options) | {"moves": options.moves}
     problem = read(options)
-    started = time.perf_counter()
-    selection = select_components(model_of(options, len(problem.names)), problem.X, options.components, **fit_options)
-    seconds = time.perf_counter() - started
+    model = model_of(options, len(problem.names))
+    selection, seconds = shared.timed(select_components, model, problem.X, options.components, **given)
 
-    def draw():
-        from cavity.plot import mixture_figure
-
-        return mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
+    def draw(plot):
+        return plot.mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
 
     named = replace(selection.best, columns=tuple(problem.names))
     return shared.deliver(options, named, report(problem, selection, seconds), draw)
@@ -183,7 +171,7 @@ def report(problem, selection, seconds):
 def settings(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], SHOWN)
+    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], COLUMNS_LISTED)
     yield "model"
     yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
     yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
@@ -199,22 +187,22 @@ def components(problem, posterior):
     """Yield the lines about the components that have points, those of the largest weight first."""
     occupied = np.flatnonzero(posterior.counts > OCCUPIED)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
-    width = max(10, *(len(name) for name in problem.names[:SHOWN]))
+    width = max(10, *(len(name) for name in problem.names[:COLUMNS_LISTED]))
     correlated = len(problem.names) > 1 and is_full(posterior.model.covariance)
     yield f"components (mean, sd{', correlations' if correlated else ''}{f'; {problem.unit}' if problem.unit else ''})"
-    for k in occupied[:SHOWN]:
+    for k in occupied[:COLUMNS_LISTED]:
         yield f"  {k + 1:<4} weight {posterior.weights[k]:.4f}, {posterior.counts[k]:.2f} points"
         covariance = posterior.component_covariances()[k]
         sd = np.sqrt(np.diag(covariance))
         correlation = covariance / np.outer(sd, sd)
-        for d, name in enumerate(problem.names[:SHOWN]):
+        for d, name in enumerate(problem.names[:COLUMNS_LISTED]):
             mean = table.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
             row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
             yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
-        if len(problem.names) > SHOWN:
-            yield f"       ... and {len(problem.names) - SHOWN} more columns"
-    if len(occupied) > SHOWN:
-        yield f"  ... and {len(occupied) - SHOWN} more"
+        if len(problem.names) > COLUMNS_LISTED:
+            yield f"       ... and {len(problem.names) - COLUMNS_LISTED} more columns"
+    if len(occupied) > COLUMNS_LISTED:
+        yield f"  ... and {len(occupied) - COLUMNS_LISTED} more"
     empty = len(posterior.counts) - len(occupied)
     if empty:
         yield f"  {empty} without points"

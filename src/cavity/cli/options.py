@@ -1,31 +1,19 @@
 """What the models of the command line share: options of the fit and of the output, and the end of every run."""
 
-import re
+import argparse
 import shutil
 import sys
+import time
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
-
+from cavity.base import arrays
 from cavity.base.errors import naming
 from cavity.cli import tables
 
 PRINTED = "standard output"  # where results go, for messages
-DOMAINS = (  # of the options of all commands: names, what is good, and words for it
-    (
-        "clutter_variance covariance_prior degrees_of_freedom degrees_of_freedom_prior dispersion lengthscale "
-        "mean_precision_prior noise_variance period prior_variance scale variance weight_concentration_prior",
-        lambda value: 0.0 < value < np.inf,
-        "positive",
-    ),
-    ("batch components first inducing max_iter starts threads", lambda value: value >= 1, "at least 1"),
-    ("random_order seed skip tol tolerance", lambda value: 0.0 <= value < np.inf, "at least 0"),
-    ("clutter_weight forget", lambda value: 0.0 < value < 1.0, "between 0 and 1"),
-    ("damping power", lambda value: 0.0 < value <= 1.0, "above 0 and at most 1"),
-    ("alpha", lambda value: 0.0 <= value <= 1.0, "from 0 to 1"),
-    ("jitter", lambda value: 0.0 <= value < 1.0, "at least 0 and below 1"),
-    ("clutter_mean mean mean_prior prior_mean thresholds", np.isfinite, "finite"),
-)
 ARGUMENTS = {  # of the library: the options that they are on the command line, where these have other names
     "n_components": "components",
     "n_inducing": "inducing",
@@ -35,18 +23,67 @@ ARGUMENTS = {  # of the library: the options that they are on the command line, 
     "rng": "seed",
     "sample_weight": "weights",
 }
-APART = r"(?<![-\w'\"./])(?<!learnt )"  # no part of another word, of a path or of what is quoted
 NO_OPTIONS = ("command", "data", "model", "posterior", "run")
 
 
-def check_numbers(options):
-    """Raise ValueError for a number outside of its domain, as it was typed, before any work."""
-    for names, good, wanted in DOMAINS:
-        for name in names.split():
-            value = getattr(options, name, None)
-            for number in [] if value is None or isinstance(value, str) else np.ravel(value).tolist():
-                if not good(number):
-                    raise ValueError(f"{typed(name)} must be {wanted}, got {str(number).removesuffix('.0')}")
+# ------------------------------------------------------------------------------------------ numbers
+
+
+class OptionError(Exception):
+    """A number outside of the domain of its option; argparse lets it pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """What numbers there may be: in words, and as the library checks it."""
+
+    words: str
+    check: Callable
+    kind: type = float
+
+
+POSITIVE = Domain("positive", partial(arrays.number, name="", low=0))
+NONNEGATIVE = Domain("at least 0", partial(arrays.number, name="", low=0, closed_low=True))
+INSIDE = Domain("between 0 and 1", partial(arrays.number, name="", low=0, high=1))
+SHARE = Domain("above 0 and at most 1", partial(arrays.number, name="", low=0, high=1, closed_high=True))
+FROM_0_TO_1 = Domain("from 0 to 1", partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True))
+BELOW_1 = Domain("at least 0 and below 1", partial(arrays.number, name="", low=0, high=1, closed_low=True))
+FINITE = Domain("finite", partial(arrays.number, name=""))
+COUNT = Domain("at least 1", partial(arrays.integer, name="", low=1), int)
+INDEX = Domain("at least 0", partial(arrays.integer, name="", low=0), int)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What argparse makes a number of, or several separated by commas, or one of some words."""
+
+    option: str
+    domain: Domain
+    several: bool = False
+    words: tuple = ()
+
+    def __call__(self, text):
+        """Return what was typed; OptionError, before any work, for a number outside of the domain."""
+        if text in self.words:
+            return text
+        try:
+            found = [self.domain.kind(part) for part in (text.split(",") if self.several else [text])]
+        except ValueError:
+            several = f"{', '.join(self.words)} or numbers" if self.words else "numbers, one or several"
+            wanted = f"{several} separated by commas," if self.several else self.domain.kind.__name__
+            raise argparse.ArgumentTypeError(f"invalid {wanted} value: {text!r}") from None
+        for each in found:
+            try:
+                self.domain.check(each)
+            except ValueError as error:
+                shown = str(each).removesuffix(".0")
+                raise OptionError(f"{self.option} must be {self.domain.words}, got {shown}") from error
+        return found if self.several else found[0]
+
+
+def number(group, option, domain, metavar=None, help=None, *, default=None, several=False, words=()):
+    """Add an option that is a number of a domain."""
+    group.add_argument(option, type=Number(option, domain, several, words), metavar=metavar, default=default, help=help)
 
 
 def typed(name):
@@ -54,67 +91,70 @@ def typed(name):
     return f"--{name.replace('_', '-')}"
 
 
-def as_typed(message, options):
-    """Return a message of the library with its arguments called as the options of the command are."""
-    names = {name: name for name in vars(options) if name not in NO_OPTIONS}
-    names |= {name: option for name, option in ARGUMENTS.items() if hasattr(options, option)}
-    message, *rest = message.partition("; there is ")  # columns, which may have any names
-    message = re.sub(
-        rf"{APART}({'|'.join(names)})='?([\w.+-]+)'?", lambda found: f"{typed(names[found[1]])} {found[2]}", message
-    )
-    message = re.sub(
-        rf"(^|[:;] )({'|'.join(names)})(?= must\b)", lambda found: f"{found[1]}{typed(names[found[2]])}", message
-    )
-    several = "|".join(name for name in names if "_" in name)  # words that mean nothing else
-    message = re.sub(rf"{APART}({several})(?![\w'\"]|\.\w)", lambda found: typed(names[found[1]]), message)
-    return "".join([message, *rest])
+def as_typed(error, options):
+    """Return the words of an error, the arguments it is about called as the options of the command are."""
+    words = str(error)
+    for name in getattr(error, "arguments", ()):
+        option = ARGUMENTS.get(name, name)
+        if option in NO_OPTIONS or getattr(options, option, None) is None:
+            continue  # it was not typed
+        before, said, after = words.partition(name)
+        if after.startswith("="):  # as it is written in Python
+            after = f" {after[1:]}" if after[1] != "'" else f" {after[2:].replace(chr(39), '', 1)}"
+        words = f"{before}{typed(option)}{after}" if said else words
+    return words
+
+
+# ------------------------------------------------------------------------------------------ options of a fit
 
 
 def iteration(command, *, max_iter, tol):
     """Add the options of every iterative fit; return their group."""
     fit = command.add_argument_group("fit")
-    fit.add_argument("--max-iter", type=int, default=max_iter, help=f"most passes (default {max_iter})")
-    fit.add_argument("--tol", type=float, default=tol, help=f"stopping rule (default {tol:g})")
+    number(fit, "--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
+    number(fit, "--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
     threads(fit)
     return fit
 
 
 def threads(group):
     """Add the option of what may run in parallel."""
-    group.add_argument("--threads", type=int, default=1, help="same result for any number (default 1)")
+    number(group, "--threads", COUNT, help="same result for any number (default 1)", default=1)
 
 
 def damping(fit, power):
     """Add the options of expectation propagation and of assumed-density filtering."""
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
-    steps(fit, power)
-
-
-def steps(fit, power):
-    """Add the options of the steps of expectation propagation."""
-    fit.add_argument("--damping", type=float, default=1.0)
-    fit.add_argument("--power", type=float, default=1.0, help=f"power of power EP, in {power}; 1 is EP")
+    number(fit, "--damping", SHARE, default=1.0)
+    number(fit, "--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0)
 
 
 def ascent(fit):
     """Add the options of coordinate ascent."""
-    fit.add_argument("--starts", type=int, default=1, metavar="S", help="starts for each K; more need --seed")
-    fit.add_argument("--seed", type=int, help="seed of the random starts")
-    fit.add_argument("--plain", action="store_true", help="no extrapolation between sweeps")
+    number(fit, "--starts", COUNT, "S", "starts for each K; more need --seed", default=1)
+    number(fit, "--seed", INDEX, help="seed of the random starts")
 
 
-def fit_options(options):
+def fit_options(options, *names):
+    """Return the options of any `fit`, and those with the given names."""
+    given = {name: getattr(options, name) for name in ("max_iter", "tol", *names)}
+    return given | {"n_threads": options.threads}
+
+
+def ascent_options(options):
     """Return the options of a `fit` by coordinate ascent."""
     if options.starts > 1 and options.seed is None:
         raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
-    return {
-        "n_init": options.starts,
-        "rng": options.seed,
-        "accelerate": not options.plain,
-        "max_iter": options.max_iter,
-        "tol": options.tol,
-        "n_threads": options.threads,
-    }
+    return fit_options(options) | {"n_init": options.starts, "rng": options.seed}
+
+
+# ------------------------------------------------------------------------------------------ what is printed
+
+
+def timed(function, *arguments, **options):
+    """Return what a function returns, and the seconds it took."""
+    started = time.perf_counter()
+    return function(*arguments, **options), time.perf_counter() - started
 
 
 def elapsed(seconds):
@@ -126,11 +166,16 @@ def elapsed(seconds):
 
 def ascent_lines(best, tried, seconds):
     """Yield the last lines of a printed result: how the best of the fits that were tried, or failed (None), ended."""
-    done = "converged" if best.converged else f"NOT CONVERGED: {best.status}"
     passes = sum(posterior.n_iter for posterior in tried if posterior is not None)
     yield "fit"
     yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield f"  mean field       {done}, {best.n_iter} pass(es) ({passes} in all), {elapsed(seconds)}"
+    yield end_line("mean field", best, f" ({passes} in all)", seconds)
+
+
+def end_line(method, posterior, more, seconds):
+    """Return the line that says how a fit ended."""
+    done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
+    return f"  {method:<16} {done}, {posterior.n_iter} pass(es){more}, {elapsed(seconds)}"
 
 
 def output(command, drawn):
@@ -152,19 +197,19 @@ def check_output(options):
 
 
 def deliver(options, posterior, lines, draw):
-    """Save the posterior, draw the figure that `draw()` makes, and print what was asked for; return the exit status."""
+    """Save the posterior, draw the figure that draw(cavity.plot) makes, and print the lines; return the exit status."""
+    files = []
     if options.output is not None:
         posterior.save(options.output)  # before anything else can fail
+        files.append(f"  saved            {options.output}")
     lines = list(lines)
-    if options.output is not None:
-        lines.append(f"  saved            {options.output}")
     if options.plot is not None:
         from cavity import plot
 
-        plot.save(draw(), options.plot)
-        lines.append(f"  plot             {options.plot}")
+        plot.save(draw(plot), options.plot)
+        files.append(f"  plot             {options.plot}")
     with naming(PRINTED):
-        print("\n".join(lines))  # at the end: a closed pipe must not cost the files
+        print("\n".join([*lines, *files]))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 
 

@@ -1,14 +1,15 @@
 """How well the batches of a stream are predicted, each before it is absorbed."""
 
 import numpy as np
+from scipy import special
 
 from cavity import likelihoods
 from cavity.base.rows import observations
 from cavity.models.latent import log_density, probabilities
 
-MOST = 256  # sums that are held; then neighbours are added up
+MOST_HELD = 256  # sums that are held; then neighbours are added up
 ENOUGH = 50  # rows to judge by
-SHOWN = 6  # stretches of the stream in the table
+STRETCHES_SHOWN = 6  # stretches of the stream in the table
 INTERVALS = (0.5, 0.9, 0.95)
 NODES = 200  # parts of equal probability that a distribution is cut into
 MIDDLES = (np.arange(NODES) + 0.5) / NODES
@@ -54,7 +55,7 @@ class Scores:
         else:
             self._left = self._each - 1
         self._stretches.append(new)
-        if len(self._stretches) == MOST and not self._left:
+        if len(self._stretches) == MOST_HELD and not self._left:
             self._stretches = [_joined(*pair) for pair in zip(*[iter(self._stretches)] * 2, strict=True)]
             self._each *= 2
 
@@ -83,7 +84,7 @@ class Scores:
         if self.means() is None:
             yield "  none: there was one batch; --batch makes them smaller"
             return
-        parts = np.array_split(np.arange(len(stretches)), min(SHOWN, len(stretches)))
+        parts = np.array_split(np.arange(len(stretches)), min(STRETCHES_SHOWN, len(stretches)))
         rows = [_joined(*(stretches[i] for i in part)) for part in parts]
         rows = [(f"{row[0]}-{row[1]}", row) for row in rows if row[2] > 0]
         rows = [*rows, ("all", _joined(*stretches))] if len(rows) > 1 else rows
@@ -122,8 +123,6 @@ def below(likelihood, y, mean, variance):
     Gaussian noise is exact. Other noise, and f for counts, is replaced by the middles of 200 parts of equal
     probability, which leaves errors of the order of 1/400.
     """
-    from scipy import special
-
     if isinstance(likelihood, likelihoods.Gaussian):
         return special.ndtr((y - mean) / np.sqrt(variance + likelihood.noise_variance))
     sd = np.sqrt(variance)[:, None]
@@ -141,8 +140,6 @@ def below(likelihood, y, mean, variance):
 
 def _at_most(likelihood, count, rate):
     """The probability of at most so many counts."""
-    from scipy import special
-
     known = np.maximum(count, 0.0)
     if isinstance(likelihood, likelihoods.Poisson):
         found = special.pdtr(known, rate)

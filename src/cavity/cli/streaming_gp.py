@@ -13,7 +13,8 @@ from cavity.cli import gaussian_processes, targets
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
 from cavity.cli.batches import Batches
-from cavity.cli.gaussian_processes import ORDERED, numbers
+from cavity.cli.gaussian_processes import ORDERED
+from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, number
 from cavity.cli.prequential import Scores
 
 BATCH = 1000
@@ -42,13 +43,9 @@ def add(models):
     gaussian_processes.add_model(
         model, "default probit for a first batch with two values of the target, else gaussian", without=("white",)
     )
-    model.add_argument(
-        "--mean",
-        type=mean_option,
-        metavar="M",
-        help="zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
-        "as in --mean=-3,0.2 (default constant, for classes zero)",
-    )
+    words = "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
+    words += "as in --mean=-3,0.2 (default constant, for classes zero)"
+    number(model, "--mean", FINITE, "M", words, several=True, words=MEANS)
     gaussian_processes.add_starts(model)
     add_sparsity(model)
     add_stream(command)
@@ -75,34 +72,20 @@ def add_columns(command):
 
 def add_sparsity(model):
     """Add the options of the inducing points."""
-    model.add_argument("--inducing", type=int, metavar="M", help="most inducing points (default 200)")
-    model.add_argument(
-        "--tolerance", type=float, metavar="T", help="nats a row below which none is added (default 1e-3)"
-    )
-    model.add_argument("--jitter", type=float, metavar="J", help="relative nugget of inducing points (default 1e-8)")
-    model.add_argument("--alpha", type=float, metavar="A", help="0 is VFE, 1 is FITC (default by the likelihood)")
+    number(model, "--inducing", COUNT, "M", "most inducing points (default 200)")
+    number(model, "--tolerance", NONNEGATIVE, "T", "nats a row below which none is added (default 1e-3)")
+    number(model, "--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)")
+    number(model, "--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)")
 
 
 def add_stream(command):
     """Add the options of the stream."""
     stream = command.add_argument_group("stream")
-    stream.add_argument("--batch", type=int, default=BATCH, metavar="N", help=f"rows in a batch (default {BATCH})")
-    stream.add_argument(
-        "--first", type=int, metavar="N", help="rows in the first one, which settings are learnt from (default --batch)"
-    )
-    stream.add_argument("--skip", type=int, default=0, metavar="N", help="rows at the beginning to leave out")
-    stream.add_argument(
-        "--forget", type=float, metavar="F", help="multiply what is known by F in (0, 1) before each further batch"
-    )
+    number(stream, "--batch", COUNT, "N", f"rows in a batch (default {BATCH})", default=BATCH)
+    number(stream, "--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)")
+    number(stream, "--skip", INDEX, "N", "rows at the beginning to leave out", default=0)
+    number(stream, "--forget", INSIDE, "F", "multiply what is known by F in (0, 1) before each further batch")
     stream.add_argument("--resume", metavar="STATE", help="go on with a state that --output saved; it may be replaced")
-
-
-def mean_option(text):
-    """Return a word for a mean, or its coefficients."""
-    return text if text in MEANS else numbers(text)
-
-
-mean_option.__name__ = "zero, constant, linear or numbers separated by commas,"
 
 
 def run(options):
@@ -129,12 +112,11 @@ def run(options):
 
 def check(options):
     """Raise ValueError for options that make no sense, before any work."""
-    if options.plot is not None and options.offset is not None:
-        raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
+    gaussian_processes.check_plot(options)
     if options.resume is not None:
         given = next((name for name in SETTLED if getattr(options, name) is not None), None)
         if given is not None:
-            raise ValueError(f"--resume goes on with the model that was saved; leave out --{given.replace('_', '-')}")
+            raise ValueError(f"--resume goes on with the model that was saved; leave out {shared.typed(given)}")
 
 
 class Stream:
@@ -159,11 +141,10 @@ class Stream:
 
     def take(self, table):
         """Predict and absorb a batch; if it fails, the state is what it was before."""
-        rows = self._rows(table)
-        self.problem = gaussian_processes.problem_of(rows, rows.names, rows.values, self.kind, rows.notes, slice(None))
+        self.problem = gaussian_processes.scaled(self._rows(table))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
-        counts = self.n_rows + len(rows.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
+        counts = self.n_rows + len(self.problem.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
         # together, with no call between: Ctrl-C finds a state and the number of its rows
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
@@ -185,7 +166,7 @@ class Stream:
                     "say what there is, like --classes=no,yes"
                 )
         rows = targets.chosen(table, options, self.kind, (ORDERED,), self.classes)
-        if not rows.values:
+        if not rows.names:
             raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
@@ -221,16 +202,7 @@ class Stream:
         model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
         self.given = given
         self.learnt = False if options.learn == "never" else "covariance" if given else True
-        state = model.fit(
-            problem.X,
-            problem.y,
-            offset=problem.offset,
-            sample_weight=problem.weights,
-            learn=self.learnt,
-            max_iter=options.max_iter,
-            tol=options.tol,
-            n_threads=options.threads,
-        )
+        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
         state.columns, state.classes = tuple(problem.names), self.classes
         self.scores = Scores(state.model.likelihood)
         return state
@@ -245,14 +217,7 @@ class Stream:
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", SettingsWarning)
-            state.update(
-                problem.X,
-                problem.y,
-                offset=problem.offset,
-                sample_weight=problem.weights,
-                learn=self._learn(),
-                n_threads=options.threads,
-            )
+            state.update(**problem.data(), learn=self._learn(), n_threads=options.threads)
         self.against += any(issubclass(each.category, SettingsWarning) for each in told)
         for each in told:
             if not issubclass(each.category, SettingsWarning):
@@ -302,14 +267,12 @@ class Stream:
         else:
             print(f"cavity: {words}", file=sys.stderr)
 
-    def draw(self):
+    def draw(self, plot):
         """The picture."""
-        from cavity.plot import streaming_gp_figure
-
         labels = [gaussian_processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
         *columns, y = np.concatenate(self.drawn).T
         title = self.about.get("title", self.options.data)
-        return streaming_gp_figure(
+        return plot.streaming_gp_figure(
             self.state, np.column_stack(columns), y, labels[:-1], labels[-1], title, self.classes or ()
         )
 
@@ -370,11 +333,8 @@ def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
     title = stream.about.get("title", options.data)
-    yield f"{title}: {stream.n_rows} rows in {stream.n_batches} batch(es), target {problem.target}"
-    for label, what in enumerate(stream.classes or ()):
-        yield f"  class {label}          {what}, {stream.counts[label]} rows"
-    if problem.notes:
-        yield f"  left out         {', '.join(problem.notes)}"
+    rows = f"{stream.n_rows} rows in {stream.n_batches} batch(es)"
+    yield from targets.heading(title, problem, rows, stream.counts)
     yield f"  columns          {cli_table.some(problem.names, 12)}"
     yield "model"
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)

@@ -5,17 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
-SHOWN = 5  # most rows named in a message
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Numbers (N, d), the names of the columns, and what is known about the data."""
-
-    name: str
-    values: np.ndarray
-    columns: list
-    about: dict = field(default_factory=dict)
+NAMED = 5  # most rows named in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +75,8 @@ class Columns:
         for column in columns:
             rows = np.flatnonzero(self._parse(column)[1])
             if len(rows):
-                shown = ", ".join(self.places[i] for i in rows[:SHOWN])
-                gaps.append(f"{column!r} in {shown}" + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""))
+                shown = ", ".join(self.places[i] for i in rows[:NAMED])
+                gaps.append(f"{column!r} in {shown}" + (f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""))
         if gaps:
             raise ValueError(
                 f"{self.source}: missing values in column {'; in column '.join(gaps)}; "
@@ -103,7 +93,9 @@ class Columns:
         if len(bad):
             cell = self.cells[column][bad[0]]
             shown = repr(cell) if isinstance(cell, str) else f"{cell:g}"
-            raise ValueError(f"{self.source}, {self.places[bad[0]]}: column {column!r} is {shown}, not a finite number")
+            hint = "; fill it in or drop the row" if missing[bad[0]] else ""
+            place = f"{self.source}, {self.places[bad[0]]}"
+            raise ValueError(f"{place}: column {column!r} is {shown}, not a finite number{hint}")
         return values
 
     def _parse(self, column):
@@ -128,7 +120,7 @@ def listed(text):
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
 
 
-def some(words, most=SHOWN):
+def some(words, most=NAMED):
     """Return the first of some words, separated by commas, and whether there are more."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 

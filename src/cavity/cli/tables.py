@@ -10,7 +10,7 @@ from cavity import data
 from cavity.base import arrays
 from cavity.base.errors import naming
 from cavity.blocks import merge, sources
-from cavity.cli.table import MISSING, Columns, Table, as_number, listed, select
+from cavity.cli.table import Columns, as_number, listed, select
 
 GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -29,22 +29,23 @@ def check_paths(options):
                 raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
 
 
-def read(source, columns=None):
-    """Read a shipped data set by name, or columns (names or numbers from 1) of a .csv, .npy or .parquet file."""
-    shipped = _is_shipped(source)
-    if shipped or Path(source).suffix == ".parquet":
+def read(source, columns):
+    """Return columns (names or numbers from 1), all numbers, as (values (N, d), names, what is known of them).
+
+    Of what is known there are a title and a unit, if nothing better the name of the file and nothing.
+    """
+    if Path(source).suffix == ".npy" and Path(source).exists():
+        rows, names = open_npy(source)
+        names = [names[i] for i in select(source, names, columns)]
+        cells = dict(zip(names, rows.columns([int(name) - 1 for name in names]).rows().T, strict=True))
+        table = Columns(source, cells, _places("row", rows.n_rows))
+    else:
         table = read_columns(source)
-        if len(table.cells) > 1 or not shipped:
-            chosen = table.select(columns)
-            return Table(source, np.column_stack([table.numbers(column) for column in chosen]), chosen, table.about)
-        if columns:
+        if columns and len(table.cells) == 1 and table.about:
             raise ValueError(f"--column has no meaning for the shipped data set {source!r}")
-        values, about = data.load(source)
-        return Table(source, values[:, None], [about["column"]], about)
-    path = Path(source)
-    if path.suffix == ".npy":
-        return _read_npy(source, columns)
-    return _read_csv(path, columns)
+        names = table.select(columns)
+    values = np.column_stack([table.numbers(name) for name in names])
+    return values, names, {"title": Path(source).name, "unit": ""} | table.about
 
 
 def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=None):
@@ -176,17 +177,6 @@ def open_npy(source):
     return rows, [str(j + 1) for j in range(rows.n_features)]
 
 
-def _read_npy(source, columns):
-    rows, names = open_npy(source)
-    index = select(source, names, columns)
-    values = rows.columns(index).rows()
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        row, column = bad[0]
-        raise ValueError(f"{source}, row {row + 1}: column {names[index[column]]} is {values[row, column]}")
-    return Table(Path(source).name, values, [names[i] for i in index])
-
-
 def _csv_lines(path):
     """Return the names of the columns (their numbers without a header) and the rows as (line number, cells)."""
     with open_text(path) as file:
@@ -227,20 +217,3 @@ def _filled_lines(path, reader):
 def _check_length(path, line, row, names):
     if len(row) != len(names):
         raise ValueError(f"{path}, line {line}: {len(row)} fields where the first line has {len(names)}")
-
-
-def _read_csv(path, columns):
-    names, lines = _csv_lines(path)
-    index = select(path, names, columns)
-    values = np.empty((len(lines), len(index)))
-    for i, (line, row) in enumerate(lines):
-        _check_length(path, line, row, names)
-        for j, column in enumerate(index):
-            value = as_number(row[column])
-            if value is None or not np.isfinite(value):
-                hint = "; fill it in or drop the row" if row[column].strip().lower() in MISSING else ""
-                raise ValueError(
-                    f"{path}, line {line}: column {names[column]!r} is {row[column]!r}, not a finite number{hint}"
-                )
-            values[i, j] = value
-    return Table(path.name, values, [names[i] for i in index])

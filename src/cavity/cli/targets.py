@@ -1,11 +1,12 @@
 """What the commands that predict a column share: the columns, the likelihoods and their settings, and the scores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.cli import table as cli_table
 from cavity.cli import tables
+from cavity.cli.options import POSITIVE, number, typed
 from cavity.likelihoods import counts, labels, noise
 
 LIKELIHOODS = {
@@ -21,30 +22,45 @@ BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("
 SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The columns that the options choose from a table."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is fitted: the columns that the options choose, and what was done to them."""
 
+    X: np.ndarray
     names: list
-    values: list  # one array for each name
     y: np.ndarray
     target: str
     classes: tuple  # of a target with classes what stands for 0, 1, ..., else ()
     offset: np.ndarray | None
     weights: np.ndarray | None
     notes: list  # columns left out, and why
+    likelihood: str
+    centre: np.ndarray | None = None  # what was subtracted from each column
+    spread: np.ndarray | None = None  # what it was divided by; of Gaussian processes its standard deviation
+    size: float = 1.0  # variance of a target of real numbers
+    rest: object = None  # the rows that are not fitted, or None
 
     def without_constants(self, source, explicit, way_out=""):
         """Leave out columns of one value; ValueError if they were chosen explicitly."""
-        constant = [name for name, value in zip(self.names, self.values, strict=True) if np.ptp(value) == 0]
+        varied = np.array([np.ptp(column) > 0 for column in self.X.T], dtype=bool)
+        constant = [name for name, varies in zip(self.names, varied, strict=True) if not varies]
         if constant and explicit:
             raise ValueError(
                 f"{source}: column {constant[0]!r} is constant and cannot be standardized; leave it out of "
                 f"--features{way_out}"
             )
-        kept = [(c, v) for c, v in zip(self.names, self.values, strict=True) if c not in constant]
+        names = [name for name in self.names if name not in constant]
         notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
-        return [c for c, _ in kept], [v for _, v in kept], notes
+        return replace(self, X=np.ascontiguousarray(self.X[:, varied]), names=names, notes=notes)
+
+    def data(self):
+        """Return the rows as the keyword arguments of `fit`."""
+        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights}
+
+    def part(self, rows):
+        """Return the problem of some of the rows."""
+        several = {name: getattr(self, name) for name in ("X", "y", "offset", "weights")}
+        return replace(self, **{name: None if value is None else value[rows] for name, value in several.items()})
 
 
 def add_columns(command):
@@ -61,10 +77,10 @@ def add_columns(command):
 
 def add_settings(model, noise_variance, scale):
     """Add the settings of the likelihoods; the help of the two that are scales says what their defaults are."""
-    model.add_argument("--noise-variance", type=float, metavar="V", help=f"of gaussian (default {noise_variance})")
-    model.add_argument("--scale", type=float, metavar="S", help=f"of student-t and laplace (default {scale})")
-    model.add_argument("--degrees-of-freedom", type=float, metavar="NU", help="of student-t (default 4)")
-    model.add_argument("--dispersion", type=float, metavar="R", help="of negative-binomial (default 1)")
+    number(model, "--noise-variance", POSITIVE, "V", f"of gaussian (default {noise_variance})")
+    number(model, "--scale", POSITIVE, "S", f"of student-t and laplace (default {scale})")
+    number(model, "--degrees-of-freedom", POSITIVE, "NU", "of student-t (default 4)")
+    number(model, "--dispersion", POSITIVE, "R", "of negative-binomial (default 1)")
 
 
 def given_settings(options, likelihood, known, names=SETTINGS):
@@ -72,7 +88,7 @@ def given_settings(options, likelihood, known, names=SETTINGS):
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     for name in given:
         if name not in known:
-            raise ValueError(f"--{name.replace('_', '-')} has no meaning for --likelihood {likelihood}")
+            raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
     return given
 
 
@@ -82,29 +98,28 @@ def chosen(table, options, likelihood, ordinal=(), classes=None):
     `classes` are those of the target, if they are known; else they are its values in sorted order.
     """
     target = target_of(table, options)
-    offset, weights = (
-        None if column is None else table.select([column])[0] for column in (options.offset, options.weights)
-    )
-    features, notes = table.chosen(options.features, "--features", {target, offset, weights} - {None})
-    table.check_complete([target, *features, *(column for column in (offset, weights) if column is not None)])
+    others = {name: getattr(options, name) for name in ("offset", "weights")}
+    others = {name: table.select([column])[0] for name, column in others.items() if column is not None}
+    features, notes = table.chosen(options.features, "--features", {target, *others.values()})
+    table.check_complete([target, *features, *others.values()])
     if likelihood in BINARY or likelihood in ordinal:
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
-    weight = None if weights is None else table.numbers(weights)
-    if weights is not None:
-        check(table, weights, weight >= 0, "--weights needs numbers that are not negative")
-    return Chosen(
+    found = {"offset": None, "weights": None} | {name: table.numbers(column) for name, column in others.items()}
+    if "weights" in others:
+        check(table, others["weights"], found["weights"] >= 0, "--weights needs numbers that are not negative")
+    return Problem(
+        X=np.array([table.numbers(column) for column in features]).reshape(len(features), len(y)).T.copy(),
         names=features,
-        values=[table.numbers(column) for column in features],
         y=y,
         target=target,
         classes=classes,
-        offset=None if offset is None else table.numbers(offset),
-        weights=weight,
         notes=notes,
+        likelihood=likelihood,
+        **found,
     )
 
 
@@ -159,17 +174,19 @@ def robust_spread(y):
     return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
 
 
-def heading(title, y, target, classes, notes):
-    """Yield the first lines of a printed result: the rows and their classes."""
-    yield f"{title}: {len(y)} rows, target {target}"
-    for label, what in enumerate(classes):
-        yield f"  class {label}          {what}, {int(np.sum(y == label))} rows"
-    if notes:
-        yield f"  left out         {', '.join(notes)}"
+def heading(title, problem, rows=None, counts=None):
+    """Yield the first lines of a printed result: the rows and their classes, counted here if that was not done."""
+    yield f"{title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
+    counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
+    for label, what in enumerate(problem.classes):
+        yield f"  class {label}          {what}, {counts[label]} rows"
+    if problem.notes:
+        yield f"  left out         {', '.join(problem.notes)}"
 
 
-def score_lines(words, density, y, classes, weights):
+def score_lines(words, density, problem):
     """Yield how well rows are predicted that were not seen: from the log density of each (N,)."""
+    y, classes, weights = problem.y, problem.classes, problem.weights
     weight = np.ones(len(y)) if weights is None else weights
     used = weight > 0  # others do not count
     density, weight, y = density[used], weight[used], y[used]

@@ -1,6 +1,5 @@
 """`cavity fit unit-mixture`: groups on a line, with their uncertainty, and how many there seem to be."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
 from cavity.cli import tables
+from cavity.cli.options import COUNT, POSITIVE, number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
-MOST = 10  # components tried if their number is not given
+MOST_TRIED = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
 
@@ -29,10 +29,9 @@ def add(models):
     command.add_argument("data", help="a shipped data set (galaxies), a .csv or a .npy file of any size")
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
     model = command.add_argument_group("model")
-    model.add_argument("--components", type=int, metavar="K", help="number of components (default: chosen by ELBO)")
-    model.add_argument("--noise-variance", type=float, metavar="V", help="around the component means (default learnt)")
-    model.add_argument("--prior-variance", type=float, metavar="V", help="of the component means (default learnt)")
-    model.add_argument("--prior-mean", type=float, metavar="M", help="of the component means (default the data's mean)")
+    number(model, "--components", COUNT, "K", "number of components (default: chosen by ELBO)")
+    number(model, "--noise-variance", POSITIVE, "V", "around the component means (default learnt)")
+    number(model, "--prior-variance", POSITIVE, "V", "of the component means (default learnt)")
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
     fit = shared.iteration(command, max_iter=2000, tol=1e-10)
     shared.ascent(fit)
@@ -44,19 +43,15 @@ def run(options):
     """Fit, print, save, plot."""
     y, title, label, unit = read(options)
     shared.check_output(options)
-    shared.fit_options(options)  # checked before the data are read through
+    shared.ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
     with Threads(options.threads) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
-    started = time.perf_counter()
-    best, tried = search(y, mean, sample, options)
-    seconds = time.perf_counter() - started
+    (best, tried), seconds = shared.timed(search, y, mean, sample, options)
 
-    def draw():
-        from cavity.plot import unit_mixture_figure
-
-        return unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
+    def draw(plot):
+        return plot.unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
 
     named = best if isinstance(y, str) else replace(best, columns=(label,))  # a .npy file has no names
     return shared.deliver(options, named, report(title, tried, best, unit, seconds), draw)
@@ -67,23 +62,23 @@ def read(options):
     path = Path(options.data)
     if path.suffix == ".npy" and not options.column and path.exists() and tables.open_npy(options.data)[0].ndim == 1:
         return options.data, path.name, "value", ""
-    table = tables.read(options.data, options.column)
-    if table.values.shape[1] > 1:
-        raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(table.columns)}")
-    return table.values[:, 0], table.about.get("title", table.name), table.columns[0], table.about.get("unit", "")
+    values, names, about = tables.read(options.data, options.column)
+    if len(names) > 1:
+        raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
+    return values[:, 0], about["title"], names[0], about["unit"]
 
 
 def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
 
     def fitted(k, max_iter):
-        return model_of(k, mean, sample, options).fit(y, **shared.fit_options(options) | {"max_iter": max_iter})
+        return model_of(k, mean, sample, options).fit(y, **shared.ascent_options(options) | {"max_iter": max_iter})
 
     if options.components is not None:
         best = fitted(options.components, options.max_iter)
         return best, {options.components: best}
     tried = {}
-    for k in range(1, MOST + 1):
+    for k in range(1, MOST_TRIED + 1):
         try:
             tried[k] = fitted(k, min(SEARCH, options.max_iter))
         except ArithmeticError as error:
@@ -115,7 +110,7 @@ def model_of(k, mean, sample, options):
     }
     return UnitMixture(
         k,
-        prior_mean=mean if options.prior_mean is None else options.prior_mean,
+        prior_mean=mean,
         prior_variance=variance if options.prior_variance is None else options.prior_variance,
         noise_variance=noise if options.noise_variance is None else options.noise_variance,
         learn=tuple(name for name in LEARNABLE if given[name] is None),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.distributions.family import LOG_2PI
+from cavity.base.constants import LOG_2PI
 from cavity.distributions.gamma import Gamma
 
 

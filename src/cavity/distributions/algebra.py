@@ -10,8 +10,9 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import raise_status
-from cavity.distributions.family import LOG_2PI, GaussianFamily
+from cavity.distributions.family import GaussianFamily
 from cavity.distributions.scaled import Scaled, logarithm, number, reciprocal, scaled, total
 
 _kernel = _core.best("gaussian")

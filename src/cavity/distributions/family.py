@@ -3,10 +3,9 @@
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import Frozen
-
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 def joint(logs, ndim):

@@ -8,6 +8,7 @@ References
 """
 
 import numpy as np
+from scipy.special import logsumexp
 
 from cavity import _core
 from cavity._core import scalar
@@ -351,8 +352,6 @@ def match_moments(log_weights, means, variances):
     >>> q.mean, q.variance
     (0.0, 2.0)
     """
-    from scipy.special import logsumexp
-
     log_weights = arrays.real_array(log_weights, "log_weights")
     means = arrays.finite_array(means, "means")
     variances = arrays.finite_array(check_variance(variances), "variances")

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.triangles import inverse_lower, solve_lower
-from cavity.distributions.family import LOG_2PI, Distribution
+from cavity.distributions.family import Distribution
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, init=False)

@@ -6,12 +6,11 @@ import numpy as np
 from scipy import special
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
-from cavity.distributions.family import LOG_2PI, Distribution
-
-LOG_2, LOG_PI = float(np.log(2.0)), float(np.log(np.pi))
+from cavity.distributions.family import Distribution
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

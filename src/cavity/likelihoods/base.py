@@ -10,7 +10,6 @@ site_kernel = _core.best("sites")
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T = range(9)  # site_types.pxd
 ONE = np.ones(1)
 ZERO = np.zeros(1)
-LOG_2PI = float(np.log(2 * np.pi))
 SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
 
 

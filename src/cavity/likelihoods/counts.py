@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 
 from cavity.base import arrays
+from cavity.base.special import binet, gap
 from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled, check_positive
 
 
@@ -53,8 +55,6 @@ class Poisson(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
-        from cavity.base.special import gap
-
         y = np.asarray(y, dtype=np.float64)
         some = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
@@ -86,8 +86,6 @@ class NegativeBinomial(_Count):
 
     def _constant(self, y):
         """The maximum of log p in f, by the remainders of log Gamma [L]_: nothing cancels at large dispersions."""
-        from cavity.base.special import binet
-
         r, some = self.dispersion, np.where(y > 0, y, 1.0)
         n = r + some
         remainder = binet(n) - binet(r) - binet(some)
@@ -116,8 +114,6 @@ def _above_log(y, f, mean):
 
 def _log_mean_rest(p, not_p, x):
     """log(p exp(x) + 1 - p) - p x, which is not negative, to its last digits; not_p = 1 - p."""
-    from cavity.base.special import gap
-
     w, t = np.where(p <= 0.5, p, not_p), np.where(p <= 0.5, x, -x)
     bounded = np.minimum(t, 700.0)
     rise = np.expm1(bounded)
@@ -128,8 +124,6 @@ def _log_mean_rest(p, not_p, x):
 
 def _log_stirling(y):
     """log(y!) - (y log y - y), for y > 0 without cancellation [L]_; 0 for y = 0."""
-    from scipy.special import gammaln
-
     x = np.maximum(y, 1.0)
     small = gammaln(x + 1.0) - x * np.log(x) + x
     inv = 1.0 / x

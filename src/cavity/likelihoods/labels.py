@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from cavity.base import arrays
 from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, site_kernel
@@ -63,8 +64,6 @@ class Probit(_Binary):
 
     def log_p(self, y, f):
         """Log Phi(y f); see `Likelihood.log_p`."""
-        from scipy.special import log_ndtr
-
         return log_ndtr(y * f)
 
 
@@ -198,7 +197,7 @@ class OrderedProbit(_Compiled):
     def __post_init__(self):
         values = arrays.finite_array(self.thresholds, "thresholds", ndim=(1,))
         if values.size == 0 or not np.all(np.diff(values) > 0):
-            raise ValueError(f"thresholds must be increasing and at least one, got {values.tolist()}")
+            raise arrays.wrong("thresholds", f"must be increasing and at least one, got {values.tolist()}")
         object.__setattr__(self, "thresholds", tuple(values.tolist()))
 
     @property

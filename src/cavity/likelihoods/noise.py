@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, LOG_2PI, STUDENT_T, _Compiled, check_positive
+from cavity.base.constants import LOG_2PI
+from cavity.base.special import binet, gap
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, check_positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,6 @@ class StudentT(_Compiled):
 
     def _constant(self):
         """log of the density at its top, from Gamma(a + 1/2)/Gamma(a), a = nu/2, by the remainders of log Gamma."""
-        from cavity.base.special import binet, gap
-
         a = 0.5 * self.degrees_of_freedom
         ratio = binet(a + 0.5) - binet(a) - a * gap(0.5 / a, np.log1p(0.5 / a))
         return float(ratio - 0.5 * LOG_2PI - np.log(self.scale))

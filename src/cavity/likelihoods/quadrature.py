@@ -19,8 +19,8 @@ each over all sites of a chunk at once:
 import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
-CHUNK = 1024  # sites at a time: bounds the memory
-BLOCK = 1024  # panels at a time: few enough for the cache
+SITES_TOGETHER = 1024  # sites at a time: bounds the memory
+PANELS_TOGETHER = 1024  # panels at a time: few enough for the cache
 EPS = np.finfo(float).eps
 
 REACH, POINTS, DEGREE = 8.0, 51, 24  # half-width in sd, points and degree of the interpolants of l
@@ -123,8 +123,8 @@ def log_tilted(log_p, mean, variance):
     """
     results = np.empty((4, mean.size))
     with np.errstate(all="ignore"):
-        for start in range(0, mean.size, CHUNK):
-            index = np.arange(start, min(start + CHUNK, mean.size))
+        for start in range(0, mean.size, SITES_TOGETHER):
+            index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
             results[:, index] = _chunk(_Sites(log_p, index, mean[index], variance[index]))
     return tuple(results)
 
@@ -257,8 +257,8 @@ def _measure(sites, top, site, left, right):
 
     Returns rows: moments 0, 1, 2 about the centre of the panel and the size of the last coefficients.
     """
-    if site.size > BLOCK:
-        parts = [slice(start, start + BLOCK) for start in range(0, site.size, BLOCK)]
+    if site.size > PANELS_TOGETHER:
+        parts = [slice(start, start + PANELS_TOGETHER) for start in range(0, site.size, PANELS_TOGETHER)]
         return np.concatenate([_measure(sites, top, site[p], left[p], right[p]) for p in parts], axis=1)
     _, peak, log_peak = top[:, site, None]
     half = 0.5 * (right - left)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base import arrays, trees
 from cavity.base.loop import warn_unconverged
 from cavity.base.records import Record, Setting
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.distributions import factors as families
 from cavity.mean_field import engine
 
@@ -364,20 +364,20 @@ class MeanFieldPosterior(VariationalPosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
+        arrays, settings = trees.taken_apart(Record(VARIATIONAL_TRACE, VARIATIONAL), self)
         for name, factor in self.factors.items():
             arrays |= families.to_arrays(f"factor_{name}", factor)
         return arrays, settings | {"factors": {name: type(factor).__name__ for name, factor in self.factors.items()}}
 
 
 def _arrays_of(settings):
-    found = dict(TRACE)
+    found = dict(VARIATIONAL_TRACE)
     for place, (name, family) in enumerate(settings["factors"].items()):
         found |= families.table(f"factor_{name}", family, place)
     return found
 
 
-RECORD = Record(_arrays_of, OUTCOME | {"factors": FACTORS})
+RECORD = Record(_arrays_of, VARIATIONAL | {"factors": FACTORS})
 
 
 def rebuilt(arrays, settings):
@@ -385,4 +385,5 @@ def rebuilt(arrays, settings):
     factors = {
         name: families.from_arrays(f"factor_{name}", family, arrays) for name, family in settings["factors"].items()
     }
-    return MeanFieldPosterior(factors=factors, **VariationalPosterior.outcome_from_arrays(arrays, settings))
+    traces = {name: array for name, array in arrays.items() if name.startswith("trace_")}
+    return trees.put_together(RECORD, MeanFieldPosterior, None, traces, settings | {"factors": factors})

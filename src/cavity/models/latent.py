@@ -18,9 +18,8 @@ from cavity.base.records import (
     check_settings,
     integer,
     names,
-    part,
 )
-from cavity.base.results import Posterior, to_list, to_tuple
+from cavity.base.results import Posterior
 from cavity.base.rows import observations
 from cavity.ep.sites import is_compiled, tilted
 from cavity.likelihoods.base import ONE
@@ -60,7 +59,7 @@ def probabilities(likelihood, predict):
 
 
 def _likelihood(settings):
-    """Return the likelihood that `LatentPosterior._likelihood_to_settings` took apart."""
+    """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
@@ -68,8 +67,15 @@ def _likelihood(settings):
     return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
 
 
-LIKELIHOOD = Made(_likelihood, [TEXT, TABLE])
-PLAIN = ("log_evidence", "converged", "n_iter", "status", "residual", "n_samples")
+def likelihood_settings(likelihood):
+    """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
+    name = type(likelihood).__name__
+    if getattr(likelihoods, name, None) is not type(likelihood):
+        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+    return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
+
+
+LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)
 FITTED = {  # settings of every posterior of latent values
     "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
     "converged": FLAG,
@@ -81,7 +87,7 @@ FITTED = {  # settings of every posterior of latent values
     "columns?": Nullable(names("C")),
     "classes?": Nullable(names()),
 }
-TRACE = {
+EP_TRACE = {
     "trace_change?": Array("c", "any"),
     "trace_improper?": Array("i", "nonnegative", "if"),
     "trace_double_loop?": Array("()", "nonnegative", "i"),
@@ -153,32 +159,6 @@ class LatentPosterior(Posterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
-
-    def _likelihood_to_settings(self):
-        """Return the likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
-        likelihood = self.model.likelihood
-        name = type(likelihood).__name__
-        if getattr(likelihoods, name, None) is not type(likelihood):
-            raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
-        return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
-
-    def _fitted_to_arrays(self):
-        """Return (arrays, settings) of its own arrays, the trace, and what `FITTED` names."""
-        settings = {"likelihood": self._likelihood_to_settings()} | {name: getattr(self, name) for name in PLAIN}
-        settings |= {name: to_list(getattr(self, name)) for name in ("columns", "classes")}
-        return arrays_of(self) | {f"trace_{name}": value for name, value in self.trace.items()}, settings
-
-
-def arrays_of(record, prefix=""):
-    """Return the fields of a dataclass that are arrays, by their names."""
-    values = {prefix + f.name: getattr(record, f.name) for f in fields(record)}
-    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-
-
-def fitted_from_arrays(arrays, settings):
-    """Return the keyword arguments of a posterior that `_fitted_to_arrays` took apart, but for its arrays."""
-    labels = {name: to_tuple(settings.get(name)) for name in ("columns", "classes")}
-    return {name: settings[name] for name in PLAIN} | labels | {"trace": part(arrays, "trace_")}
 
 
 def check_kind(value, name, kind, module):

@@ -1,21 +1,25 @@
-"""Posteriors read back from files: the kinds there are, and where what each holds is said."""
+"""Posteriors read back from files: the kinds there are."""
 
 from importlib import import_module
 
-from cavity.base import persistence, records
+from cavity.base import persistence, records, trees
+from cavity.base.results import POSTERIORS
 
-KINDS = {  # where each has RECORD, what its files hold, and `rebuilt`, which makes the posterior of that
-    "clutter": "models.clutter.saved",
-    "factorized": "models.factorized.model",
-    "gaussian_mixture": "models.mixture.saved",
-    "gaussian_process": "models.gp.saved",
-    "glm": "models.glm.saved",
-    "linear_regression": "models.regression.linear",
-    "logistic_regression": "models.regression.logistic",
+MODELS = {  # of posteriors that `records` puts together: what makes the model that they are of
+    "clutter": "models.clutter.model.Clutter",
+    "factorized": "models.factorized.model.FactorizedGaussian",
+    "gaussian_mixture": "models.mixture.model.GaussianMixture",
+    "gaussian_process": "models.gp.model.GaussianProcess",
+    "glm": "models.glm.model.GLM",
+    "linear_regression": "models.regression.linear.LinearRegression",
+    "logistic_regression": "models.regression.logistic.LogisticRegression",
+    "unit_mixture": "models.unit_mixture.model.UnitMixture",
+}
+OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`, which makes it
     "mean_field": "mean_field.model",
     "streaming_gp": "models.streaming_gp.saved",
-    "unit_mixture": "models.unit_mixture.saved",
 }
+KINDS = (*MODELS, *OTHERS)
 LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
@@ -67,7 +71,11 @@ def rebuilt(kind, arrays, settings):
     ValueError
         If arrays or settings are missing, not known, or not what they must be, naming the first of them.
     """
-    module = import_module(f"cavity.{KINDS[kind]}")
-    arrays, settings = records.check(module.RECORD, arrays, settings)
+    module, _, model = MODELS.get(kind, f"{OTHERS.get(kind)}.").rpartition(".")
+    module = import_module(f"cavity.{module}")
+    record = POSTERIORS[kind].record if model else module.RECORD
+    arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
-        return module.rebuilt(arrays, settings)
+        if not model:
+            return module.rebuilt(arrays, settings)
+        return trees.put_together(record, POSTERIORS[kind], getattr(module, model), arrays, settings)

@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity.plot.common import SIGNAL, Figure
 
-SHOWN = 40  # most coefficients drawn
+COEFFICIENTS_DRAWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
 
 
@@ -40,7 +40,7 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
     """
     drawn = np.arange(1 if intercept and len(names) > 1 else 0, len(names))
     clarity = np.abs(posterior.mean[drawn]) / np.sqrt(posterior.variance[drawn])
-    shown = drawn[np.argsort(-clarity, kind="stable")[:SHOWN]]
+    shown = drawn[np.argsort(-clarity, kind="stable")[:COEFFICIENTS_DRAWN]]
     density = loo_or_none(posterior)
     panels = 1 if density is None else 2
     figure = Figure(figsize=(5.5 * panels, max(4.5, 1.5 + 0.22 * len(shown))), layout="constrained")

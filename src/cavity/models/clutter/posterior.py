@@ -1,29 +1,18 @@
 """The posterior of a clutter model."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.records import Array
-from cavity.base.results import Posterior, table, to_list
+from cavity.base.results import Posterior, table
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import cavities, sweeps
 from cavity.models.clutter import units as clutter_units
-
-LOG_2PI = float(np.log(2 * np.pi))
-
-
-OUTCOME = {
-    "mean": Array("B? D | ()"),
-    "variance": Array("B?", "positive"),
-    "log_evidence": Array("B?"),
-    "converged": Array("B?", kind="b"),
-    "n_iter": Array("B?", "nonnegative", kind="i"),
-    "status": Array("B?", kind="U"),
-}
+from cavity.models.clutter.saved import RECORD
 
 
 def posterior_of(model, scalar, units, state, status, n_iter, trace, method, before=None):
@@ -103,6 +92,7 @@ class ClutterPosterior(Posterior):
     columns: tuple | None = None
 
     kind = "clutter"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -257,20 +247,6 @@ class ClutterPosterior(Posterior):
         scalar, columns = isinstance(self.mean, float), names_of(x) if self.columns is None else self.columns
         posterior = posterior_of(self.model, scalar, units, state, status, n_iter, {}, "adf", before=self)
         return replace(posterior, columns=columns)
-
-    def to_arrays(self):
-        """Return named arrays and JSON-able settings that hold all of the posterior."""
-        state, units = self._state, self._units
-        stored = {f"state_{name}": np.asarray(value) for name, value in clutter_units.present(state).items()}
-        stored |= {f"units_{name}": np.asarray(getattr(units, name)) for name in clutter_units.Units.__slots__}
-        stored |= {f"trace_{name}": value for name, value in self.trace.items()}
-        for name in OUTCOME:
-            stored[name] = np.asarray(getattr(self, name))
-        for name, value in zip(("mean", "variance", "log_evidence"), self.before or (), strict=False):
-            stored[f"before_{name}"] = np.asarray(value)
-        settings = {name: np.asarray(value).tolist() for name, value in asdict(self.model).items()}
-        settings = {"model": settings, "method": self.method, "n_samples": self.n_samples}
-        return stored, settings | {"columns": to_list(self.columns)}
 
     def __repr__(self):
         shape = self._state.site_tau.shape

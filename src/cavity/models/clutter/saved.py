@@ -1,13 +1,17 @@
-"""What a file of the clutter model holds, and the posterior made of it again."""
+"""What a file of the clutter model holds."""
 
-from cavity.base import arrays, records
-from cavity.base.records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names, one_of, together
-from cavity.base.results import to_tuple
-from cavity.models.clutter import units
-from cavity.models.clutter.model import Clutter
-from cavity.models.clutter.posterior import OUTCOME, ClutterPosterior
+from cavity.base import arrays
+from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names, one_of, together
 
-BEFORE = {f"before_{name}": OUTCOME[name] for name in ("mean", "variance", "log_evidence")}
+RESULT = {
+    "mean": Array("B? D | ()"),
+    "variance": Array("B?", "positive"),
+    "log_evidence": Array("B?"),
+    "converged": Array("B?", kind="b"),
+    "n_iter": Array("B?", "nonnegative", kind="i"),
+    "status": Array("B?", kind="U"),
+}
+BEFORE = {f"before_{name}": RESULT[name] for name in ("mean", "variance", "log_evidence")}
 ARRAYS = {  # a batch has the axis B
     "state_site_tau": Array("B? N D"),
     "state_site_rho": Array("B? N"),
@@ -25,21 +29,18 @@ ARRAYS = {  # a batch has the axis B
     "trace_change?": Array("c B?", "any"),
     "trace_improper?": Array("i B?", "nonnegative", kind="i"),
     "trace_double_loop?": Array("B?", "nonnegative", kind="i"),
-    **OUTCOME,
+    **RESULT,
     **{f"{name}?": array for name, array in BEFORE.items()},
 }
 SETTINGS = {
-    "model": Made(
-        lambda given: Clutter(**given),
-        {
-            "clutter_weight": POSITIVE,
-            "clutter_variance": POSITIVE,
-            "noise_variance": POSITIVE,
-            "prior_mean": NUMBERS,
-            "prior_variance": POSITIVE,
-            "clutter_mean": NUMBERS,
-        },
-    ),
+    "model": {
+        "clutter_weight": POSITIVE,
+        "clutter_variance": POSITIVE,
+        "noise_variance": POSITIVE,
+        "prior_mean": NUMBERS,
+        "prior_variance": POSITIVE,
+        "clutter_mean": NUMBERS,
+    },
     "method": one_of("ep", "adf"),
     "n_samples": integer(1),
     "columns?": Nullable(names()),
@@ -51,7 +52,7 @@ def _fits(stored, settings, sizes):
     tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
     d, n = tau.shape[-1], tau.shape[-2]
     for name in ("clutter_mean", "prior_mean"):
-        arrays.vector(getattr(model, name), name, d)
+        arrays.vector(model[name], name, d)
     if mean.ndim == 0 and tau.shape[1:] != (1,):
         return f"array 'mean' must not be a number where array 'state_site_tau' has shape {tau.shape}"
     if stored.get("before_mean", mean).shape != mean.shape:
@@ -62,20 +63,9 @@ def _fits(stored, settings, sizes):
     return None
 
 
-RECORD = Record(ARRAYS, SETTINGS, (together(*BEFORE), _fits))
-
-
-def rebuilt(stored, settings):
-    """Return the posterior of checked arrays and settings."""
-    plain = {name: array if array.ndim else array.item() for name, array in stored.items()}
-    return ClutterPosterior(
-        **{name: plain[name] for name in OUTCOME},
-        model=settings["model"],
-        n_samples=settings["n_samples"],
-        method=settings["method"],
-        columns=to_tuple(settings.get("columns")),
-        trace=records.part(stored, "trace_"),
-        before=tuple(records.part(plain, "before_").values()) or None,
-        _state=units.State(**records.part(plain, "state_")),
-        _units=units.Units(**records.part(plain, "units_")),
-    )
+RECORD = Record(
+    ARRAYS,
+    SETTINGS,
+    (together(*BEFORE), _fits),
+    {"state_": "_state.", "units_": "_units."} | {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+)

@@ -12,17 +12,17 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.loop import CONVERGED, STUCK, warn_unconverged
-from cavity.base.records import Array, Record, Setting, refusing
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table
+from cavity.base.records import Array, Record, Setting
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
 
-LOG_2PI = float(np.log(2 * np.pi))
 FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
 
 
@@ -388,6 +388,12 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     mean: np.ndarray
 
     kind = "factorized"
+    record = Record(
+        {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
+        | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
+        VARIATIONAL | {"blocks?": BLOCKS},
+        places={"p_": "model.", "blocks": "model.blocks"},
+    )
 
     def __repr__(self):
         return table(
@@ -484,27 +490,3 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         """
         shape = (arrays.integer(n, "n", low=0), len(self.mean))
         return self.mean + self.model._target.deviations(arrays.generator(rng).standard_normal(shape))
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`; the precision of p is among them."""
-        arrays, settings = self.outcome_to_arrays()
-        arrays |= {"mean": self.mean, "p_mean": self.model.mean, "p_precision": self.model.precision}
-        if self.model.blocks is not None:
-            settings["blocks"] = [list(block) for block in self.model.blocks]
-        return arrays, settings
-
-
-RECORD = Record(
-    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **TRACE}
-    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-    OUTCOME | {"blocks?": BLOCKS},
-)
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    with refusing("arrays 'p_mean' and 'p_precision': "):
-        model = FactorizedGaussian(arrays["p_mean"], arrays["p_precision"], settings.get("blocks"))
-    return FactorizedGaussianPosterior(
-        model=model, mean=arrays["mean"], **VariationalPosterior.outcome_from_arrays(arrays, settings)
-    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen
 from cavity.ep.options import SCHEDULES, Options
@@ -65,7 +66,7 @@ class GLM(Frozen):
         variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
         if variance.ndim < 2 and not np.all(variance > 0):
-            raise ValueError(f"prior_variance must be positive, got {float(variance.min())!r}")
+            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
         if variance.ndim == 2:
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
@@ -177,11 +178,14 @@ class GLM(Frozen):
         )
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
-            raise ValueError("schedule='stochastic' averages whole sites: power must be 1 and weights at least 1")
+            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+            raise about(ValueError(words), "schedule", "power")
         if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
-            raise ValueError("method='adf' sees each row once: schedule, damping, power and learn have no meaning")
+            words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
+            raise about(ValueError(words), "method")
         if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
-            raise ValueError("approximation='diagonal' has no schedule='stochastic' and no learn")
+            words = "approximation='diagonal' has no schedule='stochastic' and no learn"
+            raise about(ValueError(words), "approximation", "schedule")
         solution = solved(problem, method, options, learn is not None, n_threads)
         if method == "ep":
             solution.fit.warn(options)

@@ -14,9 +14,10 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import Covariance
 from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import Prior, Problem
+from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
-from cavity.models.latent import LatentPosterior, arrays_of, log_density
+from cavity.models.latent import LatentPosterior, log_density
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -127,6 +128,7 @@ class GLMPosterior(LatentPosterior):
     has_offset: bool = False
 
     kind = "glm"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -304,12 +306,3 @@ class GLMPosterior(LatentPosterior):
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         has_offset = self.has_offset or problem.rows.has_offset
         return posterior_of(solution, "adf", self, columns=columns, has_offset=has_offset, **labels)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        stored, settings = self._fitted_to_arrays()
-        if self._covariance is not None:
-            stored |= arrays_of(self._covariance, "covariance_")
-        stored |= {name: np.asarray(getattr(self.model, name)) for name in ("prior_mean", "prior_variance")}
-        settings |= {name: getattr(self, name) for name in ("method", "intercept", "has_offset")}
-        return stored, settings | {"approximation": self.model.approximation}

@@ -1,11 +1,7 @@
-"""What a file of a GLM holds, and the posterior made of it again."""
+"""What a file of a GLM holds."""
 
-from cavity.base import records
 from cavity.base.records import FLAG, Array, Record, one_of, together
-from cavity.ep.weights import Covariance
-from cavity.models.glm.model import GLM
-from cavity.models.glm.posterior import GLMPosterior
-from cavity.models.latent import FITTED, TRACE, fitted_from_arrays
+from cavity.models.latent import EP_TRACE, FITTED
 
 
 def _arrays_of(settings):
@@ -23,7 +19,7 @@ def _arrays_of(settings):
         "prior_variance": Array("() | D | D D"),
         "centre?": Array("C"),
         "spread?": Array("C", "positive"),
-        **TRACE,
+        **EP_TRACE,
     }
 
 
@@ -47,21 +43,5 @@ RECORD = Record(
         "has_offset?": FLAG,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
+    {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},
 )
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    prior = arrays["prior_mean"][()], arrays["prior_variance"][()]
-    model = GLM(settings["likelihood"], *prior, settings["approximation"])
-    parts = records.part(arrays, "covariance_")
-    return GLMPosterior(
-        model=model,
-        mean=arrays["mean"],
-        variance=arrays["variance"],
-        **fitted_from_arrays(arrays, settings),
-        method=settings["method"],
-        _covariance=Covariance(**parts) if parts else None,
-        **{name: arrays.get(name) for name in ("_loo", "_tau", "_rho", "centre", "spread")},
-        **{name: settings.get(name, False) for name in ("intercept", "has_offset")},
-    )

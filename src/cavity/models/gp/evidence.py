@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.ep import latent_solver
@@ -20,7 +21,6 @@ from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.base import LOG_2PI
 from cavity.models.latent import AUTO, scheduled
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory

@@ -18,11 +18,10 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
-from cavity.models.gp.process import OPTIONS, ProcessPosterior, checked_rows, short
+from cavity.models.gp.process import ProcessPosterior, checked_rows, short
+from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
-from cavity.models.latent import arrays_of, log_density
-
-STORED_ROWS = ("X", "y", "base", "weights", "noise", "spare", "idle")  # what files call entries of `Rows`
+from cavity.models.latent import log_density
 
 
 def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
@@ -129,6 +128,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _options: Options
 
     kind = "gaussian_process"
+    record = RECORD
 
     def __post_init__(self):
         for record in (self, self._rows, self._solver):
@@ -329,17 +329,3 @@ class GaussianProcessPosterior(ProcessPosterior):
             else:
                 loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        stored, settings = self._fitted_to_arrays()
-        rows = self._rows
-        idle = np.zeros(rows.n, dtype=bool) if rows.f_known is None else rows.f_known
-        weights = None if rows.used().weights is None else rows.weights
-        values = rows.X, rows.y, rows.offset, weights, rows.noise, rows.left_out, idle
-        stored |= {f"rows_{n}": value for n, value in zip(STORED_ROWS, values, strict=True) if value is not None}
-        stored |= arrays_of(self._solver, "solver_") | {"prior_mean": np.asarray(self.model.mean)}
-        settings["_options"] = self._options.record(*OPTIONS, "schedule", "power")
-        settings["solver"] = {key: getattr(self._solver, key) for key in ("inverted", "log_determinant")}
-        settings["covariance"] = self.model.covariance.to_settings()
-        return stored, settings

@@ -21,7 +21,7 @@ from cavity.likelihoods import Gaussian, Likelihood
 from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
-COVARIANCE = Made(covariances.from_settings, TABLE)
+COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
 OPTIONS = {  # of EP
     "damping": SHARE,
     "max_iter": integer(1),

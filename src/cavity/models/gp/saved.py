@@ -1,16 +1,12 @@
-"""What a file of a Gaussian process holds, and the posterior made of it again."""
+"""What a file of a Gaussian process holds."""
 
 import numpy as np
 
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
 from cavity.base.rows import Rows
-from cavity.ep.latent_solver import Solver
-from cavity.ep.options import Options
-from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import STORED_ROWS, GaussianProcessPosterior
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import FITTED, TRACE, fitted_from_arrays
+from cavity.models.latent import EP_TRACE, FITTED
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision
@@ -36,7 +32,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
     "solver_reach?": Array("J U"),
     "solver_corner?": Array("J J", "triangle"),
     "prior_mean": Array("() | P"),
-    **TRACE,
+    **EP_TRACE,
     "trace_learning?": Array("l", "any"),
 }
 SETTINGS = FITTED | {
@@ -69,20 +65,26 @@ def _fits(arrays, settings, sizes):
     return None
 
 
-RECORD = Record(ARRAYS, SETTINGS, (together(*(f"solver_{name}" for name in NEGATIVE)), _fits))
+def _stored(rows):
+    """Return what a file holds of rows."""
+    idle = np.zeros(rows.n, dtype=bool) if rows.f_known is None else rows.f_known
+    weights = None if rows.used().weights is None else rows.weights
+    stored = {"X": rows.X, "y": rows.y, "base": rows.offset, "noise": rows.noise}
+    return stored | {"weights": weights, "spare": rows.left_out, "idle": idle}
 
 
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    rows = {name: arrays.get(f"rows_{name}") for name in STORED_ROWS}
-    weights, idle = rows["weights"], rows["idle"] if np.any(rows["idle"]) else None
-    if np.any(rows["spare"]):  # without weights in the file those of all others are one
-        weights = np.where(rows["spare"], 0.0, 1.0 if weights is None else weights)
-    return GaussianProcessPosterior(
-        model=GaussianProcess(settings["covariance"], settings["likelihood"], arrays["prior_mean"][()]),
-        **{name: arrays[name] for name in ("X", "mean", "variance", "_loo", "_tau", "_rho", "_alpha")},
-        **fitted_from_arrays(arrays, settings),
-        _rows=Rows(rows["X"], rows["y"], rows["base"], weights, rows["noise"], idle),
-        _options=Options(**settings["_options"]),
-        _solver=Solver(**records.part(arrays, "solver_"), **settings["solver"]),
-    )
+def _rows(X, y, base, spare, idle, weights=None, noise=None):
+    """Return the rows of which a file holds that."""
+    if np.any(spare):  # without weights in the file those of all others are one
+        weights = np.where(spare, 0.0, 1.0 if weights is None else weights)
+    return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
+
+
+RECORD = Record(
+    ARRAYS,
+    SETTINGS,
+    (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
+    {"rows_": "_rows.", "solver": "_solver", "solver_": "_solver.", "prior_mean": "model.mean"}
+    | {name: f"model.{name}" for name in ("covariance", "likelihood")},
+    {"_rows": (_stored, _rows)},
+)

@@ -27,9 +27,9 @@ import numpy as np
 from scipy import special
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.triangles import inverse_lower
-from cavity.distributions.family import LOG_2PI
 from cavity.models.mixture import divergence
 
 

@@ -439,7 +439,8 @@ class GaussianMixture:
     def _prior(self, data, threads):
         """Return the model with all priors filled in, and these as a state in the frame of the data."""
         k, shape = self.n_components, (self.n_components, data.source.n_features)
-        arrays.matrices(LEAST_ARRAYS, shape, f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
+        what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
+        arrays.matrices(LEAST_ARRAYS, shape, what, argument="n_components")
         model = prior.settled(self, data, threads)
         return model, prior.state_of(model, data)
 

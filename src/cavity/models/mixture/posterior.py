@@ -1,25 +1,25 @@
 """The posterior of a Gaussian mixture: what it says about rows, and how it goes on with more of them."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp, softmax
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order
-from cavity.base.results import VariationalPosterior, freeze, table, to_list
+from cavity.base.results import VariationalPosterior, freeze, table
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
 from cavity.models.mixture import posterior
 from cavity.models.mixture.data import check_rows, open_rows
+from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.state import Frame, State
 from cavity.models.mixture.sweep import Expectation, block_rows, check_reached
 
 SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
-
-LOG_PI = float(np.log(np.pi))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -63,6 +63,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     _frame: Frame
 
     kind = "gaussian_mixture"
+    record = RECORD
 
     def __post_init__(self):
         self._freeze()
@@ -357,17 +358,6 @@ class GaussianMixturePosterior(VariationalPosterior):
         kind = self.model.covariance
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
-        for label, state in (("q", self._state), ("prior", self._prior)):
-            for part in (state.weights, state.factors):
-                arrays |= {f"{label}_{field.name}": getattr(part, field.name) for field in fields(part)}
-            arrays[f"{label}_counts"] = state.counts
-        arrays |= {"origin": self._frame.origin, "scale": self._frame.scale}
-        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
-        return arrays, settings | {"model": asdict(self.model)}
 
 
 def _merged(first, second):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.loop import warn_unconverged
@@ -24,11 +25,9 @@ from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
-from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS = 4096  # taken into the triangle at a time, or four times the columns
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,17 +227,15 @@ class _Sweeps:
         return towards(state, natural)
 
 
-MODEL = Made(
-    lambda given: LinearRegression(**given),
-    PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE},
-)
-
-
 def _one_noise(arrays, settings, sizes):
     """Whether the noise is either known or learnt, as a rule of the record."""
-    if (settings["model"].noise_variance is None) != ("noise_precision" in settings):
+    if (settings["model"]["noise_variance"] is None) != ("noise_precision" in settings):
         return "setting 'noise_precision' must be there where 'model.noise_variance' is null, and only there"
     return None
+
+
+MODEL = PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
+NOISE = Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -281,6 +278,7 @@ class LinearRegressionPosterior(WeightsPosterior):
     noise_precision: Gamma | None
 
     kind = "linear_regression"
+    record = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
 
     def predict(self, X):
         """Predict new observations.
@@ -298,19 +296,3 @@ class LinearRegressionPosterior(WeightsPosterior):
         mean, variance = self._linear(X)
         noise = self.model.noise_variance if self.noise_precision is None else 1.0 / self.noise_precision.mean
         return mean, variance + noise
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = super(LinearRegressionPosterior, self).to_arrays()  # slots=True made another class of it
-        if self.noise_precision is not None:
-            settings["noise_precision"] = [self.noise_precision.shape, self.noise_precision.rate]
-        return arrays, settings
-
-
-RECORD = record_of(MODEL, {"noise_precision?": Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE])}, (_one_noise,))
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    noise = settings.get("noise_precision")
-    return posterior.rebuilt(LinearRegressionPosterior, arrays, settings, noise_precision=noise)

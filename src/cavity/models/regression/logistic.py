@@ -14,7 +14,6 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.loop import warn_unconverged
-from cavity.base.records import Made
 from cavity.base.results import VariationalPosterior
 from cavity.base.rows import design_matrix, observations
 from cavity.blocks.executors import single_blas
@@ -25,7 +24,6 @@ from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.models.latent import probabilities
-from cavity.models.regression import posterior
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS = 4096  # of a block
@@ -263,6 +261,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model: LogisticRegression
 
     kind = "logistic_regression"
+    record = record_of(PRIOR)
 
     def predict_proba(self, X):
         """Class probabilities, integrated over q(w).
@@ -278,11 +277,3 @@ class LogisticRegressionPosterior(WeightsPosterior):
             Of class 0 (or -1), then of class 1.
         """
         return probabilities(_likelihood, lambda: self._linear(X))
-
-
-RECORD = record_of(Made(lambda given: LogisticRegression(**given), PRIOR), {})
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    return posterior.rebuilt(LogisticRegressionPosterior, arrays, settings)

@@ -1,14 +1,16 @@
 """What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, table, to_list, to_tuple
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
@@ -68,7 +70,7 @@ class WeightPrior:
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
         else:
             logs, apart = np.log(alpha), 0.0
-        return 0.5 * float(np.sum(logs - np.log(2 * np.pi) - alpha * second)) - apart
+        return 0.5 * float(np.sum(logs - LOG_2PI - alpha * second)) - apart
 
 
 def check_prior(model, keep):
@@ -94,21 +96,22 @@ PRIOR = {
 }
 
 
-def record_of(model, settings, rules=()):
+def record_of(model, settings=MappingProxyType({}), rules=()):
     """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
     own = {"model": model, "n_samples": integer(1), "columns?": Nullable(names("D"))}
-    return Record(_arrays_of, OUTCOME | own | settings, (_one_prior_each, *rules))
+    places = {"root": "_root", "alpha_": "alpha."}
+    return Record(_arrays_of, VARIATIONAL | own | settings, (_one_prior_each, *rules), places)
 
 
 def _arrays_of(settings):
-    learnt = {"alpha_shape": Array("D" if settings["model"].ard else "()", "positive")}
+    learnt = {"alpha_shape": Array("D" if settings["model"]["ard"] else "()", "positive")}
     learnt["alpha_rate"] = learnt["alpha_shape"]
-    known = settings["model"].prior_variance is not None
-    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **TRACE}
+    known = settings["model"]["prior_variance"] is not None
+    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **VARIATIONAL_TRACE}
 
 
 def _one_prior_each(arrays, settings, sizes):
-    prior = settings["model"].prior_variance
+    prior = settings["model"]["prior_variance"]
     if np.ndim(prior) and len(prior) != sizes["D"]:
         return f"setting 'model.prior_variance' must be a number or {sizes['D']} of them, got {len(prior)}"
     return None
@@ -185,27 +188,3 @@ class WeightsPosterior(VariationalPosterior):
             lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
         return table(title, [*lines, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
-        arrays |= {"mean": self.mean, "root": self._root}
-        if self.alpha is not None:
-            arrays |= {"alpha_shape": np.asarray(self.alpha.shape), "alpha_rate": np.asarray(self.alpha.rate)}
-        settings |= {"n_samples": self.n_samples, "columns": to_list(self.columns)}
-        return arrays, settings | {"model": asdict(self.model)}
-
-
-def rebuilt(posterior, arrays, settings, **others):
-    """Return the posterior, of that class, of checked arrays and settings and what else it has."""
-    alpha = Gamma(arrays["alpha_shape"], arrays["alpha_rate"]) if "alpha_shape" in arrays else None
-    return posterior(
-        model=settings["model"],
-        mean=arrays["mean"],
-        alpha=alpha,
-        n_samples=settings["n_samples"],
-        columns=to_tuple(settings.get("columns")),
-        _root=arrays["root"],
-        **others,
-        **VariationalPosterior.outcome_from_arrays(arrays, settings),
-    )

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
@@ -12,7 +13,6 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.likelihoods.base import LOG_2PI
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 from cavity.models.streaming_gp.information import Information

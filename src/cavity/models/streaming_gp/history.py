@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import SettingsWarning, warn
 from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
-from cavity.likelihoods.base import LOG_2PI, ONE
+from cavity.likelihoods.base import ONE
 from cavity.models.gp.evidence import gaussian_log_density
 from cavity.models.latent import SMALLEST_VARIANCE
 from cavity.models.streaming_gp.rows import is_exact

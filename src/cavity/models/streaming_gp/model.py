@@ -90,9 +90,10 @@ class StreamingGP(LatentProcess):
                 "is a part of the covariance: + Constant(), + Linear()"
             )
         if has_white(self.covariance):
-            raise ValueError(
-                "covariance must not have a White part, which no inducing point can know: give its variance to the "
-                "likelihood, Gaussian(noise_variance)"
+            raise arrays.wrong(
+                "covariance",
+                "must not have a White part, which no inducing point can know: give its variance to the "
+                "likelihood, Gaussian(noise_variance)",
             )
         numbers = {
             "n_inducing": arrays.integer(self.n_inducing, "n_inducing", low=1),
@@ -106,9 +107,10 @@ class StreamingGP(LatentProcess):
         alpha = (0.0 if exact else 1.0) if self.alpha is None else self.alpha
         numbers["alpha"] = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
         if not exact and numbers["alpha"] < 1e-6:
-            raise ValueError(
-                f"alpha must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
-                f"got {alpha!r}"
+            raise arrays.wrong(
+                "alpha",
+                f"must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
+                f"got {alpha!r}",
             )
         for name, value in numbers.items():
             object.__setattr__(self, name, value)
@@ -199,7 +201,8 @@ class StreamingGP(LatentProcess):
         [1.0, 0.0]
         """
         size = (self.n_inducing, self.n_inducing)
-        arrays.matrices(MATRICES, size, f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each")
+        what = f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each"
+        arrays.matrices(MATRICES, size, what, argument="n_inducing")
         options = Options.checked(
             schedules=("auto", *SCHEDULES[::-1]),
             schedule=schedule,

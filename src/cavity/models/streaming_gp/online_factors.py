@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
 
@@ -129,7 +130,7 @@ class New:
             )
         residual = np.maximum(residual, 0.0)  # below zero is rounding
         loss = _log_mean(residual / noise, alpha)
-        constant = -0.5 * float(np.sum(loss + np.log(2 * np.pi) + np.log(np.broadcast_to(noise, y.shape))))
+        constant = -0.5 * float(np.sum(loss + LOG_2PI + np.log(np.broadcast_to(noise, y.shape))))
         return cls(y, features, noise + alpha * residual, constant)
 
     def natural(self):

@@ -5,8 +5,8 @@ from math import log, log1p, nan
 import numpy as np
 
 from cavity import _core
+from cavity.base.constants import LOG_2PI
 from cavity.ep.sites import Sites
-from cavity.likelihoods.base import LOG_2PI
 from cavity.models.streaming_gp.absorb import UNSEEN
 from cavity.models.streaming_gp.rows import is_exact
 

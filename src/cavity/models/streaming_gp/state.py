@@ -12,6 +12,7 @@ from cavity.base.results import table, to_list
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.history import ENOUGH, History, Watch, warn_of
@@ -535,7 +536,7 @@ class StreamingGPState(SparsePosterior):
 
     def to_arrays(self):
         """Return (arrays, settings) for `save`."""
-        likelihood, model, information = self._likelihood_to_settings(), self.model, self._information
+        likelihood, model, information = likelihood_settings(self.model.likelihood), self.model, self._information
         stored = {"prior_mean": np.asarray(model.mean), "Z": self._basis.Z, "nugget": self._basis.nugget}
         stored |= {"triangle": self._basis.factor, "inducing_ids": self.inducing_ids}
         stored |= {name: getattr(information, name) for name in INFORMATION}

@@ -91,14 +91,15 @@ class UnitMixture:
 
         keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
         k = self.n_components
-        arrays.matrices(LEAST_ARRAYS, (k, 1), f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each")
+        what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
+        arrays.matrices(LEAST_ARRAYS, (k, 1), what, argument="n_components")
         for name in ("prior_mean", "prior_variance"):
             given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
             keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
         if np.any(np.asarray(self.prior_variance) <= SMALLEST):
-            raise ValueError(f"prior_variance must be positive, above {SMALLEST:g}, got {self.prior_variance}")
+            raise arrays.wrong("prior_variance", f"must be positive, above {SMALLEST:g}, got {self.prior_variance}")
         keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=SMALLEST))
         if self.weights is not None:
             keep("weights", _check_weights(self.weights, k))
@@ -328,9 +329,10 @@ class UnitMixture:
         for name in ("noise_variance", "prior_variance"):
             variance = np.min(getattr(self, name))
             if distance**2 / MOST_SQUARED > variance:
-                raise ValueError(
-                    f"{name} must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
-                    f"got {variance:g}"
+                raise arrays.wrong(
+                    name,
+                    f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
+                    f"got {variance:g}",
                 )
 
     def _given_means(self, means):

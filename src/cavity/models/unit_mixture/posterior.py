@@ -1,15 +1,16 @@
 """The posterior of a unit mixture."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.results import VariationalPosterior, table, to_list
+from cavity.base.results import VariationalPosterior, table
 from cavity.blocks import merge
 from cavity.models.unit_mixture import sweep
+from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, State
 
 
@@ -63,6 +64,7 @@ class UnitMixturePosterior(VariationalPosterior):
     columns: tuple | None = None
 
     kind = "unit_mixture"
+    record = RECORD
 
     def responsibilities(self, y):
         """Return the probability of each component for each point.
@@ -210,12 +212,3 @@ class UnitMixturePosterior(VariationalPosterior):
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
         title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
         return table(title, [*rows, *self.outcome_rows()])
-
-    def to_arrays(self):
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = self.outcome_to_arrays()
-        arrays |= {name: getattr(self, name) for name in ("mean", "variance", "weights", "counts")}
-        arrays["prior_variance"] = np.asarray(self.prior_variance)
-        settings |= {"noise_variance": self.noise_variance, "n_samples": self.n_samples}
-        settings["columns"] = to_list(self.columns)
-        return arrays, settings | {"model": asdict(self.model)}

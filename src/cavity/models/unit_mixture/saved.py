@@ -1,9 +1,7 @@
-"""What a file of a unit mixture holds, and the posterior made of it again."""
+"""What a file of a unit mixture holds."""
 
-from cavity.base.records import NUMBERS, POSITIVE, Array, Made, Nullable, Record, integer, names
-from cavity.base.results import OUTCOME, TRACE, VariationalPosterior, to_tuple
-from cavity.models.unit_mixture.model import UnitMixture
-from cavity.models.unit_mixture.posterior import UnitMixturePosterior
+from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE
 
 ARRAYS = {
     "mean": Array("K"),
@@ -11,7 +9,7 @@ ARRAYS = {
     "weights": Array("K", "shares"),
     "counts": Array("K"),
     "prior_variance": Array("() | K", "positive"),
-    **TRACE,
+    **VARIATIONAL_TRACE,
 }
 MODEL = {
     "n_components": integer(1, "K"),
@@ -25,19 +23,7 @@ MODEL = {
 
 RECORD = Record(
     ARRAYS,
-    OUTCOME
+    VARIATIONAL
     | {"noise_variance": POSITIVE, "n_samples": integer(1), "columns?": Nullable(names())}
-    | {"model": Made(lambda given: UnitMixture(**given), MODEL)},
+    | {"model": MODEL},
 )
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    prior = arrays["prior_variance"]
-    return UnitMixturePosterior(
-        **{name: arrays[name] for name in ("mean", "variance", "weights", "counts")},
-        **{name: settings[name] for name in ("model", "noise_variance", "n_samples")},
-        prior_variance=prior if prior.ndim else float(prior),
-        columns=to_tuple(settings.get("columns")),
-        **VariationalPosterior.outcome_from_arrays(arrays, settings),
-    )

@@ -14,9 +14,9 @@ from scipy.linalg import lapack
 from scipy.linalg.blas import dsyrk, dtrsm
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
-from cavity.distributions.family import LOG_2PI
 from cavity.models.gp.evidence import MANY_ROWS
 
 

@@ -11,9 +11,9 @@ from sklearn.base import MultiOutputMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.blocks import merge
-from cavity.distributions.family import LOG_2PI
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
 from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, single_threaded

@@ -17,9 +17,9 @@ import numpy as np
 from sklearn import exceptions
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.triangles import inverse_lower
-from cavity.distributions.family import LOG_2PI
 from cavity.models.mixture.data import open_data
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.state import Frame, Statistics

@@ -1,0 +1,7 @@
+"""Numbers that formulas share; no SciPy is loaded for them."""
+
+from math import log, pi
+
+LOG_2 = log(2.0)
+LOG_PI = log(pi)
+LOG_2PI = log(2.0 * pi)

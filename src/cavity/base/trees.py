@@ -1,0 +1,126 @@
+"""Dataclasses, and those in their fields, as named arrays and settings, and back, by a `Record`."""
+
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from typing import get_args, get_type_hints
+
+import numpy as np
+
+from cavity.base.records import Made, Nullable
+
+
+def taken_apart(record, posterior):
+    """Return the arrays and the settings of a posterior, as its record says.
+
+    Parameters
+    ----------
+    record : Record
+        The tables.
+    posterior : object
+        What has the attributes.
+
+    Returns
+    -------
+    arrays : dict of ndarray
+        Those that are not None.
+    settings : dict
+        As JSON has them.
+    """
+    formed = {name: apart(getattr(posterior, name)) for name, (apart, _) in record.forms.items()}
+
+    def present(table):
+        for entry, form in table.items():
+            name = entry.removesuffix("?")
+            place = record.found_at(name)[0]
+            value = _at(formed if place[0] in formed else posterior, place)
+            if value is not None or isinstance(form, Nullable):
+                yield name, form, value
+
+    settings = {name: _written(value, form) for name, form, value in present(record.settings)}
+    return {name: np.asarray(value) for name, _, value in present(record.table(settings))}, settings
+
+
+def _at(value, place):
+    """Return what is at a place in a value, None if there is none."""
+    for name in place:
+        if value is None:
+            return None
+        entries = {str(i): each for i, each in enumerate(value)} if isinstance(value, tuple) else value
+        value = entries.get(name) if isinstance(entries, dict) else getattr(value, name)
+    return value
+
+
+def _written(value, form):
+    """Return a setting as JSON has it."""
+    match form:
+        case Nullable():
+            known = value is not None and not (isinstance(value, float) and value == form.missing)
+            return _written(value, form.form) if known else None
+        case Made():
+            return form.apart(value)
+        case dict():
+            return {name.removesuffix("?"): _written(_at(value, [name.removesuffix("?")]), form[name]) for name in form}
+    if isinstance(value, list | tuple):
+        return [_written(each, form) for each in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def put_together(record, cls, model, arrays, settings):
+    """Return what `taken_apart` took apart.
+
+    Parameters
+    ----------
+    record : Record
+        The tables.
+    cls : type
+        The dataclass of the posterior; annotations of its fields tell what those in them are.
+    model : callable or None
+        What makes the field `model`, if there is one.
+    arrays : dict of ndarray
+        Checked.
+    settings : dict
+        Checked.
+
+    Returns
+    -------
+    object
+        Of the class. Fields of which nothing is known have their defaults, None or an empty dictionary.
+    """
+    tree = {}
+    for name, value in [*settings.items(), *arrays.items()]:
+        for *way, last in record.found_at(name):
+            node = tree
+            for step in way:
+                node = node.setdefault(step, {})
+            node[last] = value
+    if model is not None:
+        tree["model"] = model(**{name: _plain(value) for name, value in tree["model"].items()})
+    for name, (_, make) in record.forms.items():
+        tree[name] = make(**tree[name])
+    return _made(cls, tree)
+
+
+def _plain(value):
+    """Return an array without axes as the number that it is."""
+    return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+
+
+def _made(cls, tree):
+    """Return an object of a class made of what its fields are to be."""
+    if cls is dict:
+        return tree
+    if cls is tuple:
+        return tuple(map(_plain, tree.values()))
+    hints = get_type_hints(cls) if is_dataclass(cls) else {}
+    known = {f.name: {} if f.type is dict else None for f in fields(cls) if f.default is MISSING} if hints else {}
+    for name, value in tree.items():
+        kinds = get_args(hints.get(name)) or (hints.get(name),)
+        if isinstance(value, dict):
+            value = _made(min((kind for kind in kinds if kind is not type(None)), key=partial(_apart, value)), value)
+        known[name] = tuple(value) if isinstance(value, list) and tuple in kinds else _plain(value)
+    return cls(**known)
+
+
+def _apart(tree, kind):
+    """Return how many fields a dataclass has more than a tree has entries."""
+    return len({f.name for f in fields(kind)} ^ {*tree}) if is_dataclass(kind) else 0

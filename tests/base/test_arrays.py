@@ -1,0 +1,22 @@
+"""The one boundary check: what it says of an argument, and that it says which one."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from cavity.base import arrays
+
+
+def test_checks_say_what_they_are_about():
+    for check in (
+        lambda: arrays.number("a", "x"),
+        lambda: arrays.integer(0, "x", low=1),
+        lambda: arrays.choice("a", "x", ("b",)),
+        lambda: arrays.finite_array(np.nan, "x"),
+        lambda: arrays.generator(None, "x"),
+    ):
+        with pytest.raises((ValueError, TypeError), match="^x must") as caught:
+            check()
+        assert caught.value.arguments == ("x",)
+        assert pickle.loads(pickle.dumps(caught.value)).arguments == ("x",)

@@ -1,0 +1,74 @@
+"""Dataclasses in dataclasses become arrays and settings, and come back; all posteriors do in test_records.py."""
+
+import json
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cavity.base import records, trees
+from cavity.base.records import Array, Nullable, Record
+
+
+@dataclass
+class Leaf:
+    x: np.ndarray
+    y: np.ndarray | None
+    word: str = "none"
+
+
+@dataclass
+class Wide:
+    x: np.ndarray
+    z: np.ndarray
+
+
+@dataclass
+class Tree:
+    model: object
+    trace: dict
+    pair: tuple | None
+    names: tuple | None
+    _leaf: Leaf | Wide
+    _other: Leaf | None
+
+
+TREE = Record(
+    {"m": Array("()"), "leaf_x": Array("N"), "leaf_y?": Array("N"), "other_x?": Array("N")}
+    | {"trace_a?": Array("a"), "pair_b?": Array("()"), "pair_c?": Array("()")},
+    {"names": Nullable(records.names()), "gap": Nullable(records.NUMBER, np.inf), "leaf?": {"word": records.TEXT}},
+    places={"m": "model.m", "gap": "model.gap", "leaf_": "_leaf.", "leaf": "_leaf", "other_": "_other."}
+    | {"pair_b": "pair.0", "pair_c": "pair.1"},
+)
+
+
+def model_of(**settings):
+    return SimpleNamespace(**settings)
+
+
+@pytest.mark.parametrize("pair", [None, (1.0, 2.0)])
+@pytest.mark.parametrize("leaf", [Leaf(np.ones(2), None, "some"), Leaf(np.ones(2), np.zeros(2))])
+@pytest.mark.parametrize("gap", [np.inf, 3.0])
+def test_trees_come_back(pair, leaf, gap):
+    trace = {"a": np.arange(3.0)} if pair else {}
+    tree = Tree(model_of(m=0.5, gap=gap), trace, pair, ("x", "y") if pair else None, leaf, None if pair else leaf)
+    arrays, settings = trees.taken_apart(TREE, tree)
+    assert settings["gap"] == (None if gap == np.inf else gap)
+    assert ("leaf_y" in arrays) == (leaf.y is not None)
+    arrays, settings = records.check(TREE, arrays, json.loads(json.dumps(settings)))
+    again = trees.put_together(TREE, Tree, model_of, arrays, settings)
+    assert (again.model, again.pair, again.names) == (tree.model, tree.pair, tree.names)
+    assert again.trace.keys() == trace.keys()
+    assert again._leaf.word == leaf.word
+    np.testing.assert_array_equal(again._leaf.x, leaf.x)
+    np.testing.assert_equal(again._leaf.y, leaf.y)
+    assert (again._other is None) == (pair is not None)
+
+
+def test_a_part_is_of_the_class_that_has_its_fields():
+    arrays = {"m": np.array(0.5), "leaf_x": np.ones(1), "leaf_z": np.zeros(1)}
+    again = trees.put_together(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
+    assert isinstance(again._leaf, Wide)
+    assert isinstance(again.model.m, float)
+    assert again.names == ("x",)

@@ -1,0 +1,55 @@
+"""Options that many functions have are described in the same words, in static text that is readable where it stands."""
+
+import inspect
+import re
+
+from numpydoc.docscrape import NumpyDocString
+
+import cavity
+
+SEED = r"seed or numpy\.random\.Generator(, optional)?"
+WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
+    "accelerate": (
+        r'bool or {"anderson", "squarem"}, default \w+',
+        r"(How|Whether and how) to e|Extrapolate",
+    ),
+    "callback": ("callable, optional", r"Called as callback\(.*\) after each .*; a true result stops (the fit|it)\."),
+    "damping": (r"float in [(\[].*, 1\], default 1\.0", r"(The|Largest) fraction of each site change that is made"),
+    "max_iter": (r"int, default \d+", "Most (sweeps|passes)"),
+    "n_init": ("int, default 1", "Number of starts, of which the one with the largest ELBO counts"),
+    "n_threads": ("int, default 1", r"Threads\b"),
+    "offset": (r"array_like \([Nn],\), optional", r"Known part of f\b"),
+    "power": (r"float in .*, default 1\.0", r"Exponent of power EP; 1 is EP\.|For EP: the exponent alpha of power EP"),
+    "rng": (SEED, r"(The source|Source) of randomness|Needed if n_init > 1|For order=|Shuffles the rows"),
+    "tol": (r"float, default 1e-\d+", "Stopping rule"),
+}
+WEIGHTS = r"A row of weight w counts as w copies; 0 leaves it out|How often each row counts"
+ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "sample_weight": WEIGHTS}
+
+
+def functions():
+    """Return the public functions and methods of the library that have documented parameters, by their names."""
+    public = [getattr(cavity, name) for name in cavity.__all__]
+    found = {}
+    for place in [cavity, *filter(inspect.ismodule, public)]:
+        for name in getattr(place, "__all__", ()):
+            value = getattr(place, name)
+            for inner, each in vars(value).items() if inspect.isclass(value) else [("", value)]:
+                each = getattr(each, "__func__", each)
+                if inspect.isfunction(each) and not inner.startswith("_") and "Parameters\n" in (each.__doc__ or ""):
+                    found[f"{place.__name__}.{name}.{inner}".rstrip(".")] = each
+    return found
+
+
+def test_options_are_described_in_the_same_words():
+    known = functions()
+    assert {"cavity.GLM.fit", "cavity.mean_field.fit", "cavity.StreamingGPState.update"} <= known.keys()
+    for name, function in known.items():
+        for entry in NumpyDocString(inspect.getdoc(function))["Parameters"]:
+            words, what = " ".join(entry.desc), f"{name}({entry.name})"
+            if entry.name in WORDS:
+                kind, opening = WORDS[entry.name]
+                assert re.fullmatch(kind, entry.type), (what, entry.type)
+                assert re.match(opening, words), (what, words)
+            if name.endswith(".fit") and entry.name in ALWAYS_IN_FITS:
+                assert re.search(ALWAYS_IN_FITS[entry.name], words), (what, words)

@@ -216,7 +216,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         return self._rows.used().X
 
     def _moments(self, X, threads, kept):
-        if len(getattr(kept, "cross", ())) < len(X):  # memory that went back to the system would have to be cleared again
+        if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
             kept.cross = np.empty((len(X), len(self._alpha)))
         cross, program = kept.cross[: len(X)], self.model.covariance._program(X.shape[1])
         program.cross(X, self._X_in_use, cross, threads)

@@ -132,7 +132,7 @@ class Evidence:
         return replace(point, geometry=geometry)
 
     def _ep(self, settings, options):
-        """By EP."""
+        """Return the Point of settings whose likelihood is not Gaussian, by EP."""
         rows = self.rows
         base = rows.offset
         if settings.basis is not None:

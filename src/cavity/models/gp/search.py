@@ -111,7 +111,7 @@ class Objective:
         return point, -self.values[-1]
 
     def value(self, x):
-        """Without the gradient."""
+        """Return minus the log evidence and log prior of a vector, without the gradient."""
         return self._point(x)[1]
 
     def __call__(self, x):

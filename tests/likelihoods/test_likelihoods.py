@@ -25,6 +25,7 @@ from cavity.likelihoods import (
     Step,
     StudentT,
 )
+from cavity.likelihoods.base import encoded, kernel_settings
 
 VARIANTS = _core.variants("sites")
 BEST = VARIANTS[-1]
@@ -67,8 +68,8 @@ def kernel(likelihood, y, power, mean, variance, variant=BEST):
     module, results = _core.load("sites", variant), []
     for natural in (False, True):
         out = [np.empty(mean.size) for _ in range(3)]
-        encoded, power = likelihood._encode(y), np.atleast_1d(np.asarray(power, dtype=float))
-        module.evaluate(likelihood._kind, likelihood.packed(), power, *encoded, mean, variance, natural, *out)
+        read, power = encoded(likelihood, y), np.atleast_1d(np.asarray(power, dtype=float))
+        module.evaluate(*kernel_settings(likelihood), power, *read, mean, variance, natural, *out)
         results.append(out)
     np.testing.assert_array_equal(results[0][0], results[1][0])
     return (*results[0], *results[1][1:])

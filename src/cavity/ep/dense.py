@@ -13,7 +13,7 @@ from cavity.blocks.executors import spans
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows
 from cavity.ep.visits import kernel, visit
-from cavity.ep.weights import Covariance
+from cavity.ep.weights import WeightRoot
 
 GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
 BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
@@ -76,7 +76,7 @@ class Dense:
         if n < d:
             from scipy.linalg import qr
 
-            scaled = Covariance(prior_root).apply(rows(X, slice(None)))
+            scaled = WeightRoot(prior_root).apply(rows(X, slice(None)))
             self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
             self.features = np.ascontiguousarray(lower.T)
             self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)

@@ -32,8 +32,10 @@ ROUNDING = 1e-9  # ... of that size at most
 SHORTEST = 1e-8  # steps along the gradient that are tried
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
-LOST = "the sites lost their digits to rounding; rescale the columns of X or use a narrower prior"
-FAILED = (NO_FIXED_POINT, NO_PROGRESS, LOST)  # the later, the more it says why
+LOST = (
+    "the sites lost their digits to rounding, as the scales of data, likelihood and prior are too far apart; rescale "
+    "the columns of X or use a narrower prior"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,9 @@ class DoubleLoop:
         failed = NO_FIXED_POINT
         for factor in STARTS:
             status = self._descend(self.geometry.sharpened(start, factor), callback, n_before)
-            if status not in FAILED:
+            if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
-            failed = max(failed, status, key=FAILED.index)
+            failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
         return failed
 
     def _descend(self, belief, callback, n_before):
@@ -93,7 +95,7 @@ class DoubleLoop:
             if moved is None:
                 moved, length = self._line_search(here, h, g, slope, min(1.0, 2.0 * length))
             if moved is None:
-                return NO_FIXED_POINT
+                return LOST  # F must fall along its gradient: all but rounding
             here = moved
             if callback is not None and callback(n_before + len(self.changes), change):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho

@@ -35,7 +35,10 @@ SINGULAR = 1e-10  # determinant over the product of the diagonal below which a m
 
 
 def free_energy(geometry, sites, belief, start):
-    """F at a belief (1), the sites its moments imply (3), and the cavities they leave; `start` are cavities nearby."""
+    """F at a belief (1), the sites its moments imply (3), and the cavities they leave; `start` are cavities nearby.
+
+    F is inf, and the rest of no use, where the moments of some row have no cavity.
+    """
     n = len(start.t)
     inner, total = start.copy(), 0.0
     tau, rho = np.empty(n), np.empty(n)
@@ -43,6 +46,8 @@ def free_energy(geometry, sites, belief, start):
         _, mean, variance = geometry.values(belief, part)
         fraction = sites.part(sites.fraction, part)
         value = inner.solve(sites, part, mean, np.sqrt(variance))
+        if not np.all(np.isfinite(value)):
+            return np.inf, tau, rho, inner
         tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
         rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
         tau[part] += rho[part] * mean
@@ -83,8 +88,10 @@ class Newton:
         self.value, self.gradient = self.evaluate(slice(None), t, r)
 
     def run(self):
-        """Go downhill until every row is done, or does not come closer."""
-        active = np.flatnonzero(np.isfinite(self.value))
+        """Go downhill until every row is done or does not come closer, or one cannot be solved."""
+        active = np.arange(len(self.t))
+        if not np.all(np.isfinite(self.value)):
+            return
         for _ in range(INNER_ITER):
             before = self.missed()
             active = active[before[active] > EXACT]
@@ -93,6 +100,8 @@ class Newton:
             step, slope = self.step(active)
             moved = self.line_search(active, step, slope)
             after = self.missed()[active]
+            if np.any(~moved & ~(after < SOLVED)):
+                return
             at_rest = (slope > -DROWNED) & (after > 0.5 * before[active])  # only rounding is left
             active = active[moved & (slope < -NO_SLOPE) & ~at_rest]
 

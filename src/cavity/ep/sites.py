@@ -22,7 +22,15 @@ References
 import numpy as np
 
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.base import ONE, _Compiled, site_kernel
+from cavity.likelihoods.base import (
+    ONE,
+    checked_tilted,
+    encoded,
+    has_kernel,
+    has_kernel_of,
+    kernel_settings,
+    site_kernel,
+)
 
 ZERO = np.zeros(1)
 
@@ -32,10 +40,10 @@ def tilted(likelihood, y, exponent, mean, variance):
 
     By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by adaptive quadrature.
     """
-    whole, compiled = np.all(exponent == 1.0), isinstance(likelihood, _Compiled)
-    if whole and (compiled or type(likelihood).log_tilted is not Likelihood.log_tilted):
-        moments = likelihood._tilted if compiled else likelihood.log_tilted
-        log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments(y, mean, variance))
+    known = has_kernel(likelihood) or type(likelihood).log_tilted is not Likelihood.log_tilted
+    if known and np.all(exponent == 1.0):
+        moments = checked_tilted(likelihood, y, mean, variance)
+        log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments)
         if not log_z.shape == d1.shape == d2.shape == mean.shape:
             raise ValueError(
                 f"{type(likelihood).__name__}.log_tilted must return three arrays of shape {mean.shape}, "
@@ -52,11 +60,6 @@ def tilted(likelihood, y, exponent, mean, variance):
     return log_tilted(log_p, mean, variance)
 
 
-def is_compiled(likelihood, exponent):
-    """Whether the kernels know a likelihood to these powers."""
-    return isinstance(likelihood, _Compiled) and (likelihood.any_power or bool(np.all(exponent == 1.0)))
-
-
 class Sites:
     """A likelihood with its observations.
 
@@ -69,10 +72,10 @@ class Sites:
         self.weights = ONE if weights is None else weights
         self.exponent = power * np.minimum(1.0, self.weights)
         self.fraction = self.exponent / self.weights
-        self.compiled = is_compiled(likelihood, self.exponent)
+        self.compiled = has_kernel_of(likelihood, self.exponent)
         if self.compiled:
-            self.kind, self.parameters = likelihood._kind, likelihood.packed()
-            self.numbers, self.extra = likelihood._encode(y)
+            self.kind, self.parameters = kernel_settings(likelihood)
+            self.numbers, self.extra = encoded(likelihood, y)
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
 

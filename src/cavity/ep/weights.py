@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Covariance:
+class WeightRoot:
     """The covariance of w.
 
     Without basis it is root root'. With it, the prior's root maps whitened weights to w; within the span of the basis
@@ -65,9 +65,9 @@ class Covariance:
 
 
 def weights_of(prior, geometry, belief):
-    """Mean of w and its Covariance, from a belief of the dense geometry and the prior's (mean, root)."""
+    """Mean of w and its WeightRoot, from a belief of the dense geometry and the prior's (mean, root)."""
     prior_mean, root = prior
     if geometry.basis is None:
-        return belief.mean, Covariance(belief.root)
+        return belief.mean, WeightRoot(belief.root)
     step = geometry.basis @ belief.mean
-    return prior_mean + (root * step if root.ndim == 1 else root @ step), Covariance(root, geometry.basis, belief.root)
+    return prior_mean + (root * step if root.ndim == 1 else root @ step), WeightRoot(root, geometry.basis, belief.root)

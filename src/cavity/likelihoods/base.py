@@ -153,16 +153,41 @@ class _Compiled(Likelihood):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
         return y, ZERO
 
-    def packed(self):
-        """Return the six parameters of the kernel."""
-        parameters = np.zeros(6)
-        parameters[: len(self._parameters())] = self._parameters()
-        return parameters
-
     def _tilted(self, y, mean, variance):
         out = tuple(np.empty(mean.size) for _ in range(3))
-        site_kernel.evaluate(self._kind, self.packed(), ONE, *self._encode(y), mean, variance, False, *out)
+        site_kernel.evaluate(*kernel_settings(self), ONE, *encoded(self, y), mean, variance, False, *out)
         return out
+
+
+# What the engines ask of likelihoods beside the contract that users see.
+
+
+def has_kernel(likelihood):
+    """Whether compiled sweeps know p(y|f) to the power one."""
+    return isinstance(likelihood, _Compiled)
+
+
+def has_kernel_of(likelihood, exponent):
+    """Whether compiled sweeps know p(y|f) to these powers."""
+    return has_kernel(likelihood) and (likelihood.any_power or bool(np.all(exponent == 1.0)))
+
+
+def kernel_settings(likelihood):
+    """Return what the kernels know a likelihood by: its kind, and six parameters."""
+    given, parameters = likelihood._parameters(), np.zeros(6)
+    parameters[: len(given)] = given
+    return likelihood._kind, parameters
+
+
+def encoded(likelihood, y):
+    """Return the numbers that kernels read of checked observations: (N,), and (N,) or (1,)."""
+    return likelihood._encode(y)
+
+
+def checked_tilted(likelihood, y, mean, variance):
+    """`log_tilted` of checked vectors: the user's own if there is one."""
+    own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
+    return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
 
 
 def check_positive(likelihood, *names):

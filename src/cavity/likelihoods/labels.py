@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from cavity.base import arrays
-from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, site_kernel
+from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel
 from cavity.likelihoods.counts import check_counts
 
 
@@ -253,5 +253,5 @@ def _log_interval(likelihood, lower, upper, f):
         return np.empty(f.shape)
     given = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
     out = [np.empty(f.size) for _ in range(3)]
-    site_kernel.evaluate(likelihood._kind, likelihood.packed(), ONE, *given, False, *out)
+    site_kernel.evaluate(*kernel_settings(likelihood), ONE, *given, False, *out)
     return out[0].reshape(f.shape)[()]

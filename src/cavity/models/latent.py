@@ -21,8 +21,8 @@ from cavity.base.records import (
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import observations
-from cavity.ep.sites import is_compiled, tilted
-from cavity.likelihoods.base import ONE
+from cavity.ep.sites import tilted
+from cavity.likelihoods.base import ONE, has_kernel_of
 
 AUTO = "auto"  # the schedule that is left to us
 SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
@@ -32,7 +32,7 @@ def scheduled(options, likelihood, exponent):
     """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
     if options.schedule != AUTO:
         return options
-    return replace(options, schedule="sequential" if is_compiled(likelihood, exponent) else "parallel")
+    return replace(options, schedule="sequential" if has_kernel_of(likelihood, exponent) else "parallel")
 
 
 def log_density(likelihood, y, mean, variance):

@@ -7,7 +7,7 @@ from reference import diagonal as reference
 from scipy import integrate, sparse
 from scipy.special import log_ndtr
 
-from cavity import likelihoods
+from cavity import GLM, likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.ep.options import Options
 from cavity.models.glm import diagonal
@@ -581,22 +581,22 @@ def test_predict():
 
 
 BAD = [
-    (dict(method="vb"), ValueError, "method must be one of 'ep', 'adf', got 'vb'"),
-    (dict(m=np.zeros(3)), ValueError, r"prior_mean must have one entry per column of X, 2, got 3"),
-    (dict(v=np.ones(3)), ValueError, r"prior_variance must have one entry per column of X, 2, got 3"),
-    (dict(offset=np.zeros(3)), ValueError, r"offset must have one entry per row of X, 2, got 3"),
-    (dict(weights=np.zeros(3)), ValueError, r"weights must have one entry per row of X, 2, got 3"),
-    (dict(weights=np.array([1.0, np.nan])), ValueError, r"weights must be finite, got weights\[1\] = nan"),
-    (dict(weights=np.array([1.0, -2.0])), ValueError, r"weights must not be negative, got .*-2.0"),
-    (dict(weights=np.array([1.0, 1e10]), method="adf"), ValueError, "weights must be at most 1e.09 for method='adf'"),
-    (dict(y=[1.0]), ValueError, "y must have one entry per row of X, 2, got 1"),
+    (dict(method="vb"), {}, "method must be one of 'ep', 'adf', got 'vb'"),
+    ({}, dict(prior_mean=np.zeros(3)), r"prior_mean must be a number or have shape \(2,\)"),
+    ({}, dict(prior_variance=np.ones(3)), r"prior_variance must be a number or have shape \(2,\)"),
+    (dict(offset=np.zeros(3)), {}, "offset must .*2"),
+    (dict(sample_weight=np.zeros(3)), {}, "sample_weight must .*2"),
+    (dict(sample_weight=np.array([1.0, np.nan])), {}, r"sample_weight must be finite, got sample_weight\[1\] = nan"),
+    (dict(sample_weight=np.array([1.0, -2.0])), {}, "sample_weight must not be negative, got .*-2.0"),
+    (dict(sample_weight=np.array([1.0, 1e10]), method="adf"), {}, "weights must be at most 1e.09 for method='adf'"),
+    (dict(method="adf", power=0.5), {}, "method='adf' sees each row once"),
+    (dict(damping=0.0), {}, r"damping must be in \(0, 1\], got 0.0"),
+    (dict(y=[1.0]), {}, "y must have one entry per row of X, that is 2"),
 ]
 
 
-@pytest.mark.parametrize(("options", "error", "message"), BAD)
-def test_bad_arguments(options, error, message):
-    options = dict(options)
-    y = PROBIT.check(options.pop("y", [1.0, -1.0]))
-    prior = dict(prior_mean=options.pop("m", np.zeros(2)), prior_variance=options.pop("v", np.ones(2)))
-    with pytest.raises(error, match=message):
-        fit(PROBIT, np.eye(2), y, **prior, **options)
+@pytest.mark.parametrize(("options", "settings", "message"), BAD)
+def test_bad_arguments(options, settings, message):
+    options = {"y": [1.0, -1.0]} | options
+    with pytest.raises(ValueError, match=message):
+        GLM(PROBIT, approximation="diagonal", **settings).fit(np.eye(2), **options)

@@ -11,20 +11,18 @@ import numpy as np
 from scipy import sparse
 
 from cavity import _core
-from cavity.base import arrays
 from cavity.base.loop import CONVERGED, iterate
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
 from cavity.ep.options import Options
 from cavity.ep.sites import tilted
+from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
 
 _kernel = _core.load("diagonal", _core.BASELINE)
 
 BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
 MOST_COPIES = 1e9  # of a row in ADF
 PATIENCE = 80  # undamped passes without halving the change after which a fit is given up
-ONE = np.ones(1)
-ZERO = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +51,8 @@ def fit(
     ----------
     likelihood : Likelihood
         p(y|f); without a kernel of its own, rows take milliseconds instead of fractions of a microsecond.
-    X : scipy.sparse matrix or array, or array_like, shape (N, D)
-        Design matrix, finite. Entries of the same row and column are added first.
+    X : scipy.sparse matrix or array, or ndarray, shape (N, D)
+        Design matrix, checked. Entries of the same row and column are added first.
     y : ndarray
         Observations, from `likelihood.check`.
     prior_mean, prior_variance : ndarray (D,)
@@ -81,8 +79,8 @@ def fit(
 
     Raises
     ------
-    ValueError, TypeError
-        For arguments that do not fit together, before any work.
+    ValueError
+        For ADF with rows of so many copies that it would not end.
     OverflowError
         If the moments of a latent value leave the range of float64, naming the row.
 
@@ -98,28 +96,15 @@ def fit(
     >>> import numpy as np
     >>> from cavity import likelihoods
     >>> from cavity.models.glm import diagonal
-    >>> probit, X = likelihoods.Probit(), [[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
+    >>> probit, X = likelihoods.Probit(), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> result = diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
     >>> result.status, result.belief.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
-    arrays.choice(method, "method", ("ep", "adf"))
-    options = Options() if options is None else options
-    X = _canonical(X)
-    prior_mean = _column(prior_mean, "prior_mean", X.shape[1], "column")
-    prior_variance = _column(prior_variance, "prior_variance", X.shape[1], "column")
-    offset = None if offset is None else _column(offset, "offset", X.shape[0], "row")
-    if weights is not None:
-        weights = _column(weights, "weights", X.shape[0], "row")
-        if weights.size and weights.min() < 0:
-            raise ValueError(f"weights must not be negative, got {float(weights.min())!r}")
-        if method == "adf" and weights.size and weights.max() > MOST_COPIES:
-            raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
-    if len(y) != X.shape[0]:
-        raise ValueError(f"y must have one entry per row of X, {X.shape[0]}, got {len(y)}")
-    data = _Data(likelihood, X, y, offset)
+    data = _Data(likelihood, _canonical(X), y, offset)
     if method == "adf":
         return _filter(data, prior_mean, prior_variance, weights)
+    options = Options() if options is None else options
     ep = _Expectation(data, prior_mean, prior_variance, weights, options)
     outcome = iterate(
         ep.step,
@@ -160,9 +145,6 @@ def predict(X, mean, variance, offset=None):
         X mean + offset and X^2 variance.
     """
     X = _canonical(X)
-    mean = _column(mean, "mean", X.shape[1], "column")
-    variance = _column(variance, "variance", X.shape[1], "column")
-    offset = None if offset is None else _column(offset, "offset", X.shape[0], "row")
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
         rows = _rows(X, offset)
@@ -180,7 +162,7 @@ def predict(X, mean, variance, offset=None):
 
 def _canonical(X):
     """Return X as CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
-    rows = X.tocsr() if sparse.issparse(X) else sparse.csr_array(arrays.finite_array(X, "X", ndim=(2,)))
+    rows = X.tocsr() if sparse.issparse(X) else sparse.csr_array(X)
     if rows.shape[1] > np.iinfo(np.int32).max:
         raise ValueError(f"X must have at most 2^31 - 1 columns, got {rows.shape[1]}")
     if rows.data.dtype != np.float64:
@@ -191,13 +173,6 @@ def _canonical(X):
         rows.sum_duplicates()
         rows.eliminate_zeros()
     return rows
-
-
-def _column(value, name, size, what):
-    array = np.ascontiguousarray(arrays.finite_array(value, name, ndim=(1,)))
-    if array.shape != (size,):
-        raise ValueError(f"{name} must have one entry per {what} of X, {size}, got {array.size}")
-    return array
 
 
 def _rows(X, offset, *likelihood):
@@ -218,9 +193,9 @@ class _Data:
         self.nnz = X.nnz
         self.empty = np.diff(X.indptr) == 0
         self.offset = np.zeros(self.n) if offset is None else offset
-        self.compiled = hasattr(likelihood, "_kind")
-        encoded = (likelihood._kind, likelihood.packed(), *likelihood._encode(y)) if self.compiled else (0,)
-        self.rows = _rows(X, offset, *encoded)
+        self.compiled = has_kernel(likelihood)
+        read = (*kernel_settings(likelihood), *encoded(likelihood, y)) if self.compiled else (0,)
+        self.rows = _rows(X, offset, *read)
 
     def runs(self, exponent):
         """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
@@ -265,6 +240,9 @@ class _Data:
 
 
 def _filter(data, prior_mean, prior_variance, weights):
+    """Take in the rows one after the other; return the Fit."""
+    if weights is not None and weights.size and weights.max() > MOST_COPIES:
+        raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
     exponent = ONE
     if weights is not None:  # of the last time a row is taken; 0 for never

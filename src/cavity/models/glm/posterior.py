@@ -11,7 +11,7 @@ from cavity.base.frames import in_order, names_of
 from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
-from cavity.ep.weights import Covariance
+from cavity.ep.weights import WeightRoot
 from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import Prior, Problem
 from cavity.models.glm.saved import RECORD
@@ -116,7 +116,7 @@ class GLMPosterior(LatentPosterior):
     n_samples: int
     method: str
     trace: dict
-    _covariance: Covariance | None
+    _covariance: WeightRoot | None
     _loo: np.ndarray | None
     _tau: np.ndarray | None
     _rho: np.ndarray | None

@@ -9,7 +9,7 @@ from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
-from cavity.ep.weights import Covariance, weights_of
+from cavity.ep.weights import WeightRoot, weights_of
 from cavity.models.glm.learn import engine_of, learned
 from cavity.models.glm.problem import Problem
 from cavity.models.glm.weights import Weights
@@ -27,7 +27,7 @@ class Solution:
 
 
 def solved(problem, method, options=None, learn=False, n_threads=1, before=None):
-    """Solve a problem by EP or ADF; `before` is the `Covariance` of its prior, if that is a posterior."""
+    """Solve a problem by EP or ADF; `before` is the `WeightRoot` of its prior, if that is a posterior."""
     rows, prior = problem.used, problem.prior
     if problem.model.approximation == "diagonal":
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
@@ -45,7 +45,7 @@ def solved(problem, method, options=None, learn=False, n_threads=1, before=None)
         )
         return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
-        covariance = Covariance(prior.root) if before is None else before
+        covariance = WeightRoot(prior.root) if before is None else before
         return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads) as threads, single_blas():
         if method == "adf":

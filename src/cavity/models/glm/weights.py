@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base.rows import check_moments
 from cavity.blocks.sources import rows
-from cavity.ep.weights import Covariance
+from cavity.ep.weights import WeightRoot
 
 ROWS_TOGETHER = 8192  # rows that are converted, and worked on, at a time
 
@@ -17,7 +17,7 @@ class Weights:
 
     mean: np.ndarray  # (D,)
     variance: np.ndarray  # (D,)
-    covariance: Covariance | None
+    covariance: WeightRoot | None
 
     @classmethod
     def of(cls, mean, covariance):

@@ -1,0 +1,78 @@
+"""The double loop: bounded, and honest where there is nothing to find."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import likelihoods
+from cavity.blocks.executors import Threads
+from cavity.ep.dense import Dense
+from cavity.ep.double_loop import LOST, NO_FIXED_POINT, NO_PROGRESS, STEPS_A_SWEEP, DoubleLoop, accepts
+from cavity.ep.free_energy import Cavities, free_energy
+from cavity.ep.sites import Sites
+
+SECONDS = 5.0  # a busy machine included; alone they take about one
+
+
+def hopeless():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(20), rng.normal(size=(20, 2))])
+    f = X @ [0.5, 1.0, -1.0]
+    yield "narrow Laplace", likelihoods.Laplace(4e-5), np.ones((10, 1)), rng.normal(size=10)
+    yield "interval of width 1e-9", likelihoods.Interval(0.0), X, np.column_stack([f, f + 1e-9])
+    yield "interval between numbers", likelihoods.Interval(0.0), X, np.column_stack([f, np.nextafter(f, np.inf)])
+    yield "huge column", likelihoods.Poisson(), X * [1.0, 1.0, 1e7], rng.poisson(np.exp(f))
+
+
+HOPELESS = list(hopeless())
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "sequential"])
+@pytest.mark.parametrize("case", HOPELESS, ids=[case[0] for case in HOPELESS])
+def test_hopeless_problems_end_soon_and_say_so(case, schedule):
+    _, likelihood, X, y = case
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = cavity.GLM(likelihood).fit(X, y, schedule=schedule)
+    assert time.perf_counter() - start < SECONDS
+    assert bool(caught) != posterior.converged
+    assert posterior.converged == (posterior.residual < 1e-3 and posterior.status == "converged")
+    assert np.all(np.isfinite(posterior.mean))
+    assert np.all(posterior.variance > 0)
+    assert np.isfinite(posterior.log_evidence)
+    assert posterior.converged or posterior.status in (LOST, NO_FIXED_POINT, NO_PROGRESS)
+
+
+def test_max_iter_bounds_the_double_loop():
+    """Of a problem that needs it: three steps for each sweep allowed, from all starts together."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(30, 3))
+    y = np.where(X @ [1.0, -1.0, 0.5] > 0, 1.0, -1.0)
+    with Threads(1) as threads:
+        geometry = Dense(X, None, np.zeros(3), np.ones(3), threads)
+        sites = Sites(likelihoods.Probit(), y)
+        loop = DoubleLoop(geometry, sites, np.zeros(30), np.zeros(30), 4, 1e-12)
+        assert loop.run(None, 0) == "max_iter reached"
+        assert len(loop.changes) == 4
+        seen = []
+        loop = DoubleLoop(geometry, sites, np.zeros(30), np.zeros(30), 100, 1e-9)
+        assert loop.run(lambda n, change: seen.append(n), 7) == "converged"
+        assert seen == list(range(8, 8 + len(seen)))
+        whole = cavity.GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
+        np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)
+        value = free_energy(geometry, sites, loop.belief, Cavities(30))[0]
+    assert -value == pytest.approx(whole.log_evidence, rel=1e-9)
+    assert STEPS_A_SWEEP == 3  # as the docstrings of `fit` say
+
+
+def test_what_a_step_has_to_achieve():
+    assert accepts(1.0, 0.9, 0.5, 0.5, 0.0)
+    assert not accepts(1.0, 1.0 - 1e-5, 0.5, 0.5, np.inf)  # it fell, but not by its share
+    assert accepts(1e6, 1e6 + 1e-10, 1e-12, 1e-12, 1e-9)  # rounding decides
+    assert not accepts(1e6, 1e6 + 1e-8, 1e-12, 1e-12, 1e-9)
+    assert not accepts(1.0, np.inf, 1e-14, 1e-14, np.inf)
+    assert not accepts(1.0, np.nan, 1e-14, 1e-14, np.inf)

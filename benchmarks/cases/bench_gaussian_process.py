@@ -191,8 +191,8 @@ def sklearn_regression(X, y):
 def our_evidence(X, y, threads):
     """Return a function that finds our log evidence and gradient, as learning does at every step."""
     process = model(X.shape[1], likelihoods.Gaussian(NOISE))
-    data = Rows(X, y, np.zeros(len(y)))
-    evidence = Evidence(data, threads, Options(max_iter=1, tol=1.0))
+    rows = Rows(X, y, np.zeros(len(y)))
+    evidence = Evidence(process.likelihood, rows, threads, Options(max_iter=1, tol=1.0))
 
     def call():
         point = evidence.at(Settings(process.covariance, process.likelihood))

@@ -49,7 +49,7 @@ def gp_figure(posterior, y, names, target, title, classes=()):
 
 
 def process_figure(posterior, X, y, names, target, title, classes, inducing=None):
-    """Draw the same for any posterior that predicts f, rows of data X (N, D) and y, and inducing points (M, D)."""
+    """Draw the function of any posterior that predicts f, with rows of data X (N, D), y, and inducing points (M, D)."""
     draw = {1: _line, 2: _plane}.get(len(names), _slices)
     figure = draw(posterior, X, y, names, target, tuple(classes), inducing)
     figure.suptitle(title)
@@ -62,7 +62,7 @@ def _told(posterior, points):
 
 
 def _observed(likelihood, mean, variance):
-    """The same from moments of f."""
+    """Return the expected target and the ends of its band of 2 sd, from moments of f."""
     reach = 2.0 * np.sqrt(variance)
     if likelihood.n_classes:
         numbers = np.arange(likelihood.n_classes)

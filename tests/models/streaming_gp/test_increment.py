@@ -145,7 +145,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     X, y, w = rows_of(40)
     likelihood = labels.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
     y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
-    options = Options(schedule="sequential", damping=1.0, max_iter=500, tol=1e-12)
+    options = Options(schedule="sequential", max_iter=500, tol=1e-12)
     model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
     first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
     basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)

@@ -83,7 +83,6 @@ class Point:
     log_evidence: float
     belief: Belief
     geometry: Latent
-    base: np.ndarray
     fit: Fit | None  # of the engine; None if exact
 
     @property
@@ -95,18 +94,13 @@ class Point:
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
 
-    def __init__(self, given, threads, options, start=None):
-        self.given, self.rows = given, given.used()
-        self.threads, self.options, self.start = threads, replace(options, callback=None), start
+    def __init__(self, likelihood, given, threads, options, start=None):
+        self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
+        exponent = options.power * np.minimum(1.0, self.rows.weight())
+        self.options = replace(scheduled(options, likelihood, exponent), callback=None)
         shape = (self.rows.n, self.rows.n)
         what = "the fit: the covariance and a work matrix, each"
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
-
-    @classmethod
-    def of(cls, likelihood, given, threads, options, start=None):
-        """Return the evidence of rows with options as the user gave them."""
-        used = given.weight()[given.in_use] if given.weights is not None else given.weight()
-        return cls(given, threads, scheduled(options, likelihood, options.power * np.minimum(1.0, used)), start)
 
     def at(self, settings, *, known=None, **options):
         """Return the Point of some settings.
@@ -136,10 +130,11 @@ class Evidence:
         other = self.at(settings, callback=options.callback, schedule=schedule)
         if other.converged:
             return other
-        return replace(point, geometry=Latent(self.gram, point.base, self.threads, self.buffer))  # it was taken
+        geometry = Latent(self.gram, point.geometry.base, self.threads, self.buffer)  # its work matrix was taken
+        return replace(point, geometry=geometry)
 
     def _ep(self, settings, options):
-        """By EP."""
+        """Return the Point of settings whose likelihood is not Gaussian, by EP."""
         rows = self.rows
         base = rows.offset
         if settings.basis is not None:
@@ -150,7 +145,7 @@ class Evidence:
         if fit.converged:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
-        return Point(settings, value, fit.belief, geometry, base, fit)
+        return Point(settings, value, fit.belief, geometry, fit)
 
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
@@ -183,7 +178,7 @@ class Evidence:
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
         geometry.hold(belief, solver)
-        return Point(settings, value, belief, geometry, base, None)
+        return Point(settings, value, belief, geometry, None)
 
     def gradient(self, point):
         """Return the gradient in the log parameters of the covariance, in the coefficients and in the log scales.
@@ -213,7 +208,7 @@ class Evidence:
         belief, fit, rows = point.belief, point.fit, self.rows
         likelihood = point.settings.likelihood
         sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
-        m, v, _ = cavities(point.base + belief.mean, belief.variance, fit.tau, fit.rho, sites.fraction)
+        m, v, _ = cavities(point.geometry.base + belief.mean, belief.variance, fit.tau, fit.rho, sites.fraction)
 
         def total(likelihood):
             moved = Sites(likelihood, rows.y, rows.weights, self.options.power)
@@ -265,7 +260,7 @@ def _leave_one_out(rows, point):
     variance, left = latent_solver.variances(geometry.gram, solver, belief.h), solver.kept()
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
-    m = point.base + belief.mean - v * share * belief.alpha
+    m = point.geometry.base + belief.mean - v * share * belief.alpha
     return variance, gaussian_log_density(rows.y, m, v + rows.noise_variance(point.settings.likelihood))
 
 

@@ -169,7 +169,7 @@ class GaussianProcess(LatentProcess):
         )
         n_threads = arrays.integer(n_threads, "n_threads", low=1)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence.of(self.likelihood, rows, threads, options)
+            evidence = Evidence(self.likelihood, rows, threads, options)
             found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
             point = evidence.final(found.settings, options)
             posterior = posterior_of(self, evidence, point, found, columns=names_of(X))

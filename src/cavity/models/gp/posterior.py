@@ -40,7 +40,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
-        mean=rows.scattered(point.base + belief.mean, rows.offset),
+        mean=rows.scattered(point.geometry.base + belief.mean, rows.offset),
         variance=rows.scattered(variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
@@ -217,18 +217,16 @@ class GaussianProcessPosterior(ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
-    def _cross(self, X, threads):
-        """Prior covariances of f at other rows with f at the rows in use, (n, U)."""
-        cross = np.empty((len(X), len(self._alpha)))
-        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
-        return cross
-
-    def _moments(self, X, threads):
-        cross, prior = self._cross(X, threads), program_of(self.model.covariance, X.shape[1]).diagonal(X)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
+    def _moments(self, X, threads, kept):
+        if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
+            kept.cross = np.empty((len(X), len(self._alpha)))
+        cross, program = kept.cross[: len(X)], program_of(self.model.covariance, X.shape[1])
+        program.cross(X, self._X_in_use, cross, threads)
+        return cross @ self._alpha, self._solver.spread(program.diagonal(X), cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
-        cross = self._cross(X, threads)
+        cross = np.empty((len(X), len(self._alpha)))
+        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
         return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_own_noise(self, what):
@@ -309,7 +307,7 @@ class GaussianProcessPosterior(ProcessPosterior):
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(joined, threads, self._options, start)
+            evidence = Evidence(self.model.likelihood, joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)

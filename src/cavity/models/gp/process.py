@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field, is_dataclass
+from threading import local
 
 import numpy as np
 
@@ -158,9 +159,9 @@ def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
 class ProcessPosterior(LatentPosterior):
     """Base of posteriors of a latent process.
 
-    It reads model, columns and n_features, and calls ``_moments(X, threads)`` for a few rows and
+    It reads model, columns and n_features, and calls ``_moments(X, threads, kept)`` for a few rows and
     ``_joint(X, gram, threads)``: what the posterior adds to prior means of f, and variances or, in place of prior
-    covariances, covariances of f.
+    covariances, covariances of f. What is `kept` is there for further rows on the same thread.
     """
 
     __slots__ = ()
@@ -193,9 +194,10 @@ class ProcessPosterior(LatentPosterior):
         """
         X, base = self._new_rows(X, offset)
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        n_threads, kept = arrays.integer(n_threads, "n_threads", low=1), local()
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            parts = threads.run(lambda *part: self._moments(X[slice(*part)], threads), starts(len(X), ROWS_A_TASK))
+            blocks = starts(len(X), ROWS_A_TASK)
+            parts = threads.run(lambda start, stop: self._moments(X[start:stop], threads, kept), blocks)
             shift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             mean = base + shift
         check_moments(mean, variance)

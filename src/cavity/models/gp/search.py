@@ -13,19 +13,19 @@ from cavity.models.gp.evidence import Settings
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
 TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
-MOST_STEPS = 200
-FAR = 1e10  # scales of likelihoods stay within this factor of where they may start
-SPREADS = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
+MOST_STEPS = 200  # of L-BFGS-B in a round
+SCALE_RANGE = 1e10  # scales of likelihoods stay within this factor of where they may start
+LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
-PENALTY = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
-DOUBLE_LOOP = 30  # steps of the double loop on the way, as long as it has not failed TRIALS times
-TRIALS = 3
+WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
+DOUBLE_LOOP_STEPS = 30  # steps of the double loop on the way, until fits have failed MOST_FAILURES times
+MOST_FAILURES = 3
 SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
-ROUNDS = 5  # of the search from one start, while each gains more than WORTHWHILE nats and ends on a slope
-WORTHWHILE = 1e-3
+MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
+GAIN_OF_A_ROUND = 1e-3
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
-FLAT = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
+FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
 class Vector:
@@ -66,7 +66,7 @@ class Vector:
     def bounds(self, noise=None):
         """(low, high) of every entry; `noise` is a log scale of the likelihood that the data suggest."""
         given = [np.log(getattr(self.settings.likelihood, name)) for name in self.scales]
-        far = np.log(FAR)
+        far = np.log(SCALE_RANGE)
         around = [(g, g if noise is None else noise) for g in given]
         return np.array(
             [
@@ -100,18 +100,19 @@ class Objective:
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
         tol = max(search_tol(self.slope), self.evidence.options.tol)
+        steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
-            point = self.evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP if self.failures < TRIALS else 0)
+            point = self.evidence.at(settings, tol=tol, double_loop=steps)
         except (ArithmeticError, np.linalg.LinAlgError):
             point = None
         if point is None or not point.converged:
             self.failures += 1
-            return None, PENALTY - min(self.values, default=-np.inf)
+            return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
         return point, -self.values[-1]
 
     def value(self, x):
-        """Without the gradient."""
+        """Return minus the log evidence and log prior of a vector, without the gradient."""
         return self._point(x)[1]
 
     def __call__(self, x):
@@ -133,7 +134,7 @@ def starts(settings, rows, vector):
     bounds = vector.bounds(noise)
     given = vector.pack(settings)
     found = [np.clip(given, *bounds.T)]
-    for factor in SPREADS:
+    for factor in LENGTHSCALES_TRIED:
         candidate = given.copy()
         if vector.n_covariance:
             candidate[: vector.n_covariance] = scaled_to(settings.covariance, rows.X, factor, variance)
@@ -229,10 +230,10 @@ def came_to_rest(objective, value, slope):
 
 def is_flat(slope, value):
     """Whether a search that ended on this slope came to rest: rounding of large values leaves larger slopes."""
-    return slope <= FLAT * max(1.0, abs(value) ** 0.5)
+    return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=ROUNDS):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
@@ -245,7 +246,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
         before = best[1]
         best = _descend(objective, best, bounds, gain, most)
         slope = free_slope(best, bounds)
-        if is_flat(slope, best[1]) or not best[1] < before - WORTHWHILE:
+        if is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
     return best[1], best[0], slope
 

@@ -80,7 +80,7 @@ class BinaryClassifier(Classifier, Learner):
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
         rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
         options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
-        return model, Evidence.of(model.likelihood, rows, threads, options, start)
+        return model, Evidence(model.likelihood, rows, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""

@@ -12,14 +12,16 @@ from scipy import sparse
 from scipy.special import log_ndtr
 
 from cavity import likelihoods
+from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.models.glm import diagonal
+from cavity.models.glm.problem import Prior
 
 ROWS, ACTIVE, COLUMNS = 1_000_000, 20, 1_000_000
 EP_ROWS = 250_000
 LOOP = 2_000  # rows of the NumPy loop, which takes 20 microseconds each
 PROBIT = likelihoods.Probit()
-PRIOR = dict(prior_mean=np.zeros(COLUMNS), prior_variance=np.ones(COLUMNS))
+PRIOR = Prior.of(0.0, 1.0, COLUMNS)
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +43,7 @@ def problem(features):
 
 def fit(rows, y, method="ep", **options):
     """Fit with a standard normal prior."""
-    return diagonal.fit(PROBIT, rows, y, **PRIOR, method=method, options=Options(**options))
+    return diagonal.fit(PROBIT, Rows(rows, y), PRIOR, method, Options(**options))
 
 
 def numpy_loop(rows, y):

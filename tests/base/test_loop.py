@@ -5,6 +5,7 @@ import pytest
 
 from cavity.base import loop
 from cavity.base.errors import ConvergenceWarning
+from cavity.ep.options import Options
 
 
 def run(changes, complete=True, **options):
@@ -17,8 +18,7 @@ def run(changes, complete=True, **options):
         seen.append(active.copy())
         return next(rows), np.full(size, complete)
 
-    options = dict(max_iter=100, tol=1e-3, patience=3) | options
-    return loop.iterate(step, size, **options), seen
+    return loop.iterate(step, Options(**(dict(max_iter=100, tol=1e-3) | options)), 3, size), seen
 
 
 def test_converged():

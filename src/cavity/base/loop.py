@@ -47,7 +47,7 @@ class Iteration:
     changes: np.ndarray
 
 
-def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
+def iterate(step, options, patience, n_problems=1):
     """Call `step(active)` until every problem has converged, is stuck, or max_iter sweeps are done.
 
     Parameters
@@ -55,21 +55,23 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
     step : callable
         Does one sweep of the problems marked in the boolean array it gets. Returns, for each, its change and whether
         the sweep was complete, both (B,); an incomplete sweep does not count as converged however small its change.
-    max_iter : int
-        Most sweeps.
-    tol : float
-        A problem has converged when its change in a complete sweep is at most tol.
+    options : cavity.ep.options.Options
+        Of these `max_iter`, the most sweeps; `tol`: a problem has converged when its change in a complete sweep is at
+        most that; `callback`, which is called as callback(n_iter, change) after each sweep with the largest change, and
+        stops the loop by a true result; `damping`, see `patience`.
     patience : float
-        A problem is stuck when its smallest change has not halved in that many sweeps and is above rounding.
-    callback : callable, optional
-        Called as callback(n_iter, change) after each sweep with the largest change; a true result stops the loop.
+        A problem is stuck when its smallest change has not halved in that many sweeps, more where they are damped, and
+        is above rounding.
+    n_problems : int
+        B.
     """
+    callback, patience = options.callback, patience / options.damping
     status = np.full(n_problems, MAX_ITER, dtype=object)
     n_iter = np.zeros(n_problems, dtype=np.intp)
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
     changes, stopped = [], False
-    while active.any() and len(changes) < max_iter and not stopped:
+    while active.any() and len(changes) < options.max_iter and not stopped:
         change, complete = step(active)
         change = np.where(active, change, 0.0)
         changes.append(change)
@@ -77,7 +79,7 @@ def iterate(step, n_problems, *, max_iter, tol, patience, callback=None):
         halved = complete & (change < 0.5 * best)
         best = np.where(halved, change, best)
         waited = np.where(halved, 0, waited + 1)
-        done = (change <= tol) & complete
+        done = (change <= options.tol) & complete
         status[active & done] = CONVERGED
         status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING))] = STUCK
         active = status == MAX_ITER

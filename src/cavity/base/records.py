@@ -212,8 +212,12 @@ def one_of(*options):
 
 
 def names(axis=None):
-    """A list of strings, as many as the axis is long if one is named."""
-    return Setting("a list of strings", lambda value: isinstance(value, list | tuple) and all(map(_text, value)), axis)
+    """A list of strings, as many as the axis is long if one is named; it is used as a tuple."""
+
+    def test(value):
+        return isinstance(value, list | tuple) and all(map(_text, value))
+
+    return Setting("a list of strings", test, axis, tuple)
 
 
 NUMBER, POSITIVE = number(), number(" above 0", lambda value: value > 0)

@@ -30,16 +30,6 @@ def freeze(record):
                 array.flags.writeable = False
 
 
-def to_list(names):
-    """Return names as JSON has them, None if there are none."""
-    return None if names is None else list(names)
-
-
-def to_tuple(names):
-    """Return names as `to_list` took them apart, None of a file from before there were any."""
-    return None if names is None else tuple(names)
-
-
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 

@@ -8,6 +8,8 @@ seen by the data; in these the problem is N x N (the dual form), so that a pass 
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+from scipy.linalg.blas import dsyrk
 
 from cavity.blocks.executors import spans
 from cavity.blocks.merge import merge, starts
@@ -43,8 +45,6 @@ class Belief:
 
     def prior_slope(self):
         """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
-        from scipy.linalg import solve_triangular
-
         # L^-1 (M, M) of I + C'hC = L L': E |u|^2 = |u|^2 + |L^-1|_F^2
         inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
         return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
@@ -55,8 +55,6 @@ class Belief:
 
     def change_from(self, old):
         """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
-        from scipy.linalg import solve_triangular
-
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
             # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
@@ -76,8 +74,6 @@ class Dense:
         self.threads, self.n_rows = threads, n
         self.basis = None
         if n < d:
-            from scipy.linalg import qr
-
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
             scaled = WeightRoot(prior_root).apply(rows(X, slice(None)))
             self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
@@ -103,8 +99,6 @@ class Dense:
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
-        from scipy.linalg import LinAlgError, cholesky, solve_triangular
-
         precision, pulled = self.whitened(h), self.pulled(g)
         precision[range(self.size), range(self.size)] += 1.0
         if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
@@ -135,8 +129,6 @@ class Dense:
 
     def coordinates(self, belief, h, g):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
-        from scipy.linalg import solve_triangular
-
         h, g = self.whitened(h), self.pulled(g)
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
         half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
@@ -163,8 +155,6 @@ class Dense:
 
     def add(self, x, part, tau, rho, h, g):
         """Add the sites of a block to the sums: only the upper triangle of h is kept."""
-        from scipy.linalg.blas import dsyrk
-
         g += x.T @ (tau - rho * self.prior_values(x, part))
         up = rho > 0
         parts = ((1.0, slice(None)),) if up.all() else ((1.0, up), (-1.0, rho < 0))

@@ -77,8 +77,7 @@ class Engine:
 
     def _sweep_to_rest(self):
         """Sweep until the posterior rests, or does not come closer to that; return status and changes."""
-        move = {"parallel": self._parallel, "sequential": self._sequential}[self.options.schedule]
-        options, damping = self.options, self.damping
+        move, damping = self._parallel if self.options.schedule == "parallel" else self._sequential, self.damping
 
         def step(_):
             before = self.belief
@@ -89,14 +88,7 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(
-            step,
-            1,
-            max_iter=options.max_iter,
-            tol=options.tol,
-            patience=PATIENCE / damping.largest,
-            callback=options.callback,
-        )
+        outcome = iterate(step, self.options, PATIENCE)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):

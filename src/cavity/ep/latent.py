@@ -7,7 +7,7 @@ are marginals; what they come from, two N x N matrices in all, belongs to the ge
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import blas
+from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.blocks.executors import spans
@@ -232,7 +232,5 @@ class Latent:
 
 def half_of(matrix):
     """A square root r of a positive semi-definite matrix, matrix = r r'."""
-    from scipy.linalg import eigh
-
     values, vectors = eigh(matrix, check_finite=False)
     return vectors * np.sqrt(np.maximum(values, 0.0))  # below zero by rounding only

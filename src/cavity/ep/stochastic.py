@@ -50,8 +50,7 @@ class Stochastic:
 
     def run(self):
         """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
-
-        options, damping = self.options, self.damping
+        damping = self.damping
 
         def step(_):
             h, g = self._pass()
@@ -63,14 +62,7 @@ class Stochastic:
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        outcome = iterate(
-            step,
-            1,
-            max_iter=options.max_iter,
-            tol=options.tol,
-            patience=2 * PATIENCE / damping.largest,
-            callback=options.callback,
-        )
+        outcome = iterate(step, self.options, 2 * PATIENCE)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
         return Fit(

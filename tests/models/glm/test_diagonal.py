@@ -9,11 +9,19 @@ from scipy.special import log_ndtr
 
 from cavity import GLM, likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
+from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.models.glm import diagonal
-from cavity.models.glm.diagonal import fit, predict
+from cavity.models.glm.diagonal import predict
+from cavity.models.glm.problem import Prior
 
 PROBIT = likelihoods.Probit()
+
+
+def fit(likelihood, X, y, *, prior_mean, prior_variance, offset=None, weights=None, method="ep", options=None):
+    """Fit to rows and a prior given as arrays."""
+    prior = Prior(prior_mean, prior_variance, np.sqrt(prior_variance))
+    return diagonal.fit(likelihood, Rows(X, y, offset, weights), prior, method, options or Options())
 
 
 class Cauchy(likelihoods.Likelihood):
@@ -524,7 +532,7 @@ def test_a_row_that_would_spoil_its_last_weight_is_left_out(d):
     likelihood, skipped, state = likelihoods.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
     state[:, 1] = 1.0
     for y in np.linspace(1.0, 6.0, 26):
-        data = diagonal._Data(likelihood, sparse.csr_matrix(x), np.array([y]), None)
+        data = diagonal._Data(likelihood, Rows(sparse.csr_matrix(x), np.array([y])))
         *_, rho = data.tilted(0, 1.0, 0.0, float(np.sum(x**2)))
         last = 1.0 + 2.0 * rho / (1.0 + np.sum(x[0, :-1] ** 2) * rho)  # its precision; those of others hardly change
         fresh, moved = np.zeros((d, 2)), state.copy()
@@ -540,7 +548,7 @@ def test_sites_are_added_without_rounding(d):
     """Many small ones to a large prior, in any column."""
     n = 40
     x = sparse.csr_matrix(np.ones((n, d)))
-    data, state = diagonal._Data(PROBIT, x, np.ones(n), None), np.zeros((d, 4))
+    data, state = diagonal._Data(PROBIT, Rows(x, np.ones(n))), np.zeros((d, 4))
     state[:, :2] = 1e16, 2e16
     sites = np.random.default_rng(d).uniform(0.5, 1.5, (n * d, 2))
     for start in range(0, n, 8):
@@ -557,7 +565,7 @@ def test_the_rest_of_a_row_keeps_its_digits(n, place):
     """One feature has nearly all of the variance; exact noise of nearly nothing: its variance is that of the others."""
     x = np.full(n, 1e-6)
     x[place] = 1e6
-    data = diagonal._Data(likelihoods.Gaussian(1e-18), sparse.csr_matrix(x[None]), np.array([0.0]), None)
+    data = diagonal._Data(likelihoods.Gaussian(1e-18), Rows(sparse.csr_matrix(x[None]), np.array([0.0])))
     state, log_z = np.tile([0.0, 1.0], (n, 1)), np.zeros(1)
     assert data.rows.filter(0, 1, None, state, log_z) == -1
     with mp.workdps(60):

@@ -52,8 +52,7 @@ def adf(points, visits, n_threads):
 def settled(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
     options = sweeper.options
-    limits = dict(max_iter=options.max_iter, tol=options.tol, callback=options.callback)
-    loop = iterate(sweeper.step, sweeper.n_problems, patience=sweeper.patience / options.damping, **limits)
+    loop = iterate(sweeper.step, options, sweeper.patience, sweeper.n_problems)
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
         # where it has gone is no place to continue from

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import expit
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
@@ -171,8 +172,6 @@ class ClutterPosterior(Posterior):
         ndarray, shape (N,) or (B, N)
             One probability a point.
         """
-        from scipy.special import expit
-
         if fitted:
             self._cavities("clutter_probability")
         return expit(self._evaluate(x, fitted)[1])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from scipy.linalg import lapack, solve_triangular
 
 from cavity.base.arrays import added, read_only
 from cavity.base.errors import NotPositiveDefiniteError
@@ -146,15 +147,11 @@ def _whiten(r, order, edges):
 
 def _divide(x, factor, transposed=False):
     """x L^-1, or x L'^-1 if transposed, for rows of x and a lower triangular L."""
-    from scipy.linalg import solve_triangular
-
     return solve_triangular(factor, x.T, lower=True, trans=0 if transposed else 1, check_finite=False).T
 
 
 def _cholesky(matrix, order):
     """The lower Cholesky factor of a matrix of which only the upper triangle counts, in its place."""
-    from scipy.linalg import lapack
-
     factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
     if info > 0:
         coordinate = info - 1 if order is None else order[info - 1]
@@ -194,8 +191,6 @@ def true_marginals(target):
     reverse : float
         KL(p || q) for the q of coordinate ascent: (trace W^-1 - D + log|W|)/2, as a sum of positive terms.
     """
-    from scipy.linalg import lapack
-
     factor = _cholesky(target.relative(), target.order)
     explained, pivots = _explained(factor)
     t, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
@@ -235,8 +230,6 @@ def contraction_rate(target, sweep):
     if target.kl_minimum == 0.0:  # nothing couples
         return 0.0
     if size <= DENSE:
-        from scipy.linalg import solve_triangular
-
         w = np.triu(target.relative(), 1)
         return float(np.abs(np.linalg.eigvals(solve_triangular(w.T, w, lower=True, unit_diagonal=True))).max())
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs

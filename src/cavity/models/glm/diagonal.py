@@ -5,16 +5,16 @@ has one site per nonzero, T = site^w. The cavity lacks the part f = e/w of it, e
 distribution is cavity times p^e, and T = (match/cavity)^{1/f}. The formulas are in cython_core/ep/diagonal.pyx.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
 from cavity import _core
-from cavity.base.loop import CONVERGED, iterate
+from cavity.base.loop import iterate
+from cavity.blocks.merge import starts
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
-from cavity.ep.options import Options
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
 
@@ -33,40 +33,25 @@ class Belief:
     variance: np.ndarray  # (D,)
 
 
-def fit(
-    likelihood,
-    X,
-    y,
-    *,
-    prior_mean,
-    prior_variance,
-    offset=None,
-    weights=None,
-    method="ep",
-    options=None,
-):
+def fit(likelihood, rows, prior, method="ep", options=None):
     """Approximate the posterior of the weights by independent Gaussians.
 
     Parameters
     ----------
     likelihood : Likelihood
         p(y|f); without a kernel of its own, rows take milliseconds instead of fractions of a microsecond.
-    X : scipy.sparse matrix or array, or ndarray, shape (N, D)
-        Design matrix, checked. Entries of the same row and column are added first.
-    y : ndarray
-        Observations, from `likelihood.check`.
-    prior_mean, prior_variance : ndarray (D,)
-        Moments of the weights.
-    offset : ndarray (N,), optional
-        Known part of the latent values.
-    weights : ndarray (N,), optional
-        Copies of each row, not negative and not necessarily whole.
+    rows : Rows
+        Checked; X a scipy.sparse matrix or array, of which entries of the same row and column are added first, or an
+        ndarray. Weights are copies of each row, not negative and not necessarily whole.
+    prior : Prior
+        Mean and variances of the weights.
     method : {"ep", "adf"}, default "ep"
         "adf" sees each row once, in order: a row of weight w is taken floor(w) times, and then with the likelihood to
         the power of what is left.
     options : Options, optional
-        Those of EP. A pass has converged if it moves every mean by at most tol posterior standard deviations and every
-        variance by at most the relative amount tol (both divided by the damping), and skips no row.
+        Those of EP, for which they are needed. A pass has converged if it moves every mean by at most tol posterior
+        standard deviations and every variance by at most the relative amount tol (both divided by the damping), and
+        skips no row.
 
     Returns
     -------
@@ -94,37 +79,25 @@ def fit(
     Examples
     --------
     >>> import numpy as np
-    >>> from cavity import likelihoods
+    >>> from cavity.base.rows import Rows
+    >>> from cavity.ep.options import Options
+    >>> from cavity.likelihoods import Probit
     >>> from cavity.models.glm import diagonal
-    >>> probit, X = likelihoods.Probit(), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    >>> result = diagonal.fit(probit, X, probit.check([1, 1, 0]), prior_mean=np.zeros(2), prior_variance=np.ones(2))
+    >>> from cavity.models.glm.problem import Prior
+    >>> rows = Rows.checked(Probit(), np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), [1, 1, 0])
+    >>> result = diagonal.fit(Probit(), rows, Prior.of(0.0, 1.0, 2), options=Options())
     >>> result.status, result.belief.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
-    data = _Data(likelihood, _canonical(X), y, offset)
+    rows = replace(rows, X=_canonical(rows.X))
+    variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(data, prior_mean, prior_variance, weights)
-    options = Options() if options is None else options
-    ep = _Expectation(data, prior_mean, prior_variance, weights, options)
-    outcome = iterate(
-        ep.step,
-        1,
-        max_iter=options.max_iter,
-        tol=options.tol,
-        patience=PATIENCE / options.damping,
-        callback=options.callback,
-    )
+        return _filter(_Data(likelihood, rows), prior.mean, variance)
+    ep = _Expectation(likelihood, rows, prior.mean, variance, options)
+    outcome = iterate(ep.step, options, PATIENCE)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
-    belief, log_evidence, loo = ep.results()
-    return Fit(
-        belief=belief,
-        log_evidence=log_evidence,
-        loo=loo,
-        status=outcome.status[0],
-        n_iter=int(outcome.n_iter[0]),
-        residual=0.0,
-        trace=trace,
-    )
+    ended = dict(status=outcome.status[0], n_iter=int(outcome.n_iter[0]), residual=0.0, trace=trace)
+    return Fit(**ep.results(), **ended)
 
 
 def predict(X, mean, variance, offset=None):
@@ -147,9 +120,9 @@ def predict(X, mean, variance, offset=None):
     X = _canonical(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        rows = _rows(X, offset)
-        for start in range(0, X.shape[0], BLOCK):
-            rows.moments(start, min(start + BLOCK, X.shape[0]), state, *results)
+        compiled = _compiled(X, offset)
+        for part in starts(X.shape[0], BLOCK):
+            compiled.moments(*part, state, *results)
     elif offset is not None:
         results[0], results[1] = offset, 0.0
     else:
@@ -175,7 +148,8 @@ def _canonical(X):
     return rows
 
 
-def _rows(X, offset, *likelihood):
+def _compiled(X, offset, *likelihood):
+    """Return the rows as the kernel has them, with what it reads of a likelihood and its observations."""
     indptr = X.indptr.astype(np.int64, copy=False)
     widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
     indices = X.indices.astype(np.int32, copy=False)
@@ -187,15 +161,17 @@ def _rows(X, offset, *likelihood):
 class _Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
-    def __init__(self, likelihood, X, y, offset):
-        self.likelihood, self.X, self.y = likelihood, X, y
-        self.n, self.d = X.shape
-        self.nnz = X.nnz
-        self.empty = np.diff(X.indptr) == 0
-        self.offset = np.zeros(self.n) if offset is None else offset
+    def __init__(self, likelihood, rows):
+        self.likelihood, self.y, self.weights = likelihood, rows.y, rows.weights
+        (self.n, self.d), self.nnz = rows.X.shape, rows.X.nnz
+        self.empty = np.diff(rows.X.indptr) == 0
+        self.log_p_empty = 0.0  # their latent value is the offset
+        if self.empty.any():
+            offset = np.zeros(self.n) if rows.offset is None else rows.offset
+            self.log_p_empty = likelihood.log_p(self.y[self.empty], offset[self.empty])
         self.compiled = has_kernel(likelihood)
-        read = (*kernel_settings(likelihood), *encoded(likelihood, y)) if self.compiled else (0,)
-        self.rows = _rows(X, offset, *read)
+        read = (*kernel_settings(likelihood), *encoded(likelihood, rows.y)) if self.compiled else (0,)
+        self.rows = _compiled(rows.X, rows.offset, *read)
 
     def runs(self, exponent):
         """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
@@ -205,7 +181,7 @@ class _Data:
         if self.nnz == 0:
             return []
         if self.compiled and (self.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
-            return [(start, min(start + BLOCK, self.n), True) for start in range(0, self.n, BLOCK)]
+            return [(*part, True) for part in starts(self.n, BLOCK)]
         slow = ~self.empty & (exponent != 0)
         if self.compiled:
             slow &= exponent != 1
@@ -213,12 +189,6 @@ class _Data:
         edges = np.unique(np.concatenate([np.arange(0, self.n, BLOCK), index, index + 1, [self.n]]))
         runs = zip(edges[:-1].tolist(), edges[1:].tolist(), (~slow[edges[:-1]]).tolist(), strict=True)
         return [run for run in runs if self.compiled or not run[2]]
-
-    def log_p_empty(self):
-        """Log likelihood of the rows without features, whose latent value is the offset."""
-        if not self.empty.any():
-            return np.zeros(0)
-        return np.asarray(self.likelihood.log_p(self.y[self.empty], self.offset[self.empty]), dtype=np.float64)
 
     def tilted(self, row, exponent, mean, variance):
         """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
@@ -239,8 +209,9 @@ class _Data:
 # ---------------------------------------------------------------------------------------------- ADF
 
 
-def _filter(data, prior_mean, prior_variance, weights):
+def _filter(data, prior_mean, prior_variance):
     """Take in the rows one after the other; return the Fit."""
+    weights = data.weights
     if weights is not None and weights.size and weights.max() > MOST_COPIES:
         raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
@@ -254,12 +225,9 @@ def _filter(data, prior_mean, prior_variance, weights):
                 data.refuse(row, *data.rows.latent(row, state)[:2])
         else:
             _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
-    loo, weight = log_z, 1.0 if weights is None else weights[data.empty]
-    loo[data.empty] = _times(weight, data.log_p_empty())
+    log_z[data.empty] = _times(1.0 if weights is None else weights[data.empty], data.log_p_empty)
     belief = Belief(*np.ascontiguousarray(state.T))
-    return Fit(
-        belief=belief, log_evidence=float(loo.sum()), loo=loo, status=CONVERGED, n_iter=1, residual=0.0, trace={}
-    )
+    return Fit.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
 def _filter_row(data, row, left, state, log_z):
@@ -275,7 +243,6 @@ def _filter_row(data, row, left, state, log_z):
 
 def _times(weight, log_p):
     """Weight times log p, 0 for weight 0 even if p is 0."""
-    weight = np.broadcast_to(weight, log_p.shape)
     return np.where(weight > 0, weight, 1.0) * np.where(weight > 0, log_p, 0.0)
 
 
@@ -285,18 +252,14 @@ def _times(weight, log_p):
 class _Expectation:
     """EP in the natural parameters of the weights' distances from their prior means."""
 
-    def __init__(self, data, prior_mean, prior_variance, weights, options):
-        self.data, self.prior_mean, self.prior_variance, self.weights = data, prior_mean, prior_variance, weights
-        power = options.power
-        self.fraction, self.exponent = power * ONE, power * ONE
-        if weights is not None:
-            self.fraction = power / np.maximum(weights, 1.0)
-            self.exponent = power * np.minimum(weights, 1.0)
+    def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
-            shifted = predict(data.X, prior_mean, np.zeros_like(prior_mean), data.offset)[0]
-            self.data = data = _Data(data.likelihood, data.X, data.y, shifted)
-        self.power = power
-        self.prior_rho = 1.0 / prior_variance
+            rows = replace(rows, offset=predict(rows.X, prior_mean, np.zeros_like(prior_mean), rows.offset)[0])
+        self.data = data = _Data(likelihood, rows)
+        self.prior_mean, self.prior_variance, self.prior_rho = prior_mean, prior_variance, 1.0 / prior_variance
+        self.power, self.weight = options.power, rows.weight()
+        self.fraction = self.power / np.maximum(self.weight, 1.0)
+        self.exponent = self.power * np.minimum(self.weight, 1.0)
         self.state = self._prior()
         self.sites = np.zeros((data.nnz, 2))
         self.runs = data.runs(self.exponent)
@@ -376,7 +339,7 @@ class _Expectation:
         return log_z, excess
 
     def results(self):
-        """Return belief, log evidence and leave-one-out densities."""
+        """Return belief, log evidence and leave-one-out densities, by the names of `Fit`."""
         data = self.data
         self._recompute()
         tau, rho = self.state[:, 0], self.state[:, 1]
@@ -392,21 +355,21 @@ class _Expectation:
             exponent[improper] *= 0.5
             self._evaluate(fraction, exponent, (log_z, excess), improper)
             improper = np.isnan(log_z)
-        weight = np.ones(data.n) if self.weights is None else self.weights
+        weight = np.broadcast_to(self.weight, (data.n,))
         if self.power != 1 or weight.min(initial=1.0) < 1:
-            loo = self._evaluate(1.0 / np.maximum(weight, 1.0), np.ones(data.n))[0]
-        terms, log_p = (log_z + excess) / fraction, data.log_p_empty()
-        terms[data.empty] = _times(weight[data.empty], log_p)
-        loo[data.empty] = log_p
+            loo = self._evaluate(1.0 / np.maximum(self.weight, 1.0), np.ones_like(self.weight))[0]
+        terms = (log_z + excess) / fraction
+        terms[data.empty] = _times(weight[data.empty], data.log_p_empty)
+        loo[data.empty] = data.log_p_empty
         posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
         log_evidence = float(terms.sum() - 0.5 * posterior.sum())
-        return Belief(self.prior_mean + shift, variance), log_evidence, loo
+        return dict(belief=Belief(self.prior_mean + shift, variance), log_evidence=log_evidence, loo=loo)
 
     def _recompute(self):
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
         fresh = self._prior()
-        for start in range(0, self.data.n if self.data.nnz else 0, BLOCK):
-            self.data.rows.add(start, min(start + BLOCK, self.data.n), self.sites, fresh)
+        for part in starts(self.data.n if self.data.nnz else 0, BLOCK):
+            self.data.rows.add(*part, self.sites, fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))
             raise ArithmeticError(f"the posterior precision of column {column} is lost to rounding; rescale X")

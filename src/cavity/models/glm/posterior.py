@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
@@ -188,8 +189,6 @@ class GLMPosterior(LatentPosterior):
         if prior.variance.ndim < 2:
             slopes = weight_gradient(prior.variance, apart, self.variance)
             return slopes if prior.variance.ndim else float(np.sum(slopes))
-        from scipy.linalg import solve_triangular
-
         # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
         spread = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
         shift = solve_triangular(prior.root, apart, lower=True)

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
@@ -32,17 +31,7 @@ def solved(problem, method, options=None, learn=False, n_threads=1, before=None)
     if problem.model.approximation == "diagonal":
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
-        fit = diagonal.fit(
-            problem.model.likelihood,
-            rows.X,
-            rows.y,
-            prior_mean=prior.mean,
-            prior_variance=np.array(np.broadcast_to(prior.variance, prior.mean.shape)),
-            offset=rows.offset,
-            weights=rows.weights,
-            method=method,
-            options=options,
-        )
+        fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
         return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
         covariance = WeightRoot(prior.root) if before is None else before
@@ -63,7 +52,7 @@ def _nothing_learnt(method):
     """Return the fit of no rows."""
     trace = {} if method == "adf" else dict(change=np.zeros(1), improper=np.zeros(1), double_loop=np.array(0))
     none = dict.fromkeys(("tau", "rho", "loo"), np.zeros(0))
-    return Fit(belief=None, log_evidence=0.0, residual=0.0, status=CONVERGED, n_iter=1, trace=trace, **none)
+    return Fit.of_one_pass(belief=None, log_evidence=0.0, trace=trace, **none)
 
 
 def _assimilated(problem, threads):
@@ -73,7 +62,7 @@ def _assimilated(problem, threads):
     belief, log_z = filter_rows(geometry, Sites(problem.model.likelihood, rows.y, rows.weights))
     if belief is None:
         raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
-    return geometry, Fit(belief=belief, log_evidence=log_z, residual=0.0, status=CONVERGED, n_iter=1, trace={})
+    return geometry, Fit.of_one_pass(belief=belief, log_evidence=log_z)
 
 
 def _copies(rows):

@@ -12,7 +12,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import CONVERGED, STOPPED
+from cavity.base.loop import STOPPED
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
@@ -237,17 +237,8 @@ def ended(rows, point):
     variance, loo = _leave_one_out(rows, point)
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
     h = point.belief.h
-    return variance, Fit(
-        belief=point.belief,
-        tau=h * rows.y,
-        rho=h,
-        log_evidence=point.log_evidence,
-        loo=loo,
-        status=CONVERGED,
-        n_iter=1,
-        residual=0.0,
-        trace=trace,
-    )
+    known = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=loo, trace=trace)
+    return variance, Fit.of_one_pass(**known)
 
 
 def _leave_one_out(rows, point):

@@ -7,7 +7,6 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
-from cavity.base.results import to_list
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
@@ -122,7 +121,7 @@ class Snapshot:
         settings["history"] = self.history.to_settings()
         settings["parts"] = {name: getattr(self, name.lstrip("_")) for name in NUMBERS}
         settings["waiting"] = {"count": waiting.count}
-        settings |= {name: to_list(getattr(self, name)) for name in ("columns", "classes")}
+        settings |= {name: getattr(self, name) and list(getattr(self, name)) for name in ("columns", "classes")}
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood_settings(model.likelihood)
         settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}

@@ -318,6 +318,16 @@ def added(values):
     return reduce(add, values, 0.0)
 
 
+def as_tuple(array):
+    """Return an array as nested tuples of floats, which compare and hash; one without axes as the float."""
+    return tuple(map(as_tuple, array)) if array.ndim else float(array)
+
+
+def owned(array):
+    """Return a read-only copy of an array; one without axes as the float."""
+    return read_only(array.copy()) if array.ndim else float(array)
+
+
 def read_only(array):
     """Return `array` with its writeable flag cleared."""
     array = np.asarray(array)

@@ -4,6 +4,19 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 
+from cavity.base import arrays
+
+
+def put(record, **values):
+    """Set fields of a frozen record that is being made."""
+    for name, value in values.items():
+        object.__setattr__(record, name, value)
+
+
+def check_positive(record, *names):
+    """Check that fields of a frozen record that is being made are positive numbers."""
+    put(record, **{name: arrays.number(getattr(record, name), name, low=0) for name in names})
+
 
 class Frozen:
     """Base of records that hold read-only arrays, themselves or in records, tuples and dictionaries in them."""

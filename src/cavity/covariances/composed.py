@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cavity.base.frozen import put
 from cavity.covariances.base import Covariance, constant
 from cavity.covariances.program import ADD, MULTIPLY
 
@@ -24,7 +25,7 @@ class Composed(Covariance):
         if len(parts) < 2 or not all(isinstance(part, Covariance) for part in parts):
             raise TypeError(f"{type(self).__name__} must have two or more covariances as parts, got {parts!r}")
         flat = [leaf for part in parts for leaf in (part.parts if type(part) is type(self) else (part,))]
-        object.__setattr__(self, "parts", tuple(flat))
+        put(self, parts=tuple(flat))
 
     def to_settings(self):
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""

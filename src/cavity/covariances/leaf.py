@@ -7,6 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frozen import put
 from cavity.covariances import priors
 from cavity.covariances.base import Covariance
 from cavity.covariances.slots import BOUNDS, free_names
@@ -32,13 +33,11 @@ class Leaf(Covariance):
     _slots, _per_column, _roles = ("variance",), (), {}
 
     def __post_init__(self):
-        for name in self._slots:
-            object.__setattr__(self, name, self._checked(name))
+        put(self, **{name: self._checked(name) for name in self._slots})
         chosen = self._checked_names()
         bounds, own_priors = self._pairs("bounds", self._checked_bounds), self._pairs("priors", priors.check)
-        object.__setattr__(self, "fixed", tuple(name for name in self._slots if name in chosen))
-        object.__setattr__(self, "bounds", MappingProxyType(bounds))
-        object.__setattr__(self, "priors", MappingProxyType(own_priors))
+        fixed = tuple(name for name in self._slots if name in chosen)
+        put(self, fixed=fixed, bounds=MappingProxyType(bounds), priors=MappingProxyType(own_priors))
         for name in free_names(self):
             low, high = self.bounds.get(name, BOUNDS)
             value = np.ravel(getattr(self, name))
@@ -160,7 +159,7 @@ class ColumnLeaf(Leaf):
     def __post_init__(self):
         Leaf.__post_init__(self)
         if self.columns is not None:
-            object.__setattr__(self, "columns", self._checked_columns())
+            put(self, columns=self._checked_columns())
             self._check_widths(type(self).__name__, len(self.columns))
         else:
             sizes = {len(getattr(self, name)) for name in self._arrays()}

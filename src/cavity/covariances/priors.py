@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
+from cavity.base.frozen import check_positive
 from cavity.distributions.gamma import Gamma
 
 
@@ -37,8 +37,7 @@ class LogNormal:
     sd: float
 
     def __post_init__(self):
-        for name in ("median", "sd"):
-            object.__setattr__(self, name, arrays.number(getattr(self, name), name, low=0))
+        check_positive(self, "median", "sd")
 
     def log_density(self, value):
         """Log density of the parameter.

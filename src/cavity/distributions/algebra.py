@@ -273,6 +273,9 @@ class Algebra(GaussianFamily):
             raise TypeError(f"a single {type(self).__name__} has no length")
         return self.shape[0]
 
+    def __reduce__(self):
+        return type(self), (self.tau, self.rho, self.log_scale)
+
     def __repr__(self):
         name = type(self).__name__
         if self.shape:

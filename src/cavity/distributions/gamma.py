@@ -7,6 +7,7 @@ from scipy import special
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.distributions.family import Distribution, joint
 
@@ -57,8 +58,7 @@ class Gamma(Distribution):
             both = np.broadcast_arrays(shape, rate)
         except ValueError:
             raise ValueError(f"shape and rate must broadcast, got shapes {shape.shape} and {rate.shape}") from None
-        for name, array in zip(("shape", "rate"), both, strict=True):
-            object.__setattr__(self, name, arrays.read_only(array.copy()) if array.ndim else float(array))
+        put(self, shape=arrays.owned(both[0]), rate=arrays.owned(both[1]))
         with np.errstate(over="ignore", under="ignore"):
             mean = self.mean
         if not (np.all(np.isfinite(mean)) and np.all(mean > 0)):

@@ -158,9 +158,6 @@ class Gaussian(Algebra, scalar.GaussianBase):
             raise ValueError("to_scipy: every factor must have a positive, finite precision")
         return stats.norm(self.mean, np.sqrt(self.variance))
 
-    def __reduce__(self):
-        return type(self), (self.tau, self.rho, self.log_scale)
-
 
 class SphericalGaussian(Algebra):
     """A batch of scaled Gaussians in d dimensions with precision rho times the identity.
@@ -318,9 +315,6 @@ class SphericalGaussian(Algebra):
         if self.shape or not 0 < self.rho < np.inf:
             raise ValueError("to_scipy: needs batch shape () and a positive, finite precision")
         return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)
-
-    def __reduce__(self):
-        return type(self), (self.tau, self.rho, self.log_scale)
 
 
 def match_moments(log_weights, means, variances):

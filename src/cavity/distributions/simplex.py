@@ -7,6 +7,7 @@ from scipy import special
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.distributions.family import Distribution, joint
 
@@ -51,7 +52,7 @@ class Dirichlet(Distribution):
         array = arrays.positive_array(self.concentration, "concentration")
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"concentration must have shape (..., K) with K >= 1, got {array.shape}")
-        object.__setattr__(self, "concentration", arrays.read_only(array.copy()))
+        put(self, concentration=arrays.owned(array))
 
     @property
     def event_shape(self):
@@ -173,8 +174,7 @@ class Categorical(Distribution):
             self._set(array, np.log(array))
 
     def _set(self, probabilities, _logits):
-        object.__setattr__(self, "probabilities", arrays.read_only(probabilities))
-        object.__setattr__(self, "_logits", arrays.read_only(_logits))
+        put(self, probabilities=arrays.read_only(probabilities), _logits=arrays.read_only(_logits))
 
     @classmethod
     def _of(cls, probabilities, _logits):

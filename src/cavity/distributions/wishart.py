@@ -8,6 +8,7 @@ from scipy import special
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import within_range
+from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
 from cavity.distributions.family import Distribution
@@ -69,9 +70,8 @@ class Wishart(Distribution):
         with np.errstate(over="ignore", invalid="ignore"):
             root = inverse_lower(factor).T
             within_range(nu * (root @ root.T), "Wishart: the means")
-        object.__setattr__(self, "degrees_of_freedom", nu)
-        for name, array in (("inverse_scale", V), ("_factor", factor), ("_root", root)):
-            object.__setattr__(self, name, arrays.read_only(np.array(array)))
+        V, factor, root = (arrays.read_only(np.array(array)) for array in (V, factor, root))
+        put(self, degrees_of_freedom=nu, inverse_scale=V, _factor=factor, _root=root)
 
     @property
     def dim(self):
@@ -222,14 +222,8 @@ class NormalWishart(Distribution):
         beta = arrays.number(self.mean_precision, "mean_precision", low=0)
         if beta == np.inf:
             raise ValueError("mean_precision must be finite, got inf")
-        for name, value in (
-            ("mean", arrays.read_only(mean.copy())),
-            ("mean_precision", beta),
-            ("degrees_of_freedom", precision.degrees_of_freedom),
-            ("inverse_scale", precision.inverse_scale),
-            ("precision", precision),
-        ):
-            object.__setattr__(self, name, value)
+        shared = {name: getattr(precision, name) for name in ("degrees_of_freedom", "inverse_scale")}
+        put(self, mean=arrays.owned(mean), mean_precision=beta, precision=precision, **shared)
 
     @property
     def dim(self):

@@ -188,8 +188,3 @@ def checked_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
-
-
-def check_positive(likelihood, *names):
-    for name in names:
-        object.__setattr__(likelihood, name, arrays.number(getattr(likelihood, name), name, low=0))

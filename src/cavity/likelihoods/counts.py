@@ -6,8 +6,9 @@ import numpy as np
 from scipy.special import gammaln
 
 from cavity.base import arrays
+from cavity.base.frozen import check_positive
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled, check_positive
+from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled
 
 
 def check_counts(y, name="y"):

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from cavity.base import arrays
+from cavity.base.frozen import put
 from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel
 from cavity.likelihoods.counts import check_counts
 
@@ -129,8 +130,7 @@ class Interval(_Compiled):
     _y_ndim = 2
 
     def __post_init__(self):
-        value = arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True)
-        object.__setattr__(self, "noise_variance", value)
+        put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
     def _parameters(self):
         return (self.noise_variance,)
@@ -198,7 +198,7 @@ class OrderedProbit(_Compiled):
         values = arrays.finite_array(self.thresholds, "thresholds", ndim=(1,))
         if values.size == 0 or not np.all(np.diff(values) > 0):
             raise arrays.wrong("thresholds", f"must be increasing and at least one, got {values.tolist()}")
-        object.__setattr__(self, "thresholds", tuple(values.tolist()))
+        put(self, thresholds=arrays.as_tuple(values))
 
     @property
     def n_classes(self):

@@ -6,8 +6,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
+from cavity.base.frozen import check_positive, put
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, check_positive
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,9 @@ class Clutter(_Compiled):
     any_power = False
 
     def __post_init__(self):
-        object.__setattr__(self, "clutter_weight", arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
+        weight = arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1)
         check_positive(self, "clutter_variance", "noise_variance")
-        object.__setattr__(self, "clutter_mean", arrays.number(self.clutter_mean, "clutter_mean"))
+        put(self, clutter_weight=weight, clutter_mean=arrays.number(self.clutter_mean, "clutter_mean"))
 
     def _parameters(self):
         w, c = self.clutter_weight, self.clutter_variance

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frozen import put
 from cavity.mean_field.acceleration import METHODS
 
 
-def _check_count(options, name):
-    """Check an integer from 1 in a field of options."""
-    object.__setattr__(options, name, arrays.integer(getattr(options, name), name, low=1))
+def _check_counts(options, *names):
+    """Check fields of options that are integers from 1."""
+    put(options, **{name: arrays.integer(getattr(options, name), name, low=1) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,8 @@ class Options:
             accelerate = METHODS[0] if self.accelerate else False
         else:
             accelerate = arrays.choice(self.accelerate, "accelerate", METHODS)
-        object.__setattr__(self, "accelerate", accelerate)
-        _check_count(self, "max_iter")
-        object.__setattr__(self, "tol", arrays.number(self.tol, "tol", low=0, closed_low=True))
-        _check_count(self, "n_threads")
+        put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
+        _check_counts(self, "max_iter", "n_threads")
 
     def after(self, *fits):
         """Return the options of what follows fits: the passes that are left, and a callback that counts theirs."""
@@ -84,10 +83,8 @@ class StochasticOptions:
     def __post_init__(self):
         delay = arrays.number(self.delay, "delay", low=0, closed_low=True)
         forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
-        object.__setattr__(self, "delay", delay)
-        object.__setattr__(self, "forgetting", forgetting)
-        for name in ("batch_size", "n_epochs", "n_threads"):
-            _check_count(self, name)
+        put(self, delay=delay, forgetting=forgetting)
+        _check_counts(self, "batch_size", "n_epochs", "n_threads")
 
 
 def check_starts(n_init, rng):

@@ -12,6 +12,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frames import names_of
+from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
@@ -68,15 +69,10 @@ class Clutter:
     clutter_mean: float = 0.0
 
     def __post_init__(self):
-        def keep(name, value):
-            object.__setattr__(self, name, value)
-
-        keep("clutter_weight", arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
-        for name in ("noise_variance", "clutter_variance", "prior_variance"):
-            keep(name, arrays.number(getattr(self, name), name, low=0))
+        put(self, clutter_weight=arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
+        check_positive(self, "noise_variance", "clutter_variance", "prior_variance")
         for name in ("prior_mean", "clutter_mean"):
-            array = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
-            keep(name, tuple(array.tolist()) if array.ndim else float(array))  # tuples compare and hash
+            put(self, **{name: arrays.as_tuple(arrays.finite_array(getattr(self, name), name, ndim=(0, 1)))})
 
     def settle(self, x, *, keep=()):
         """Return the model with settings scaled to data, those of ``cavity fit clutter``; only those in `keep` stay.

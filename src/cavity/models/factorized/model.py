@@ -13,7 +13,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen import Frozen
+from cavity.base.frozen import Frozen, put
 from cavity.base.loop import CONVERGED, STUCK
 from cavity.base.results import table
 from cavity.blocks.executors import single_blas
@@ -92,17 +92,14 @@ class FactorizedGaussian(Frozen):
     _target: Target = field(init=False)
 
     def __post_init__(self):
-        def keep(name, value):
-            object.__setattr__(self, name, value)
-
         precision = arrays.symmetric(self.precision, "precision", copy=False)
         size = len(precision)
         blocks = None if self.blocks is None else arrays.partition(self.blocks, "blocks", size)
-        keep("mean", arrays.read_only(arrays.vector(self.mean, "mean", size).copy()))
-        keep("precision", arrays.read_only(precision.view()))
-        keep("blocks", None if blocks is None else tuple(tuple(block.tolist()) for block in blocks))
+        mean, precision = arrays.owned(arrays.vector(self.mean, "mean", size)), arrays.read_only(precision.view())
         with single_blas():
-            keep("_target", prepare(self.precision, blocks))
+            target = prepare(precision, blocks)
+        blocks = None if blocks is None else tuple(tuple(block.tolist()) for block in blocks)
+        put(self, mean=mean, precision=precision, blocks=blocks, _target=target)
 
     def __repr__(self):
         return table(

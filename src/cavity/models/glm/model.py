@@ -14,7 +14,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frames import names_of
-from cavity.base.frozen import Frozen
+from cavity.base.frozen import Frozen, put
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.posterior import posterior_of
@@ -71,8 +71,7 @@ class GLM(Frozen):
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
             arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
-        for name, value in (("prior_mean", mean), ("prior_variance", variance)):
-            object.__setattr__(self, name, arrays.read_only(value.copy()) if value.ndim else float(value))
+        put(self, prior_mean=arrays.owned(mean), prior_variance=arrays.owned(variance))
 
     def fit(
         self,

@@ -10,7 +10,7 @@ from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order
-from cavity.base.frozen import Frozen
+from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
 from cavity.blocks.executors import Threads, single_blas
@@ -55,7 +55,7 @@ class LatentProcess(Frozen):
             return
         mean = arrays.finite_array(self.mean, "mean", ndim=(0, 1))
         arrays.check_not_empty(mean.shape, "mean")
-        object.__setattr__(self, "mean", arrays.read_only(mean.copy()) if mean.ndim else float(mean))
+        put(self, mean=arrays.owned(mean))
 
     def prior_mean(self, X):
         """The mean function at the rows of X.

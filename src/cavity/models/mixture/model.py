@@ -17,6 +17,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
+from cavity.base.frozen import put
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
@@ -114,12 +115,9 @@ class GaussianMixture:
     covariance_prior: float | tuple | None = None
 
     def __post_init__(self):
-        def keep(name, value):
-            object.__setattr__(self, name, value)
-
-        keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
-        keep("covariance", arrays.choice(self.covariance, "covariance", COVARIANCES))
-        keep("weights", arrays.choice(self.weights, "weights", WEIGHTS))
+        put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
+        arrays.choice(self.covariance, "covariance", COVARIANCES)
+        arrays.choice(self.weights, "weights", WEIGHTS)
         each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
         self._keep("weight_concentration_prior", "a number", each)
         self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
@@ -147,7 +145,7 @@ class GaussianMixture:
             raise ValueError(
                 f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {outside.flat[0]}"
             )
-        object.__setattr__(self, name, float(array) if array.ndim == 0 else _nested(array.tolist()))
+        put(self, **{name: arrays.as_tuple(array)})
 
     def fit(
         self,
@@ -385,8 +383,3 @@ class GaussianMixture:
         with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             return settled(self, data, threads)
-
-
-def _nested(values):
-    """Return nested lists as nested tuples."""
-    return tuple(_nested(each) for each in values) if isinstance(values, list) else values

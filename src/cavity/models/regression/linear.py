@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
+from cavity.base.frozen import check_positive
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.blocks.executors import single_blas
@@ -83,14 +83,10 @@ class LinearRegression:
     noise_rate: float = 1e-6
 
     def __post_init__(self):
-        def keep(name, value):
-            object.__setattr__(self, name, value)
-
-        check_prior(self, keep)
+        check_prior(self)
         if self.noise_variance is not None:
-            keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=0))
-        for name in ("noise_shape", "noise_rate"):
-            keep(name, arrays.number(getattr(self, name), name, low=0))
+            check_positive(self, "noise_variance")
+        check_positive(self, "noise_shape", "noise_rate")
 
     def fit(self, X, y, *, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
         """Approximate the posterior of weights, noise and relevance by coordinate ascent.

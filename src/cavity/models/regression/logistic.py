@@ -81,7 +81,7 @@ class LogisticRegression:
     prior_rate: float = 1e-6
 
     def __post_init__(self):
-        check_prior(self, lambda name, value: object.__setattr__(self, name, value))
+        check_prior(self)
 
     def fit(self, X, y, *, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
         """Approximate the posterior of the weights by coordinate ascent.

@@ -9,6 +9,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order
+from cavity.base.frozen import check_positive, put
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
@@ -73,19 +74,16 @@ class WeightPrior:
         return 0.5 * float(np.sum(logs - LOG_2PI - alpha * second)) - apart
 
 
-def check_prior(model, keep):
-    """Check the settings `WeightPrior` is made of; keep(name, value) stores them."""
+def check_prior(model):
+    """Check the settings of a model that `WeightPrior` is made of, while it is put together."""
     if model.prior_variance is not None:
         given = arrays.positive_array(model.prior_variance, "prior_variance")
         arrays.check_ndim(given, "prior_variance", (0, 1))
-        keep("prior_variance", tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
+        put(model, prior_variance=arrays.as_tuple(given))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
-    if not isinstance(model.ard, bool | np.bool_):
-        raise TypeError(f"ard must be True or False, got {model.ard!r}")
-    keep("ard", bool(model.ard))
-    for name in ("prior_shape", "prior_rate"):
-        keep(name, arrays.number(getattr(model, name), name, low=0))
+    put(model, ard=arrays.flag(model.ard, "ard"))
+    check_positive(model, "prior_shape", "prior_rate")
 
 
 PRIOR = {

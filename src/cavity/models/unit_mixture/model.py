@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frozen import put
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -87,25 +88,20 @@ class UnitMixture:
     learn: tuple = ()
 
     def __post_init__(self):
-        def keep(name, value):
-            object.__setattr__(self, name, value)
-
-        keep("n_components", arrays.integer(self.n_components, "n_components", low=1))
-        k = self.n_components
+        k = arrays.integer(self.n_components, "n_components", low=1)
         what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
         arrays.matrices(LEAST_ARRAYS, (k, 1), what, argument="n_components")
         for name in ("prior_mean", "prior_variance"):
             given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
-            keep(name, tuple(given.tolist()) if given.ndim else float(given))  # tuples compare and hash
+            put(self, **{name: arrays.as_tuple(given)})
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
             what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
             raise arrays.wrong("prior_variance", what)
-        keep("noise_variance", arrays.number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT))
-        if self.weights is not None:
-            keep("weights", _check_weights(self.weights, k))
-        keep("learn", _check_learn(self.learn))
+        noise = arrays.number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT)
+        weights = None if self.weights is None else _check_weights(self.weights, k)
+        put(self, n_components=k, noise_variance=noise, weights=weights, learn=_check_learn(self.learn))
         if "prior_variance" in self.learn and isinstance(self.prior_variance, tuple):
             raise ValueError("learn='prior_variance' estimates one variance for all components; give one to start from")
 

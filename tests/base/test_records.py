@@ -16,7 +16,7 @@ from cavity import covariances, distributions
 from cavity.base import records
 from cavity.base.records import Array, Made, Nullable, Record
 from cavity.likelihoods import labels, noise
-from cavity.models.saved import KINDS, rebuilt
+from cavity.models.saved import SAVED_KINDS, rebuilt
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 2))
@@ -369,7 +369,7 @@ def flipped(data, places, mask):
 
 
 def test_persistence_knows_each_kind_that_is_tested():
-    assert set(ONE_OF_EACH) == set(KINDS)
+    assert set(ONE_OF_EACH) == set(SAVED_KINDS)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)

@@ -386,7 +386,9 @@ def test_no_sites():
 def test_the_rule():
     powers = np.arange(2 * quadrature.ORDER)
     expected = np.where(powers % 2, 0.0, 2.0 / (powers + 1))
-    np.testing.assert_allclose(quadrature.WEIGHTS @ quadrature.NODES[:, None] ** powers, expected, atol=1e-15)
+    np.testing.assert_allclose(
+        quadrature.LOBATTO_WEIGHTS @ quadrature.LOBATTO_NODES[:, None] ** powers, expected, atol=1e-15
+    )
 
 
 # ---------------------------------------------------------------------------------------------- refusals

@@ -9,8 +9,8 @@ from cavity import NumericalWarning
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
-from cavity.mean_field.acceleration import DEPTH, History
-from cavity.mean_field.options import Options
+from cavity.mean_field.acceleration import DIFFERENCES_KEPT, SweepHistory
+from cavity.mean_field.options import AscentOptions
 
 RATES = np.array([0.98, 0.9, 0.7, 0.3, 0.0])
 
@@ -50,7 +50,7 @@ class Linear:
 
 def run(model, start=None, **options):
     options = {"accelerate": False, "max_iter": 5000, "tol": 1e-10} | options
-    return engine.ascend(model, model.start if start is None else start, Options(**options))
+    return engine.ascend(model, model.start if start is None else start, AscentOptions(**options))
 
 
 @pytest.mark.parametrize("accelerate", [False, "anderson", "squarem"])
@@ -217,10 +217,10 @@ def test_starting_at_the_optimum():
 # ---- the history
 
 
-@pytest.mark.parametrize("n", range(1, DEPTH + 1))
+@pytest.mark.parametrize("n", range(1, DIFFERENCES_KEPT + 1))
 def test_anderson_is_exact_after_n_plus_one_points(n):
     model = Linear(np.linspace(0.2, 0.95, n), seed=n)
-    history, x = History(), model.start
+    history, x = SweepHistory(), model.start
     for _ in range(n + 1):
         image, _ = model.sweep(x)
         history.add(model.coordinates(x), model.coordinates(image), in_a_row=True)
@@ -231,7 +231,7 @@ def test_anderson_is_exact_after_n_plus_one_points(n):
 def test_squarem_is_the_formula_of_the_paper():
     """x0 = (1, 2), M(x) = (x_1/2, x_2/4): r = (-1/2, -3/2), v = (1/4, 9/8), and S3 with the metric diag(1, 2)."""
     rate, metric = np.array([0.5, 0.25]), np.array([1.0, 2.0])
-    history, x = History(), np.array([1.0, 2.0])
+    history, x = SweepHistory(), np.array([1.0, 2.0])
     assert history.squarem() is None
     for in_a_row in (False, True):
         assert history.squarem() is None
@@ -246,7 +246,7 @@ def test_squarem_is_the_formula_of_the_paper():
 
 
 def test_an_empty_history_proposes_nothing_and_knows_no_rate():
-    history = History()
+    history = SweepHistory()
     assert history.anderson() is None
     x = np.ones(2)
     history.add((x, x), (x, x), in_a_row=False)

@@ -1,11 +1,11 @@
-"""Options of mean-field fits: what they refuse, what they become, and what is left of them after a fit."""
+"""AscentOptions of mean-field fits: what they refuse, what they become, and what is left of them after a fit."""
 
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from cavity.mean_field.options import Options, StochasticOptions, check_starts
+from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ from cavity.mean_field.options import Options, StochasticOptions, check_starts
 )
 def test_options(options, error, message):
     with pytest.raises(error, match=message):
-        Options(**{"accelerate": True, "max_iter": 10, "tol": 1e-8} | options)
+        AscentOptions(**{"accelerate": True, "max_iter": 10, "tol": 1e-8} | options)
 
 
 def test_option_accelerate_may_be_a_bool():
     def name(value):
-        return Options(accelerate=value, max_iter=1, tol=0).accelerate
+        return AscentOptions(accelerate=value, max_iter=1, tol=0).accelerate
 
     assert (name(True), name(np.False_), name("squarem")) == ("anderson", False, "squarem")
 
@@ -48,13 +48,13 @@ def test_stochastic_options(options, error, message):
 
 def test_what_follows_a_fit_has_the_passes_that_are_left_and_counts_on():
     seen = []
-    options = Options(False, 10, 0.0, callback=lambda n_iter, elbo: seen.append((n_iter, elbo)))
+    options = AscentOptions(False, 10, 0.0, callback=lambda n_iter, elbo: seen.append((n_iter, elbo)))
     rest = options.after(SimpleNamespace(n_iter=3, elbo=-1.0), SimpleNamespace(n_iter=2, elbo=-5.0))
     rest.callback(1, -2.0)
     rest.callback(2, 0.5)
     assert rest.max_iter == 5
     assert seen == [(6, -1.0), (7, 0.5)]
-    assert Options(False, 10, 0.0).after(SimpleNamespace(n_iter=1, elbo=0.0)).callback is None
+    assert AscentOptions(False, 10, 0.0).after(SimpleNamespace(n_iter=1, elbo=0.0)).callback is None
 
 
 def test_random_starts_need_a_source_of_randomness():

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-NUMBERS = re.compile(r"(sparse\[)?(u?int\d|float|double|halffloat|bool|decimal|null)")
+NUMBER_TYPES = re.compile(r"(sparse\[)?(u?int\d|float|double|halffloat|bool|decimal|null)")
 REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (
         re.compile("categor|dictionary|enum"),
@@ -149,7 +149,7 @@ def _is_plain(dtype):
 def _refused(column, dtype):
     """What a column holds if that is no numbers, and what to do about it; else None."""
     word = str(dtype).lower()
-    if NUMBERS.match(word):
+    if NUMBER_TYPES.match(word):
         return None
     if word == "object":
         first = next((each for each in column if each is not None and each == each), None)

@@ -11,7 +11,7 @@ from cavity.base.errors import ConvergenceWarning, warn
 
 CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
 
-ROUNDING = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
+ROUNDING_CHANGE = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def iterate(step, options, patience, n_problems=1):
         waited = np.where(halved, 0, waited + 1)
         done = (change <= options.tol) & complete
         status[active & done] = CONVERGED
-        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING))] = STUCK
+        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK
         active = status == MAX_ITER
         if callback is not None and callback(len(changes), float(change.max())):
             stopped = True

@@ -26,9 +26,9 @@ import numpy as np
 
 from cavity.base import arrays
 
-KINDS = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
+DTYPES = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
 KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
-TOGETHER = "arrays and settings do not fit each other: "
+MISFIT = "arrays and settings do not fit each other: "
 LARGEST_FLOAT = sys.float_info.max
 DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
 REFUSALS = (  # of constructors
@@ -107,7 +107,7 @@ class Array:
         ValueError
             Naming the array, if it is not what it must be.
         """
-        if not any(array.dtype.type in KINDS[kind] for kind in self.kind):
+        if not any(array.dtype.type in DTYPES[kind] for kind in self.kind):
             wanted = " or ".join(KIND_WORDS[kind] for kind in self.kind)
             raise ValueError(f"array {name!r} must hold {wanted}, got {array.dtype}")
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
@@ -324,7 +324,7 @@ class Record:
 
 
 @contextmanager
-def refusing(what=TOGETHER):
+def refusing(what=MISFIT):
     """Turn whatever a constructor raises about its arguments into a ValueError that begins with `what`."""
     try:
         with np.errstate(all="ignore"):

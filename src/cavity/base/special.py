@@ -14,10 +14,10 @@ from scipy import special
 
 from cavity.base.constants import LOG_2PI
 
-LARGE = 12.0  # from here on eight terms of the expansion of R are exact to double precision, its curvature included
+LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its curvature, are exact
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
 BINET = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
-NEAR = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+SERIES_REACH = 0.4  # |u| up to which u - log(1 + u) is summed as a series
 GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
 
 quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
@@ -35,7 +35,7 @@ def gap(u, log1p_u):
     tail = np.zeros_like(z)
     for k in reversed(range(GAP_TERMS)):
         tail = tail * z + 1.0 / (2 * k + 3)
-    return np.where(np.abs(u) <= NEAR, s * (u - 2.0 * z * tail), u - log1p_u)
+    return np.where(np.abs(u) <= SERIES_REACH, s * (u - 2.0 * z * tail), u - log1p_u)
 
 
 @quiet
@@ -51,7 +51,7 @@ def excess(y, x, u=None):
     """y/x - 1 - log(y/x) >= 0 of positive numbers; `u` is y/x - 1, where the caller knows it better near zero."""
     y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
     rough = (y - x) / x
-    u = rough if u is None else np.where(np.abs(rough) <= NEAR, u, rough)
+    u = rough if u is None else np.where(np.abs(rough) <= SERIES_REACH, u, rough)
     return gap(u, log_ratio(y, x))
 
 
@@ -65,19 +65,19 @@ def quotient_difference(y1, x1, y2, x2, difference=None):
 @quiet
 def binet(a):
     """R(a) = lgamma(a) - (a - 1/2) log a + a - log(2 pi)/2."""
-    low, high = np.minimum(a, LARGE), 1.0 / np.maximum(a, LARGE)
+    low, high = np.minimum(a, LARGE_SHAPE), 1.0 / np.maximum(a, LARGE_SHAPE)
     direct = special.gammaln(low) - (low - 0.5) * np.log(low) + low - 0.5 * LOG_2PI
     series = high * np.polynomial.polynomial.polyval(high * high, BINET)
-    return np.where(np.asarray(a) < LARGE, direct, series)
+    return np.where(np.asarray(a) < LARGE_SHAPE, direct, series)
 
 
 @quiet
 def binet_slope(a):
     """The derivative of R: digamma(a) - log a + 1/(2 a)."""
-    low, high = np.minimum(a, LARGE), 1.0 / np.maximum(a, LARGE)
+    low, high = np.minimum(a, LARGE_SHAPE), 1.0 / np.maximum(a, LARGE_SHAPE)
     coefficients = [-(2 * k + 1) * c for k, c in enumerate(BINET)]
     series = high * high * np.polynomial.polynomial.polyval(high * high, coefficients)
-    return np.where(np.asarray(a) < LARGE, special.digamma(low) - np.log(low) + 0.5 / low, series)
+    return np.where(np.asarray(a) < LARGE_SHAPE, special.digamma(low) - np.log(low) + 0.5 / low, series)
 
 
 @quiet
@@ -86,7 +86,7 @@ def log_gamma_ratio(a, b):
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     direct = special.gammaln(a + b) - special.gammaln(a)
     series = b * (np.log(a) - 1.0) + (a + b - 0.5) * np.log1p(b / a) + (binet(a + b) - binet(a))
-    return np.where(a < LARGE, direct, series)
+    return np.where(a < LARGE_SHAPE, direct, series)
 
 
 def stirling(a):
@@ -96,10 +96,10 @@ def stirling(a):
 
 def shape_entropy(a):
     """lgamma(a) - a digamma(a) + a."""
-    low = np.minimum(a, LARGE)
+    low = np.minimum(a, LARGE_SHAPE)
     direct = special.gammaln(low) - low * special.digamma(low) + low
     series = 0.5 * (1.0 + LOG_2PI - np.log(a)) + binet(a) - a * binet_slope(a)
-    return np.where(np.asarray(a) < LARGE, direct, series)
+    return np.where(np.asarray(a) < LARGE_SHAPE, direct, series)
 
 
 @quiet
@@ -108,7 +108,7 @@ def binet_divergence(b, a, difference=None):
     b, a, difference = np.broadcast_arrays(b, a, np.subtract(b, a) if difference is None else difference)
     result = np.asarray(binet(b) - binet(a) - (b - a) * binet_slope(a))
     near = (b <= 2.0 * a) & (a <= 2.0 * b)
-    large = np.minimum(a, b) >= LARGE
+    large = np.minimum(a, b) >= LARGE_SHAPE
     for rows, method in ((near & large, _expanded), (near & ~large, _shifted)):
         if np.any(rows):
             result[rows] = method(b[rows], a[rows], difference[rows])
@@ -132,11 +132,11 @@ def _expanded(b, a, difference):
 
 
 def _shifted(b, a, difference):
-    """The divergence below `LARGE`, moved there by lgamma(a) = lgamma(a + 1) - log a: all terms positive."""
-    steps = np.arange(LARGE)
+    """The divergence below `LARGE_SHAPE`, moved there by lgamma(a) = lgamma(a + 1) - log a: all terms positive."""
+    steps = np.arange(LARGE_SHAPE)
     low = a[..., None] + steps
     total = np.sum(excess(b[..., None] + steps, low, difference[..., None] / low), axis=-1)
-    B, A = b + LARGE, a + LARGE
+    B, A = b + LARGE_SHAPE, a + LARGE_SHAPE
     total += B * excess(A, B, -difference / B) + 0.5 * excess(B, A, difference / A) + _expanded(B, A, difference)
     return total - b * excess(a, b, -difference / b) - 0.5 * excess(b, a, difference / a)
 

@@ -19,8 +19,8 @@ from cavity.base import arrays
 from cavity.base.errors import naming
 
 LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
-LONGEST = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
-FIELDS = {"descr", "fortran_order", "shape"}
+LONGEST_HEADER = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
+HEADER_FIELDS = {"descr", "fortran_order", "shape"}
 DTYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
 SAMPLED = 16  # places at which a file is compared with what it was
 SAMPLED_BYTES = 512  # most bytes of the row there
@@ -148,7 +148,7 @@ def _header(file):
     if version not in LENGTHS:
         raise ValueError(f"format version {version} is not known")
     length = int.from_bytes(_exactly(file, LENGTHS[version]), "little")
-    if length > LONGEST:
+    if length > LONGEST_HEADER:
         raise ValueError(f"it says that its header has {length} bytes")
     text = _exactly(file, length).decode("utf-8" if version == (3, 0) else "latin1")
     text = re.sub(r"(?<=[0-9])L\b", "", text)  # long integers, as Python 2 wrote them
@@ -156,7 +156,7 @@ def _header(file):
         header = ast.literal_eval(text.strip())
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that it raises
         raise ValueError("its header cannot be read") from None
-    if not isinstance(header, dict) or header.keys() != FIELDS:
+    if not isinstance(header, dict) or header.keys() != HEADER_FIELDS:
         raise ValueError("its header does not say shape, order and dtype")
     shape, by_columns = header["shape"], header["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):

@@ -18,9 +18,9 @@ from cavity.base.frames import names_of
 from cavity.blocks.merge import ROWS, merge, starts
 from cavity.blocks.npy import open_npy
 
-NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than MIN_ROWS rows
-MIN_ROWS = 1 << 10
-SAMPLE = 1 << 14  # rows of a sample to choose starting points from
+BLOCK_NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
+LEAST_BLOCK_ROWS = 1 << 10
+SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
 HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
@@ -34,7 +34,7 @@ def rows(data, index):
 def rows_per_block(n_features):
     """Return the number of rows in a block: ROWS, or a smaller power of two where rows are wide."""
     size = ROWS
-    while size * n_features > NUMBERS and size > MIN_ROWS:
+    while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
         size //= 2
     return size
 
@@ -291,8 +291,8 @@ class Source:
         return out
 
     def sample(self, size=None):
-        """Return at most `size` rows (SAMPLE) at equal distances, the first among them, as an array of its own."""
-        step = -(-self.n_rows // (SAMPLE if size is None else size))
+        """Return at most `size` rows (SAMPLE_ROWS) at equal distances, the first among them, as an array of its own."""
+        step = -(-self.n_rows // (SAMPLE_ROWS if size is None else size))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

@@ -14,7 +14,7 @@ from cavity.cli.options import FINITE, POSITIVE, number
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
-from cavity.models.mixture.selection import CANDIDATES, select_components
+from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 
 LONGEST_RANGE = 1000  # numbers of components in a range
 COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
@@ -34,9 +34,9 @@ def add(models):
     model.add_argument(
         "--components",
         type=numbers,
-        default=CANDIDATES,
+        default=COMPONENTS_TRIED,
         metavar="K",
-        help=f"a number, or a range to choose from (default {CANDIDATES[0]}-{CANDIDATES[-1]})",
+        help=f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})",
     )
     model.add_argument(
         "--covariance", choices=COVARIANCES, default="full", help="missing values need diag or spherical"

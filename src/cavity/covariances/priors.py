@@ -74,7 +74,7 @@ class LogNormal:
         return (np.log(value) - np.log(self.median)) / self.sd
 
 
-ARGUMENTS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
+PARAMETERS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
 
 
 def check(prior, name):
@@ -104,14 +104,14 @@ def key(prior):
 
 def to_settings(prior, name):
     """Return a prior as a JSON-able dictionary."""
-    for kind in ARGUMENTS:
+    for kind in PARAMETERS:
         if type(prior) is kind:
-            return {"kind": kind.__name__} | {each: getattr(prior, each) for each in ARGUMENTS[kind]}
+            return {"kind": kind.__name__} | {each: getattr(prior, each) for each in PARAMETERS[kind]}
     raise TypeError(f"{name} is a prior of your own ({type(prior).__name__}), which cannot be saved")
 
 
 def from_settings(settings):
     """Return the prior that `to_settings` took apart."""
     rest = dict(settings)
-    kinds = {kind.__name__: kind for kind in ARGUMENTS}
+    kinds = {kind.__name__: kind for kind in PARAMETERS}
     return kinds[rest.pop("kind")](**rest)

@@ -12,16 +12,16 @@ from cavity.blocks import merge
 _kernel = _core.best("covariance")
 
 CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY = range(11)
-MIN_ROWS = 128  # rows in a block at least
-NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
+LEAST_GRAM_ROWS = 128  # rows in a block at least
+GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
 LARGEST = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
 REACHES = (LARGEST, 1e100, 0.0)  # of scaled columns that `against` tries: products of those of Linear may overflow
 
 
 def spans(n_rows, n_columns):
     """Return the (start, stop) pairs of the blocks of rows of a matrix; they depend on its shape alone."""
-    size = MIN_ROWS
-    while size < n_rows and size * n_columns < NUMBERS:
+    size = LEAST_GRAM_ROWS
+    while size < n_rows and size * n_columns < GRAM_NUMBERS:
         size *= 2
     return merge.starts(n_rows, size)
 

@@ -17,7 +17,7 @@ from cavity.distributions.scaled import Scaled, logarithm, number, reciprocal, s
 
 _kernel = _core.best("gaussian")
 
-SMALLEST_VARIANCE = 1.0 / np.finfo(float).max  # below it the precision overflows
+LEAST_INVERTIBLE = 1.0 / np.finfo(float).max  # below it the precision overflows
 
 
 class Algebra(GaussianFamily):
@@ -340,9 +340,9 @@ def check_variance(variance):
     variance = arrays.real_array(variance, "variance")
     if not np.all(variance >= 0):
         raise ValueError(f"variance must be zero or positive, got {variance[~(variance >= 0)].flat[0]}")
-    tiny = (variance > 0) & (variance < SMALLEST_VARIANCE)
+    tiny = (variance > 0) & (variance < LEAST_INVERTIBLE)
     if np.any(tiny):
-        raise ValueError(f"variance must be 0 or at least {SMALLEST_VARIANCE:.2g}, got {variance[tiny].flat[0]}")
+        raise ValueError(f"variance must be 0 or at least {LEAST_INVERTIBLE:.2g}, got {variance[tiny].flat[0]}")
     return variance
 
 

@@ -11,24 +11,11 @@ from cavity.distributions.multivariate import MultivariateGaussian
 from cavity.distributions.simplex import Categorical, Dirichlet
 from cavity.distributions.wishart import NormalWishart, Wishart
 
-ARGUMENTS = {  # what each is built from: attributes of the same names
-    Dirichlet: ("concentration",),
-    Gamma: ("shape", "rate"),
-    Gaussian: ("tau", "rho", "log_scale"),
-    NormalWishart: ("mean", "mean_precision", "degrees_of_freedom", "inverse_scale"),
-    SphericalGaussian: ("tau", "rho", "log_scale"),
-    Wishart: ("degrees_of_freedom", "inverse_scale"),
-}
-
-
-FIELDS = {  # of those that do not come back in every bit from what they are built from
-    Categorical: ("probabilities", "_logits"),
-    MultivariateGaussian: ("mean", "tau", "covariance", "precision", "_factor", "_given"),
-}
+KEPT_WHOLE = (Categorical, MultivariateGaussian)  # what they are built from would not give back every bit
 NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
 SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
 
-TABLES = {  # in files, where {0} is a number for each factor
+TABLES = {  # the attributes that files keep of each, where {0} is a number for each factor
     Categorical: {"probabilities": Array("S{0}* K{0}", "shares"), "_logits": Array("S{0}* K{0}", "log shares")},
     Dirichlet: {"concentration": Array("S{0}* K{0}", "positive")},
     Gamma: {"shape": Array("S{0}*", "positive"), "rate": Array("S{0}*", "positive")},
@@ -57,17 +44,17 @@ TABLES = {  # in files, where {0} is a number for each factor
 
 
 def to_arrays(name, distribution):
-    """Return what a distribution is built from as arrays called name.attribute."""
+    """Return what files keep of a distribution as arrays called name.attribute."""
     kind = type(distribution)
-    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in (ARGUMENTS | FIELDS)[kind]}
+    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in TABLES[kind]}
 
 
 def from_arrays(name, family, arrays):
     """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
     kind = FAMILIES[family]
-    values = {each: arrays[f"{name}.{each}"][()] for each in (ARGUMENTS | FIELDS)[kind]}
+    values = {each: arrays[f"{name}.{each}"][()] for each in TABLES[kind]}
     with refusing(f"arrays '{name}': "):
-        return kind(**values) if kind in ARGUMENTS else kind._of(**values)
+        return kind._of(**values) if kind in KEPT_WHOLE else kind(**values)
 
 
 def coordinates(factors):
@@ -113,7 +100,7 @@ def _held_back(factor, change):
     return np.concatenate([np.maximum(change[:half], -room[:half]), np.minimum(change[half:], room[half:])])
 
 
-FAMILIES = {kind.__name__: kind for kind in ARGUMENTS | FIELDS}
+FAMILIES = {kind.__name__: kind for kind in TABLES}
 
 
 def table(name, family, place):

@@ -8,8 +8,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.distributions.family import Distribution
 
-BLOCK_ROWS = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
-BLOCK_NUMBERS = 1 << 22  # in them, where one sample of a distribution of ours is large
+SAMPLES_TOGETHER = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
+SAMPLED_NUMBERS = 1 << 22  # in them, where one sample of a distribution of ours is large
 
 
 def monte_carlo_kl(p, q, n, rng):
@@ -171,7 +171,7 @@ def _size(law):
 
 def _blocks(n, size):
     """Return (start, rows) of blocks of n samples; never a single one, for which SciPy drops the axis."""
-    most = max(2, min(BLOCK_ROWS, BLOCK_NUMBERS // max(size, 1)))
+    most = max(2, min(SAMPLES_TOGETHER, SAMPLED_NUMBERS // max(size, 1)))
     starts = [*range(0, n - 1, most), n]
     return [(start, stop - start) for start, stop in pairwise(starts)]
 

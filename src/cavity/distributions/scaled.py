@@ -6,7 +6,7 @@ Scaling by powers of two is exact: where float64 does not overflow or underflow,
 import numpy as np
 
 TAME = 2.0**100  # products and quotients of ten numbers within it stay in float64
-NOTHING = -(1 << 20)  # the exponent of zero: below that of any other number
+EXPONENT_OF_ZERO = -(1 << 20)  # the exponent of zero: below that of any other number
 
 
 class Scaled:
@@ -17,7 +17,7 @@ class Scaled:
 
     def __init__(self, m, e=0):
         self.m, shift = np.frexp(m)
-        self.e = np.where(self.m == 0, NOTHING, np.add(e, shift))
+        self.e = np.where(self.m == 0, EXPONENT_OF_ZERO, np.add(e, shift))
 
     def __mul__(self, other):
         return Scaled(self.m * other.m, self.e + other.e)

@@ -14,17 +14,17 @@ from scipy.linalg.blas import dsyrk
 from cavity.blocks.executors import spans
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows
+from cavity.ep.geometry import GROUPS
 from cavity.ep.visits import kernel, visit
 from cavity.ep.weights import WeightRoot
 
-GROUPS = 16  # partial sums, whatever the number of threads: the same bits for all
-BLOCK_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
+CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
 FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
 SWEEP_ROWS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class DenseBelief:
     """A Gaussian over the coordinates: precision and root in whitened coordinates, mean and root of a."""
 
     h: np.ndarray  # (M, M): F' R F
@@ -84,7 +84,7 @@ class Dense:
             self.features, self.base = X, offset
             self.prior_mean, self.root = prior_mean, prior_root
         self.size = self.features.shape[1]
-        self.block = max(256, min(8192, BLOCK_NUMBERS // max(self.size, 1)))
+        self.block = max(256, min(8192, CACHED_NUMBERS // max(self.size, 1)))
         self.shifted = bool(np.any(self.prior_mean))
 
     def whitened(self, h):
@@ -112,10 +112,10 @@ class Dense:
         inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
         root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
         step = self.root * u if self.root.ndim == 1 else self.root @ u
-        return Belief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root))
+        return DenseBelief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root))
 
     def prior(self):
-        """The prior as a Belief."""
+        """The prior as a DenseBelief."""
         return self.belief(np.zeros((self.size, self.size)), np.zeros(self.size))
 
     def sharpened(self, belief, factor):

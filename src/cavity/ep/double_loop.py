@@ -19,16 +19,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
+from cavity.ep.free_energy import DECREASE
 
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
 STEPS_A_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
-PATIENCE = 60  # steps, F not seen to fall, without halving the change after which a start is given up
-DEPTH = 8  # steps that the double loop extrapolates from
+STEPS_WITHOUT_PROGRESS = 60  # steps, F not seen to fall, without halving the change after which a start is given up
+EXTRAPOLATED_STEPS = 8  # steps that the double loop extrapolates from
 INDEPENDENT = 1e-10  # singular values, over the largest, of the steps that an extrapolation uses
-DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
-DROWNED = 1e-11  # slopes over F below which the decrease of F, of second order in the change, drowns in rounding ...
-ROUNDING = 1e-9  # ... of that size at most
-SHORTEST = 1e-8  # steps along the gradient that are tried
+DROWNED_SHARE = 1e-11  # slopes over F below which the decrease, of second order in the change, drowns in rounding ...
+DROWNED_STEP = 1e-9  # ... of that size at most
+SHORTEST_STEP = 1e-8  # steps along the gradient that are tried
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
 LOST = (
@@ -89,7 +89,7 @@ class DoubleLoop:
             if change <= self.tol:
                 return self._arrive(target)
             best, waited = (change, 0) if change < 0.5 * best else (best, waited + drowned(here.value, slope))
-            if waited >= PATIENCE:
+            if waited >= STEPS_WITHOUT_PROGRESS:
                 return NO_PROGRESS
             moved = self._extrapolate(here, history, h, g, slope)
             if moved is None:
@@ -125,7 +125,7 @@ class DoubleLoop:
         """The point that the history proposes, if F accepts it."""
         proposal = history.propose(here.belief, h, g)
         moved = None if proposal is None else self._point(self.geometry.belief(*proposal), here.cavities)
-        if moved is None or accepts(here.value, moved.value, min(slope, 1.0), slope, ROUNDING):
+        if moved is None or accepts(here.value, moved.value, min(slope, 1.0), slope, DROWNED_STEP):
             return moved
         history.forget()
         return None
@@ -133,7 +133,7 @@ class DoubleLoop:
     def _line_search(self, here, h, g, slope, length):
         """The first point on the way to (h, g) that F accepts, in steps halved from `length` on, and its step."""
         start = here.belief
-        while length >= SHORTEST:
+        while length >= SHORTEST_STEP:
             belief = self.geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
             moved = self._point(belief, here.cavities)
             if moved is not None and accepts(here.value, moved.value, length * slope, slope, np.inf):
@@ -149,7 +149,7 @@ def accepts(old, new, promised, slope, rise):
 
 def drowned(value, slope):
     """Whether the decrease of F along a slope drowns in the rounding of its value."""
-    return slope < DROWNED * max(1.0, abs(value))
+    return slope < DROWNED_SHARE * max(1.0, abs(value))
 
 
 class Extrapolation:
@@ -171,7 +171,7 @@ class Extrapolation:
             self.pairs.append(
                 tuple((new[0] - old[0], new[1] - old[1]) for new, old in ((point, old_point), (residual, old_residual)))
             )
-            self.pairs = self.pairs[-DEPTH:]
+            self.pairs = self.pairs[-EXTRAPOLATED_STEPS:]
         self.last = point, residual
         if not self.pairs:
             return None

@@ -21,7 +21,7 @@ from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
-PATIENCE = 10  # sweeps without halving the change after which the double loop takes over
+SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over
 RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
 MOST_SHRINKINGS, SHRINKING = 200, 0.7  # of sites that leave cavities improper at the end, and by how much each time
 WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
@@ -88,7 +88,7 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(step, self.options, PATIENCE)
+        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
@@ -109,7 +109,7 @@ class Engine:
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not self.warm:
-            self._one_by_one(min(FIRST_ROWS, self.geometry.n_rows))
+            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         up, down = self.damping.step, self.damping.down
         new_tau, new_rho = np.empty_like(self.tau), np.empty_like(self.rho)
 
@@ -159,13 +159,12 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------ sequential
 
-    def _sequential(self):
-        """Renew the sites one after the other; return how many were skipped."""
-        return self._one_by_one(self.geometry.n_rows)
+    def _sequential(self, n=None):
+        """Renew all sites, or the first n, one after the other; return how many were skipped.
 
-    def _one_by_one(self, n):
-        """Visit the first n sites in order, in blocks whose joint change is made at once (the same schedule)."""
-        part = slice(0, n)
+        Blocks, whose joint change is made at once, are the same schedule.
+        """
+        part = slice(0, self.geometry.n_rows if n is None else n)
         self.belief, skipped, _ = self.geometry.sweep(
             self.sites, self.belief, part, self.tau, self.rho, self.damping.step, self.damping.down
         )

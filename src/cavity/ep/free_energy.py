@@ -26,9 +26,9 @@ INNER_ITER = 40  # Newton steps for the cavities of given moments; about five ar
 SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
 EXACT, SOLVED = 1e-13, 1e-7  # gradients of J: of a row that is done, and at most of one that counts as solved
 DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
-DROWNED = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
+DROWNED_SLOPE = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
 NO_SLOPE = 1e-24  # at which there is nothing to gain
-REACH = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
+FARTHEST_STEP = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
 SHORTENINGS, SHORTER = 20, 0.3  # of a step that does not lower J
 DIFFERENCE = 1e-5  # relative steps of the second derivatives, which are then good to five digits
 SINGULAR = 1e-10  # determinant over the product of the diagonal below which a matrix of them is not sound
@@ -102,7 +102,7 @@ class Newton:
             after = self.missed()[active]
             if np.any(~moved & ~(after < SOLVED)):
                 return
-            at_rest = (slope > -DROWNED) & (after > 0.5 * before[active])  # only rounding is left
+            at_rest = (slope > -DROWNED_SLOPE) & (after > 0.5 * before[active])  # only rounding is left
             active = active[moved & (slope < -NO_SLOPE) & ~at_rest]
 
     def held(self):
@@ -122,7 +122,7 @@ class Newton:
 
     def line_search(self, rows, step, slope):
         """Go along the step as far as J falls enough; return for which rows it did."""
-        farthest = -REACH * self.r[rows]
+        farthest = -FARTHEST_STEP * self.r[rows]
         length = farthest / np.minimum(step[:, 1], farthest)
         todo, moved = np.arange(rows.size), np.zeros(rows.size, dtype=bool)
         for _ in range(SHORTENINGS):
@@ -130,7 +130,7 @@ class Newton:
             t = self.t[at] + length[todo] * step[todo, 0]
             r = np.maximum(self.r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
             value, gradient = self.evaluate(at, t, r)
-            good = (value <= self.value[at] + DECREASE * length[todo] * slope[todo]) | (slope[todo] > -DROWNED)
+            good = (value <= self.value[at] + DECREASE * length[todo] * slope[todo]) | (slope[todo] > -DROWNED_SLOPE)
             good &= np.isfinite(value)
             done = at[good]
             self.t[done], self.r[done] = t[good], r[good]

@@ -10,7 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-SHORTEST = 1e-100  # part of the way to other sums that is tried
+GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
+SHORTEST_PART = 1e-100  # part of the way to other sums that is tried
 
 
 class Belief(Protocol):
@@ -98,7 +99,7 @@ def towards(geometry, start, h, g, length, accept=lambda belief: True):
 
     The sums are linear in the step, so that shorter ones cost nothing.
     """
-    while length > SHORTEST:
+    while length > SHORTEST_PART:
         belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
         if belief is not None and accept(belief):
             return belief, length

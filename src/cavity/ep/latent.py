@@ -11,19 +11,19 @@ from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.blocks.executors import spans
+from cavity.ep.geometry import GROUPS
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import visit
 
 _kernel = _core.best("latent")
 
-GROUPS = 16
-BLOCK = 1024  # rows whose sites are matched together
+MATCHED_ROWS = 1024  # rows whose sites are matched together
 SWEEP = 64  # sites whose changes reach the covariance together
 EXACT_EVERY = 8  # sweeps after which the running covariance is built anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Belief:
+class LatentBelief:
     """Marginals of the function values, their prior means taken away."""
 
     h: np.ndarray  # (N,): rho
@@ -63,9 +63,9 @@ class Latent:
     # ------------------------------------------------------------------------------------------ beliefs
 
     def prior(self):
-        """The prior as a Belief."""
+        """The prior as a LatentBelief."""
         zero = np.zeros(self.n_rows)
-        return Belief(zero, zero, zero, self.diagonal.copy(), zero, 0.0)
+        return LatentBelief(zero, zero, zero, self.diagonal.copy(), zero, 0.0)
 
     def belief(self, h, g):
         """The posterior whose sites are (h, g), or None if it is not proper."""
@@ -79,7 +79,7 @@ class Latent:
         variance = variances(self.gram, solver, h)
         if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
             return None
-        out = Belief(h, g, mean, variance, alpha, solver.log_determinant)
+        out = LatentBelief(h, g, mean, variance, alpha, solver.log_determinant)
         self._solver = out, solver
         return out
 
@@ -143,11 +143,11 @@ class Latent:
 
     def blocks(self, start, stop):
         """The slices of rows of one group, in order."""
-        return [slice(low, min(low + BLOCK, stop)) for low in range(start, stop, BLOCK)]
+        return [slice(low, min(low + MATCHED_ROWS, stop)) for low in range(start, stop, MATCHED_ROWS)]
 
     def each_group(self, function):
         """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
-        return self.threads.imap(function, spans(self.n_rows, GROUPS, BLOCK))
+        return self.threads.imap(function, spans(self.n_rows, GROUPS, MATCHED_ROWS))
 
     def values(self, belief, part):
         """The rows of a block and the means and variances of their f."""
@@ -202,7 +202,7 @@ class Latent:
         if age + 1 >= EXACT_EVERY or not np.all(variance > 0):
             return self.belief(h, g), skipped, log_z
         mean -= self.base
-        self._joint = Belief(h, g, mean, variance, g - h * mean, np.nan)
+        self._joint = LatentBelief(h, g, mean, variance, g - h * mean, np.nan)
         self._age = age + 1
         return self._joint, skipped, log_z
 

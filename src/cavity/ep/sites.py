@@ -24,6 +24,7 @@ import numpy as np
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import (
     ONE,
+    ZERO,
     checked_tilted,
     encoded,
     has_kernel,
@@ -31,8 +32,6 @@ from cavity.likelihoods.base import (
     kernel_settings,
     site_kernel,
 )
-
-ZERO = np.zeros(1)
 
 
 def tilted(likelihood, y, exponent, mean, variance):

@@ -13,7 +13,7 @@ import numpy as np
 from cavity.base.loop import iterate
 from cavity.blocks.merge import merge
 from cavity.ep.damping import TOGETHER, Damping
-from cavity.ep.engine import PATIENCE
+from cavity.ep.engine import SWEEPS_WITHOUT_PROGRESS
 from cavity.ep.evidence import site_values
 from cavity.ep.fit import Fit
 from cavity.ep.geometry import towards
@@ -62,7 +62,7 @@ class Stochastic:
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        outcome = iterate(step, self.options, 2 * PATIENCE)
+        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
         return Fit(

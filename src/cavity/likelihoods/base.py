@@ -1,5 +1,7 @@
 """What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
 
+from dataclasses import fields
+
 import numpy as np
 
 from cavity import _core
@@ -147,7 +149,8 @@ class _Compiled(Likelihood):
     any_power = True  # whether the kernel knows p(y|f)^e for e other than 1
 
     def _parameters(self):
-        return ()
+        """Return what the kernel reads, by default the fields."""
+        return tuple(getattr(self, field.name) for field in fields(self))
 
     def _encode(self, y):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""

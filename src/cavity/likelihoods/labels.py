@@ -132,9 +132,6 @@ class Interval(_Compiled):
     def __post_init__(self):
         put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
-    def _parameters(self):
-        return (self.noise_variance,)
-
     def check(self, y):
         """Accept lower and upper bounds.
 

@@ -29,9 +29,6 @@ class Gaussian(_Compiled):
     def __post_init__(self):
         check_positive(self, "noise_variance")
 
-    def _parameters(self):
-        return (self.noise_variance,)
-
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
@@ -58,9 +55,6 @@ class Laplace(_Compiled):
 
     def __post_init__(self):
         check_positive(self, "scale")
-
-    def _parameters(self):
-        return (self.scale,)
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""

@@ -35,30 +35,31 @@ FARTHER, TIMES = 64.0, 5  # growth of the grid, and how often
 FLAT = 2.0  # change of l over the inner grid, in nats, up to which the Hermite rule is exact
 HERMITE, HERMITE_WEIGHTS = hermite_e.hermegauss(20)
 HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
-WIDER = 8.0 ** np.arange(8)  # intervals of interpolation, relative to the first
+WIDTHS = 8.0 ** np.arange(8)  # intervals of interpolation, relative to the first
 STEEP = 100.0  # change of l over one of them from which on it is no use
-ENOUGH = 1e-13  # relative rounding error in l'' at which not to look for a wider one
+GOOD_ENOUGH = 1e-13  # relative rounding error in l'' at which not to look for a wider one
 
 RESOLVED = 1.0  # nats by which a maximum may exceed its neighbours before one looks closer
-CUT = 120.0  # nats below the top at which the end of the support no longer matters
+SUPPORT_NATS = 120.0  # nats below the top at which the end of the support no longer matters
 ZOOM, ZOOMS = np.arange(8) / 8.0, 20  # points between a maximum and its neighbours, and how often
-CANDIDATES = 64  # maxima per site that are followed at a time
+MAXIMA_FOLLOWED = 64  # maxima per site that are followed at a time
 
 ORDER = 24  # of the Gauss-Lobatto rule; its end points see what hides between a panel's edge and the next node
 _SLOPE, _BEND = (legendre.legder(np.eye(ORDER + 1)[-1], k) for k in (1, 2))
-NODES = np.concatenate([[-1.0], legendre.legroots(_SLOPE), [1.0]])
-NODES[1:-1] -= legendre.legval(NODES[1:-1], _SLOPE) / legendre.legval(NODES[1:-1], _BEND)
-_LEGENDRE = legendre.legvander(NODES, ORDER)
-WEIGHTS = 2.0 / (ORDER * (ORDER + 1) * _LEGENDRE[:, -1] ** 2)
-_SERIES = WEIGHTS[:, None] * _LEGENDRE * (2.0 * np.arange(ORDER + 1) + 1.0)
-RULES = np.column_stack([WEIGHTS, WEIGHTS * NODES, WEIGHTS * NODES**2, _SERIES[:, -5:-1]])  # moments, last coefficients
+LOBATTO_NODES = np.concatenate([[-1.0], legendre.legroots(_SLOPE), [1.0]])
+LOBATTO_NODES[1:-1] -= legendre.legval(LOBATTO_NODES[1:-1], _SLOPE) / legendre.legval(LOBATTO_NODES[1:-1], _BEND)
+_LEGENDRE = legendre.legvander(LOBATTO_NODES, ORDER)
+LOBATTO_WEIGHTS = 2.0 / (ORDER * (ORDER + 1) * _LEGENDRE[:, -1] ** 2)
+_SERIES = LOBATTO_WEIGHTS[:, None] * _LEGENDRE * (2.0 * np.arange(ORDER + 1) + 1.0)
+_MOMENTS = LOBATTO_WEIGHTS[:, None] * np.column_stack([np.ones(ORDER + 1), LOBATTO_NODES, LOBATTO_NODES**2])
+RULES = np.column_stack([_MOMENTS, _SERIES[:, -5:-1]])  # moments, last coefficients
 
 PANELS = np.array([-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.0])  # edges for every site, in sd
 TOLERANCE = 1e-11  # of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
-FINEST = 1e-3  # factor to the tolerance, where p is nearly flat, at which rounding errors begin
+FINEST_TOLERANCE = 1e-3  # factor to the tolerance, where p is nearly flat, at which rounding errors begin
 PROMISED = 1e-10  # of a site
-NOISE = 1e-7  # share of a panel at which an error that halving does not lower is taken for rounding errors in log_p
-DEPTH, MOST = 80, 2000  # rounds of halving, and panels of a site
+ROUNDING_SHARE = 1e-7  # of a panel, up to which an error that halving does not lower passes for rounding of log_p
+HALVINGS, MOST = 80, 2000  # rounds of halving, and panels of a site
 
 
 class _Sites:
@@ -165,7 +166,7 @@ def _look(sites):
 
 def _bases():
     """Chebyshev polynomials on each interval at the nodes of the Hermite rule, and their derivatives per sd."""
-    for width in REACH * WIDER:
+    for width in REACH * WIDTHS:
         unit = np.eye(DEGREE + 1)
         series = unit, chebyshev.chebder(unit), chebyshev.chebder(unit, 2)
         yield [np.ascontiguousarray(chebyshev.chebval(HERMITE / width, s)) / width**k for k, s in enumerate(series)]
@@ -178,7 +179,7 @@ def _smooth(sites, log_p):
     """Return the results by interpolation of log p, which is given at the Chebyshev points, and where they are good."""
     sd, todo = sites.sd, np.arange(sites.sd.size)
     results, error = np.empty((4, sd.size)), np.full(sd.size, np.inf)
-    for wider, bases in zip(WIDER, BASES, strict=True):
+    for wider, bases in zip(WIDTHS, BASES, strict=True):
         width = REACH * wider * sd[todo]
         if wider > 1.0:
             log_p = sites.log_p(sites.mean[todo, None] + width[:, None] * CHEBYSHEV, todo)
@@ -197,7 +198,7 @@ def _smooth(sites, log_p):
         d1 = np.sum(weights * slope, axis=1)
         d2 = np.sum(weights * (curvature + (slope - d1[:, None]) ** 2), axis=1)
         results[:, todo] = centre + log_z, d1 / sd[todo], d2 / sites.variance[todo], 1.0 + d2
-        todo = todo[error[todo] > ENOUGH * (np.abs(d2) + d1 * d1)]
+        todo = todo[error[todo] > GOOD_ENOUGH * (np.abs(d2) + d1 * d1)]
         if not todo.size:
             break
     return results, error < np.inf
@@ -232,12 +233,12 @@ def _search(sites, f, log_p):
         row = row[best[0, row] > top[0, site[row]]]
         top[:, site[row]] = best[:, row]
 
-        row, column = np.nonzero(_unresolved(log_p, log_h, top[0, site] - CUT))
+        row, column = np.nonzero(_unresolved(log_p, log_h, top[0, site] - SUPPORT_NATS))
         site, low, middle, high = site[row], f[row, column - 1], f[row, column], f[row, column + 1]
         passed.append((np.tile(site, 3), np.concatenate([low, middle, high])))
         wide = high - low > 32.0 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
         site, low, middle, high = site[wide], low[wide, None], middle[wide, None], high[wide, None]
-        if not 0 < site.size <= CANDIDATES * n:
+        if not 0 < site.size <= MAXIMA_FOLLOWED * n:
             break
         f = np.hstack([low + (middle - low) * ZOOM, middle + (high - middle) * ZOOM, high])
         log_p = sites.log_p(f.copy(), site)
@@ -262,7 +263,7 @@ def _measure(sites, top, site, left, right):
         return np.concatenate([_measure(sites, top, site[p], left[p], right[p]) for p in parts], axis=1)
     _, peak, log_peak = top[:, site, None]
     half = 0.5 * (right - left)
-    step = half[:, None] * (1.0 + NODES)
+    step = half[:, None] * (1.0 + LOBATTO_NODES)
     t = left[:, None] - peak + step
     exponent = sites.log_p(left[:, None] + step, site) - log_peak
     exponent -= t * (0.5 * t + (peak - sites.mean[site, None])) / sites.variance[site, None]
@@ -276,7 +277,7 @@ def _adaptive(sites, f, log_p, scale):
     top, (site, edges) = _search(sites, f, log_p)
     change = np.where(scale == sites.sd, np.ptp(log_p[:, INNER], axis=1), np.inf)
     rounding = 4.0 * EPS * np.abs(top[2])
-    tolerance = TOLERANCE * np.fmin(np.fmax(change, FINEST), 1.0) + rounding
+    tolerance = TOLERANCE * np.fmin(np.fmax(change, FINEST_TOLERANCE), 1.0) + rounding
 
     edges = np.append(edges, mean[:, None] + scale[:, None] * PANELS)
     site, left, right = _panels(np.append(site, np.repeat(np.arange(n), PANELS.size)), edges)
@@ -285,7 +286,7 @@ def _adaptive(sites, f, log_p, scale):
     def total(moment):
         return np.bincount(site, weights=moment, minlength=n)
 
-    for depth in range(DEPTH):
+    for depth in range(HALVINGS):
         half = 0.5 * (right - left)
         centre = left - top[1, site] + half
         norm = total(values[0])
@@ -298,13 +299,13 @@ def _adaptive(sites, f, log_p, scale):
         rough = ~(error <= tolerance[site]) & ~final
         rough &= half > 2.0 * np.spacing(np.maximum(np.abs(left), np.abs(right)))
         split = rough & (np.bincount(site, minlength=n) <= MOST)[site]
-        if not split.any() or depth == DEPTH - 1:
+        if not split.any() or depth == HALVINGS - 1:
             break
         old, middle = values[:, split], (left + half)[split]
         new = np.tile(site[split], 2), np.append(left[split], middle), np.append(middle, right[split])
         fresh = _measure(sites, top, *new)
         noisy = fresh[3].reshape(2, -1).min(axis=0) > old[3] / 16.0
-        noisy &= old[3] < (NOISE + 16.0 * rounding[site[split]]) * old[0]
+        noisy &= old[3] < (ROUNDING_SHARE + 16.0 * rounding[site[split]]) * old[0]
         site, left, right = (np.append(a[~split], b) for a, b in zip((site, left, right), new, strict=True))
         values, final = np.append(values[:, ~split], fresh, axis=1), np.append(final[~split], np.tile(noisy, 2))
 

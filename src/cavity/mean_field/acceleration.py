@@ -12,14 +12,14 @@ References
 
 import numpy as np
 
-DEPTH = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
-SMALLEST_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
-ROUNDING = 2e-15  # relative error of a sweep's natural parameters and statistics
+DIFFERENCES_KEPT = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
+INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
+SWEEP_ROUNDING = 2e-15  # relative error of a sweep's natural parameters and statistics
 
-METHODS = ("anderson", "squarem")
+ACCELERATORS = ("anderson", "squarem")
 
 
-class History:
+class SweepHistory:
     """The last visited points x with their images M(x), each as natural parameters and expected statistics."""
 
     def __init__(self):
@@ -28,7 +28,7 @@ class History:
 
     def add(self, point, image, in_a_row):
         """Take in a point and its image, (natural, statistics) each, and whether the point is the last image."""
-        self._pairs = [*self._pairs[-DEPTH:], (*point, *image)]
+        self._pairs = [*self._pairs[-DIFFERENCES_KEPT:], (*point, *image)]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
 
     def restart(self):
@@ -43,7 +43,7 @@ class History:
     def noise(self):
         """Return the change that rounding alone can make."""
         _, _, gx, gs = self._pairs[-1]
-        return 0.5 * float((ROUNDING * np.abs(gx)) @ (ROUNDING * np.abs(gs)))
+        return 0.5 * float((SWEEP_ROUNDING * np.abs(gx)) @ (SWEEP_ROUNDING * np.abs(gs)))
 
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.
@@ -55,7 +55,7 @@ class History:
             return np.nan
         x, s, gx, gs = self._differences()
         lengths, directions = np.linalg.eigh(_symmetric(x, s))
-        used = lengths > max(SMALLEST_SHARE * lengths[-1], 1e4 * self.noise())
+        used = lengths > max(INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
         rate = self._ratio()
         if not used.any():
             return rate
@@ -82,7 +82,7 @@ class History:
         d, e = gx - x, gs - s
         right = 0.5 * (d @ residual_s + e @ residual)
         lengths, directions = np.linalg.eigh(_symmetric(d, e))
-        used = lengths > SMALLEST_SHARE * max(lengths[-1], 0.0)
+        used = lengths > INDEPENDENT_SHARE * max(lengths[-1], 0.0)
         if not used.any():
             return None
         weights = directions[:, used] @ ((directions[:, used].T @ right) / lengths[used])

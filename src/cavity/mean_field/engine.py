@@ -23,7 +23,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, warn_unconverged
 from cavity.base.results import VariationalPosterior
-from cavity.mean_field.acceleration import History
+from cavity.mean_field.acceleration import SweepHistory
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
@@ -34,7 +34,7 @@ CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that littl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit(Outcome):
+class Ascent(Outcome):
     """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
 
     state: object
@@ -49,7 +49,7 @@ class Fit(Outcome):
 
 
 def ascend(model, state, options):
-    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample; return the `Fit`.
+    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample; return the `Ascent`.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def ascend(model, state, options):
         See the top of the file.
     state : object
         Where to start.
-    options : Options
+    options : AscentOptions
         A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
     accelerate, callback = options.accelerate, options.callback
@@ -87,7 +87,7 @@ def ascend(model, state, options):
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
             )
-    return Fit(
+    return Ascent(
         state=climb.state,
         image=climb.image,
         elbo=climb.elbo,
@@ -108,7 +108,7 @@ def joined(first, second, kept=True):
 
 
 def outcome(done, n_samples, options):
-    """Return the fields of a `VariationalPosterior` that a `Fit` gives; warn if its stopping rule was not met."""
+    """Return the fields of a `VariationalPosterior` that an `Ascent` gives; warn if its stopping rule was not met."""
     warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
     return done.outcome()
 
@@ -118,7 +118,7 @@ class _Climb:
 
     def __init__(self, model, state):
         self._model = model
-        self.history = History()
+        self.history = SweepHistory()
         self.n_iter = 0
         self._elbos, self._changes, self._rates = [], [], []
         self._away, self._reach = False, SHORTEST_REACH

@@ -9,7 +9,7 @@ from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.distributions import factors as families
 from cavity.mean_field import engine, stochastic
-from cavity.mean_field.options import Options, StochasticOptions
+from cavity.mean_field.options import AscentOptions, StochasticOptions
 
 FACTORS = Setting(
     f"an object of names out of {', '.join(families.FAMILIES)}",
@@ -188,7 +188,7 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
     (1.75, True)
     """
     state = _check(model, initial)
-    options = Options(accelerate, max_iter, tol, callback=callback)
+    options = AscentOptions(accelerate, max_iter, tol, callback=callback)
     done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
@@ -289,7 +289,7 @@ def _check(model, initial):
     for name, factor in state.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of factors must be strings, got {name!r}")
-        if not isinstance(factor, (*families.ARGUMENTS, *families.FIELDS)):
+        if not isinstance(factor, tuple(families.TABLES)):
             raise TypeError(f"factor {name!r} must be a distribution of cavity.distributions, got {factor!r}")
     return dict(state)
 

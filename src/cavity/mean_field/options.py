@@ -7,7 +7,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
-from cavity.mean_field.acceleration import METHODS
+from cavity.mean_field.acceleration import ACCELERATORS
+
+LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
+TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture starts
 
 
 def _check_counts(options, *names):
@@ -16,7 +19,7 @@ def _check_counts(options, *names):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class AscentOptions:
     """Options of coordinate ascent.
 
     Attributes
@@ -41,9 +44,9 @@ class Options:
 
     def __post_init__(self):
         if isinstance(self.accelerate, bool | np.bool_):
-            accelerate = METHODS[0] if self.accelerate else False
+            accelerate = ACCELERATORS[0] if self.accelerate else False
         else:
-            accelerate = arrays.choice(self.accelerate, "accelerate", METHODS)
+            accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATORS)
         put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
         _check_counts(self, "max_iter", "n_threads")
 
@@ -85,6 +88,12 @@ class StochasticOptions:
         forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
         put(self, delay=delay, forgetting=forgetting)
         _check_counts(self, "batch_size", "n_epochs", "n_threads")
+
+
+def check_room(n_components, width):
+    """Raise MemoryError if there is no room for what a fit of so many components holds, `width` numbers of each."""
+    what = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
+    arrays.matrices(LEAST_ARRAYS, (n_components, width), what, argument="n_components")
 
 
 def check_starts(n_init, rng):

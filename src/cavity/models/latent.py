@@ -25,7 +25,7 @@ from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of
 
 AUTO = "auto"  # the schedule that is left to us
-SMALLEST_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 
 
 def scheduled(options, likelihood, exponent):
@@ -38,7 +38,7 @@ def scheduled(options, likelihood, exponent):
 def log_density(likelihood, y, mean, variance):
     """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
     out = np.empty(len(mean))
-    sure = variance < SMALLEST_VARIANCE
+    sure = variance < KNOWN_VARIANCE
     if sure.any():
         out[sure] = likelihood.log_p(y[sure], mean[sure])
     if not sure.all():

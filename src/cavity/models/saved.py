@@ -19,7 +19,7 @@ OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`
     "mean_field": "mean_field.model",
     "streaming_gp": "models.streaming_gp.saved",
 }
-KINDS = (*MODELS, *OTHERS)
+SAVED_KINDS = (*MODELS, *OTHERS)
 LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
@@ -42,7 +42,7 @@ def load(path):
         If the file is not one of ours, damaged, from a newer format, or of a kind that is read no more; the message
         names it, and the part of it, or the last version that reads it.
     """
-    kind, arrays, settings = persistence.read(path, KINDS, LEFT)
+    kind, arrays, settings = persistence.read(path, SAVED_KINDS, LEFT)
     try:
         return rebuilt(kind, arrays, settings)
     except ValueError as error:
@@ -55,7 +55,7 @@ def rebuilt(kind, arrays, settings):
     Parameters
     ----------
     kind : str
-        One of KINDS.
+        One of SAVED_KINDS.
     arrays : dict of ndarray
         The named arrays.
     settings : dict

@@ -24,16 +24,16 @@ def clusters(seed, k, d, apart=10.0):
 
 
 def every_start(points, weight, k):
-    return {m: start.initial_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.METHODS}
+    return {m: start.initial_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.STARTING_METHODS}
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_kmeans_is_that_of_the_definition(monkeypatch, d):
-    monkeypatch.setattr(start, "SETTLED", 0.0)
+    monkeypatch.setattr(start, "SETTLED_SHARE", 0.0)
     for seed in range(4):
         rng = np.random.default_rng([seed, d])
         points, weight = rng.normal(size=(60, d)), rng.uniform(0.2, 3.0, size=60)
-        centres = ref.seeds(points, weight, 4, start.TRIED)
+        centres = ref.seeds(points, weight, 4, start.CENTRES_TRIED)
         wanted = ref.lloyd(points, weight, centres)
         labels = start.initial_labels(points, weight, 4, "kmeans")
         assert ref.adjusted_rand(labels, wanted) == 1.0

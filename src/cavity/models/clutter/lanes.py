@@ -77,7 +77,7 @@ class LaneSweeper:
     def tight(self):
         """Return the problems whose cavities may be improper."""
         largest = np.maximum(self.site_rho.max(axis=1), 0.0)
-        return np.flatnonzero(self._each(self.rho - largest <= lost.SHARE * np.abs(self.rho)))
+        return np.flatnonzero(self._each(self.rho - largest <= lost.LOST_SHARE * np.abs(self.rho)))
 
     def finished(self):
         """Return the sites of all problems, with their values and the log evidences; the lanes are given up."""

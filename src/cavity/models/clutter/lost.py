@@ -16,21 +16,19 @@ from cavity import _core
 
 kernel = _core.best("clutter")
 
-SHARE = (
-    2.0 * kernel.lost
-)  # of the precision; twice what the kernels ask for: what they skip is found in spite of rounding
+LOST_SHARE = 2.0 * kernel.lost  # of the precision: twice what kernels ask for, to find what they skip despite rounding
 
 
 def possible(rho, units):
     """Whether any cavity of posteriors of these precisions can be lost, or improper: no site is above 1/noise."""
-    return rho * units.noise * (1.0 - SHARE) <= 1.0
+    return rho * units.noise * (1.0 - LOST_SHARE) <= 1.0
 
 
 def found(sites, units):
     """Return the rows of one problem whose cavity is too small a difference."""
     if not possible(sites.rho, units):
         return np.empty(0, dtype=np.intp)
-    return np.flatnonzero(np.abs(sites.rho - sites.site_rho) <= SHARE * abs(sites.rho))
+    return np.flatnonzero(np.abs(sites.rho - sites.site_rho) <= LOST_SHARE * abs(sites.rho))
 
 
 def cavity(sites, units, i, power=1.0):

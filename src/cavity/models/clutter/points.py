@@ -10,8 +10,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.blocks.sources import rows
 
-SAMPLE = 64  # points whose median is the working origin: near most of the data will do
-FARTHEST = 1e100  # noise standard deviations, or ratio of two variances: squares of squares stay in range
+MEDIAN_POINTS = 64  # points whose median is the working origin: near most of the data will do
+FARTHEST_POINT = 1e100  # noise standard deviations, or ratio of two variances: squares of squares stay in range
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class WorkingUnits:
     def of(cls, data, model):
         """Choose an origin for data (N, d), or for each problem of (B, N, d), and a scale; put the model into them."""
         n, d = data.shape[-2:]
-        sample = np.asarray(data[..., :: max(1, n // SAMPLE), :], dtype=np.float64)
+        sample = np.asarray(data[..., :: max(1, n // MEDIAN_POINTS), :], dtype=np.float64)
         middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
         ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
         origin = np.ascontiguousarray(ordered[..., middle])
@@ -42,21 +42,23 @@ class WorkingUnits:
             (arrays.vector(getattr(model, name), name, d) - origin) * scale for name in ("clutter_mean", "prior_mean")
         )
         for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
-            if not 1 / FARTHEST < ratio < FARTHEST:
-                raise arrays.wrong(name, f"must be within a factor {FARTHEST:g} of noise_variance")
+            if not 1 / FARTHEST_POINT < ratio < FARTHEST_POINT:
+                raise arrays.wrong(name, f"must be within a factor {FARTHEST_POINT:g} of noise_variance")
         packed = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
         units = cls(origin, scale, packed, centre, prior / v0, 1.0 / v0)
         units.check_distance(data, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
-            if not np.max(np.abs(distance)) < FARTHEST:
-                raise arrays.wrong(name, f"must be within {FARTHEST:g} noise standard deviations of the median of x")
+            if not np.max(np.abs(distance)) < FARTHEST_POINT:
+                raise arrays.wrong(
+                    name, f"must be within {FARTHEST_POINT:g} noise standard deviations of the median of x"
+                )
         return units
 
     def check_distance(self, data, where):
         """Raise ValueError for points (N, d) or (B, N, d) so far away that squares of their distance overflow."""
         extremes = np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
-        if not np.max(np.abs((extremes - self.origin) * self.scale)) < FARTHEST:
-            raise ValueError(f"x must be within {FARTHEST:g} noise standard deviations of {where}")
+        if not np.max(np.abs((extremes - self.origin) * self.scale)) < FARTHEST_POINT:
+            raise ValueError(f"x must be within {FARTHEST_POINT:g} noise standard deviations of {where}")
 
     @property
     def log_jacobian(self):

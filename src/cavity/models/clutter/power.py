@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cavity.base.constants import LOG_2PI
 from cavity.base.loop import STUCK
 from cavity.blocks.executors import spans
 from cavity.blocks.merge import starts
@@ -36,13 +37,13 @@ from cavity.models.clutter.evidence import SUMMED_ROWS, evaluate
 from cavity.models.clutter.sweeps import Sweeper
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
-CUT = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
-REACH = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are CUT nats
+NEGLIGIBLE_NATS = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
+PANEL_EDGES = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are NEGLIGIBLE_NATS nats
 NEXT = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
 KINK = 0.75 * NEXT ** np.arange(14)  # and their edges in units of its distance from the real line
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
 NODES, WEIGHTS = 0.5 + 0.5 * NODES, 0.5 * WEIGHTS  # on (0, 1)
-LARGE = 30.0  # sqrt(nu^2 + z^2) from which on the expansion for large orders or arguments holds to 1e-15 ...
+LARGE_ORDER = 30.0  # sqrt(nu^2 + z^2) from which on the expansion for large orders or arguments holds to 1e-15 ...
 TERMS = 12  # ... with this many terms
 
 
@@ -79,7 +80,7 @@ def _horner(table, t, q):
 
 
 def _bessel_large(nu, z):
-    """As `_bessel`, for nu^2 + z^2 >= LARGE^2, by Debye's expansion; nothing cancels at either end of z."""
+    """As `_bessel`, for nu^2 + z^2 >= LARGE_ORDER^2, by Debye's expansion; nothing cancels at either end of z."""
     root = np.hypot(nu, z)
     t = 1.0 / root
     q = (nu * t) ** 2
@@ -110,9 +111,9 @@ def _bessel_small(nu, z):
 
 def _bessel(nu, z):
     """Return log(exp(-z) (2/z)^nu I_nu(z)), a/z and 1 - a for a = I_{nu+1}/I_nu; nu >= 0, z an array >= 0."""
-    if nu >= LARGE:
+    if nu >= LARGE_ORDER:
         return _bessel_large(nu, z)
-    large = z * z >= LARGE * LARGE - nu * nu
+    large = z * z >= LARGE_ORDER * LARGE_ORDER - nu * nu
     if large.all():
         return _bessel_large(nu, z)
     if not large.any():
@@ -175,9 +176,9 @@ def _panels(cavities, d, s, power):
     signal += np.where(c.near, -c.delta * (c.k / narrow), c.delta / narrow)
     kink = np.sqrt(2.0 * s * (c.gap + 1j * pi))
     step = kink.imag[:, None] * KINK
-    step = np.where(step < (REACH[1] - REACH[0]) * np.sqrt(variances[1])[:, None], step, np.inf)
+    step = np.where(step < (PANEL_EDGES[1] - PANEL_EDGES[0]) * np.sqrt(variances[1])[:, None], step, np.inf)
     at = (kink.real - c.anchor)[:, None]
-    edges = [m[:, None] + np.sqrt(v)[:, None] * REACH for m, v in zip((clutter, signal), variances, strict=True)]
+    edges = [m[:, None] + np.sqrt(v)[:, None] * PANEL_EDGES for m, v in zip((clutter, signal), variances, strict=True)]
     low = np.maximum(np.minimum(edges[0][:, :1], edges[1][:, :1]), -c.anchor[:, None])
     high = np.maximum(edges[0][:, -1:], edges[1][:, -1:])
     edges = np.sort(np.clip(np.concatenate([*edges, at - step, at + step], axis=1), low, high), axis=1)
@@ -187,7 +188,7 @@ def _panels(cavities, d, s, power):
     for m, v, mass in zip((clutter, signal), variances, masses, strict=True):
         distance = np.maximum(np.maximum(left - m[:, None], m[:, None] - right), 0.0)
         level = np.maximum(level, (mass - np.maximum(*masses))[:, None] - 0.5 * distance * distance / v[:, None])
-    site, panel = np.nonzero((right > left) & (level > -CUT))
+    site, panel = np.nonzero((right > left) & (level > -NEGLIGIBLE_NATS))
     return site, left[site, panel], (right - left)[site, panel]
 
 
@@ -256,7 +257,7 @@ def match(model, power, d, base, rho, delta):
     s = model[0]
     cavities, log_larger = _cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
     log_norm, inward, precision, shrink = _integrate(cavities, d, s, power)
-    log_b = model[3] - 0.5 * d * log(2 * pi) + base
+    log_b = model[3] - 0.5 * d * LOG_2PI + base
     scale = power / (s * shrink)
     return power * (log_b + log_larger) + log_norm, scale * inward, scale * precision
 

@@ -10,8 +10,8 @@ MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its media
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
 BEYOND = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
-ROWS_AT_ONCE = 8192  # rows judged together
-FEW, SHARE = 5, 0.05  # strangers that are too many to be gross errors
+JUDGED_ROWS = 8192  # rows judged together
+FEW, STRANGE_SHARE = 5, 0.05  # strangers that are too many to be gross errors
 
 
 def scaled(values, given):
@@ -47,10 +47,10 @@ def strangers(points, model, mean, variance):
     n, d = points.shape[-2:]
     limit = (np.sqrt(d) + BEYOND) ** 2
     if points.ndim == 2:
-        parts = (rows(points, slice(*part)) for part in starts(n, ROWS_AT_ONCE))
+        parts = (rows(points, slice(*part)) for part in starts(n, JUDGED_ROWS))
         return sum(_far(x, model, mean, variance, limit) for x in parts)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
-    parts = (slice(*part) for part in starts(len(points), max(1, ROWS_AT_ONCE // n)))
+    parts = (slice(*part) for part in starts(len(points), max(1, JUDGED_ROWS // n)))
     return np.concatenate([_far(rows(points, b), model, mean[b], variance[b], limit) for b in parts])
 
 
@@ -72,7 +72,7 @@ def warn_strangers(points, model, posterior):
         if max(float(points.max()) - centre, centre - float(points.min())) <= limit:
             return
     found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
-    against = (found >= FEW) & (found > SHARE * n)
+    against = (found >= FEW) & (found > STRANGE_SHARE * n)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(points)} problems" if points.ndim == 3 else ""
         warn(

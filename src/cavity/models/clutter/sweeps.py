@@ -164,7 +164,7 @@ class Sweeper:
         """Sum the posterior; return the least precision of the cavities and of the posterior itself."""
         sites, top = self.sites, max(self.power * self.refresh(), 0.0)
         tightest = sites.rho - top
-        if top > 0 and abs(tightest) <= lost.SHARE * abs(sites.rho):
+        if top > 0 and abs(tightest) <= lost.LOST_SHARE * abs(sites.rho):
             tightest = lost.cavity(sites, self.points.units, int(np.argmax(sites.site_rho)), self.power)[1]
         return tightest
 

@@ -18,13 +18,13 @@ from cavity.base.loop import CONVERGED, STUCK
 from cavity.base.results import table
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import AscentOptions
 from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
 
 _kernel = _core.best("factorized")
 
-FARTHEST = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
+FARTHEST_START = 1e140  # standard deviations from the mean: the square of it, times D^2, is within float64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,7 +221,7 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = Options(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
         start = self._start(initial_mean)
         sweeps = FactorizedSweeps(self._target)
 
@@ -243,18 +243,18 @@ class FactorizedGaussian(Frozen):
             initial = arrays.vector(initial_mean, "initial_mean", len(scale))
             with np.errstate(over="ignore"):
                 deviation = initial - self.mean
-                far = ~(np.abs(deviation * scale) <= FARTHEST)
+                far = ~(np.abs(deviation * scale) <= FARTHEST_START)
             if far.any():
                 i = int(np.argmax(far))
                 raise ValueError(
-                    f"initial_mean must be within {FARTHEST:g} standard deviations 1/sqrt(precision[i, i]) of mean, "
-                    f"got initial_mean[{i}] = {initial[i]}"
+                    f"initial_mean must be within {FARTHEST_START:g} standard deviations 1/sqrt(precision[i, i]) of "
+                    f"mean, got initial_mean[{i}] = {initial[i]}"
                 )
         return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
 
 
 def _judged(done, kl_minimum, options):
-    """Return the engine's `Fit` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
+    """Return the engine's `Ascent` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
     plain; the engine's is the largest of several, which the first steps still shape.

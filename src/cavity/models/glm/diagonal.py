@@ -20,13 +20,13 @@ from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
 
 _kernel = _core.load("diagonal", _core.BASELINE)
 
-BLOCK = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
-MOST_COPIES = 1e9  # of a row in ADF
-PATIENCE = 80  # undamped passes without halving the change after which a fit is given up
+KERNEL_ROWS = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
+MOST_COPIES_OF_A_ROW = 1e9  # of a row in ADF
+PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Belief:
+class IndependentWeights:
     """Independent Gaussian weights."""
 
     mean: np.ndarray  # (D,)
@@ -94,7 +94,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     if method == "adf":
         return _filter(_Data(likelihood, rows), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
-    outcome = iterate(ep.step, options, PATIENCE)
+    outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
     ended = dict(status=outcome.status[0], n_iter=int(outcome.n_iter[0]), residual=0.0, trace=trace)
     return Fit(**ep.results(), **ended)
@@ -121,7 +121,7 @@ def predict(X, mean, variance, offset=None):
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
         compiled = _compiled(X, offset)
-        for part in starts(X.shape[0], BLOCK):
+        for part in starts(X.shape[0], KERNEL_ROWS):
             compiled.moments(*part, state, *results)
     elif offset is not None:
         results[0], results[1] = offset, 0.0
@@ -181,12 +181,12 @@ class _Data:
         if self.nnz == 0:
             return []
         if self.compiled and (self.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
-            return [(*part, True) for part in starts(self.n, BLOCK)]
+            return [(*part, True) for part in starts(self.n, KERNEL_ROWS)]
         slow = ~self.empty & (exponent != 0)
         if self.compiled:
             slow &= exponent != 1
         index = np.flatnonzero(slow)
-        edges = np.unique(np.concatenate([np.arange(0, self.n, BLOCK), index, index + 1, [self.n]]))
+        edges = np.unique(np.concatenate([np.arange(0, self.n, KERNEL_ROWS), index, index + 1, [self.n]]))
         runs = zip(edges[:-1].tolist(), edges[1:].tolist(), (~slow[edges[:-1]]).tolist(), strict=True)
         return [run for run in runs if self.compiled or not run[2]]
 
@@ -212,8 +212,10 @@ class _Data:
 def _filter(data, prior_mean, prior_variance):
     """Take in the rows one after the other; return the Fit."""
     weights = data.weights
-    if weights is not None and weights.size and weights.max() > MOST_COPIES:
-        raise ValueError(f"weights must be at most {MOST_COPIES:g} for method='adf', got {float(weights.max())!r}")
+    if weights is not None and weights.size and weights.max() > MOST_COPIES_OF_A_ROW:
+        raise ValueError(
+            f"weights must be at most {MOST_COPIES_OF_A_ROW:g} for method='adf', got {float(weights.max())!r}"
+        )
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
     exponent = ONE
     if weights is not None:  # of the last time a row is taken; 0 for never
@@ -226,7 +228,7 @@ def _filter(data, prior_mean, prior_variance):
         else:
             _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
     log_z[data.empty] = _times(1.0 if weights is None else weights[data.empty], data.log_p_empty)
-    belief = Belief(*np.ascontiguousarray(state.T))
+    belief = IndependentWeights(*np.ascontiguousarray(state.T))
     return Fit.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
@@ -363,12 +365,12 @@ class _Expectation:
         loo[data.empty] = data.log_p_empty
         posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
         log_evidence = float(terms.sum() - 0.5 * posterior.sum())
-        return dict(belief=Belief(self.prior_mean + shift, variance), log_evidence=log_evidence, loo=loo)
+        return dict(belief=IndependentWeights(self.prior_mean + shift, variance), log_evidence=log_evidence, loo=loo)
 
     def _recompute(self):
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
         fresh = self._prior()
-        for part in starts(self.data.n if self.data.nnz else 0, BLOCK):
+        for part in starts(self.data.n if self.data.nnz else 0, KERNEL_ROWS):
             self.data.rows.add(*part, self.sites, fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))

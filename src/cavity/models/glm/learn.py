@@ -10,7 +10,7 @@ from cavity.ep.stochastic import Stochastic
 from cavity.ep.weights import weights_of
 
 LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
-LEARN_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
+PRIOR_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
 
 
 def engine_of(geometry, sites, options, start):
@@ -42,7 +42,7 @@ def learned(problem, sites, threads, options):
         start = fit.tau, fit.rho
         return -fit.log_evidence, -_evidence_gradient(candidate.prior, geometry, fit.belief)
 
-    bound = float(np.log(LEARN_RANGE))
+    bound = float(np.log(PRIOR_RANGE))
     # far from the maximum the evidence is flat: begin where a common factor is best
     first = max(LEARN_SCAN, key=lambda theta: -objective(np.full(n_free, theta))[0])
     result = minimize(objective, np.full(n_free, first), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)

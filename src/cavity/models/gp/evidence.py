@@ -18,7 +18,7 @@ from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
 from cavity.ep.fit import Fit
-from cavity.ep.latent import Belief, Latent
+from cavity.ep.latent import Latent, LatentBelief
 from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
@@ -81,7 +81,7 @@ class Point:
 
     settings: Settings
     log_evidence: float
-    belief: Belief
+    belief: LatentBelief
     geometry: Latent
     fit: Fit | None  # of the engine; None if exact
 
@@ -176,7 +176,7 @@ class Evidence:
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
         geometry = Latent(self.gram, base, self.threads, self.buffer)
-        belief = Belief(rho, g, mean, None, alpha, solver.log_determinant)
+        belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
         geometry.hold(belief, solver)
         return Point(settings, value, belief, geometry, None)
 

@@ -20,7 +20,7 @@ from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.models.latent import SMALLEST_VARIANCE, LatentPosterior, check_kind
+from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
 COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
@@ -142,7 +142,7 @@ def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
     rows = Rows.checked(model.likelihood, X, y, offset, sample_weight, noise)
     f_known = None
     if not isinstance(model.likelihood, Gaussian):
-        f_known = ~rows.left_out & (program_of(model.covariance, X.shape[1]).diagonal(X) < SMALLEST_VARIANCE)
+        f_known = ~rows.left_out & (program_of(model.covariance, X.shape[1]).diagonal(X) < KNOWN_VARIANCE)
         if isinstance(model.mean, str) and f_known.any():
             raise ValueError(
                 f"mean={model.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(f_known))}, where "

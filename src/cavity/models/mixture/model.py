@@ -21,7 +21,7 @@ from cavity.base.frozen import put
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
-from cavity.mean_field.options import Options, StochasticOptions, check_starts
+from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.moves import improved
 from cavity.models.mixture.posterior import posterior_of
@@ -239,7 +239,7 @@ class GaussianMixture:
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")

@@ -31,9 +31,9 @@ def improved(sweeps, fit, options):
     ----------
     sweeps : MixtureSweeps
         The model.
-    fit : Fit
+    fit : Ascent
         A fit of it.
-    options : Options
+    options : AscentOptions
         Of the fit; max_iter counts all passes.
     """
     accepted = []

@@ -11,7 +11,7 @@ from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.results import VariationalPosterior, freeze, table
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.saved import RECORD
@@ -266,7 +266,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
         columns = names_of(X) if self.columns is None else self.columns
         X, k, kind = in_order(X, self.columns), self.model.n_components, self.model.covariance
         with Threads(options.n_threads) as threads:

@@ -8,13 +8,12 @@ Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, 
 import numpy as np
 from scipy.special import logsumexp
 
+from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
 from cavity.models.mixture.e_step import EStep, block_rows, check_reached
 from cavity.models.mixture.rows import check_rows, open_source
-
-LOG_PI = float(np.log(np.pi))
 
 
 def open_new(X, state):

@@ -7,11 +7,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.mean_field.limits import LARGEST_TO_SQUARE
+from cavity.mean_field.options import check_room
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from cavity.models.mixture.rows import moments
 from cavity.models.mixture.state import MixtureState
 
-LEAST_ARRAYS = 16  # of K x D numbers, that a fit holds at least
 DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
 DEPENDENT = (
     "covariance_prior defaults to the covariance of X, which is not positive definite: columns depend on each other or "
@@ -22,8 +22,7 @@ DEPENDENT = (
 def settled(model, data, threads):
     """Return the model with the priors that depend on the data filled in."""
     k, dim = model.n_components, data.source.n_features
-    what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
-    arrays.matrices(LEAST_ARRAYS, (k, dim), what, argument="n_components")
+    check_room(k, dim)
     changes = {}
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)

@@ -48,7 +48,7 @@ class MixtureRows:
 
     def sample(self):
         """Return rows at equal distances with their weights, as data of their own; all if they are few."""
-        if self.source.n_rows <= sources.SAMPLE:
+        if self.source.n_rows <= sources.SAMPLE_ROWS:
             return self
         rows = self.source.sample()
         source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=self.source.block_rows)

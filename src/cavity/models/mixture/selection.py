@@ -19,10 +19,10 @@ from cavity.base.results import drawn, freeze
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
-CANDIDATES = tuple(range(1, 11))
+COMPONENTS_TRIED = tuple(range(1, 11))
 
 
-def select_components(model, X, n_components=CANDIDATES, **fit_options):
+def select_components(model, X, n_components=COMPONENTS_TRIED, **fit_options):
     """Fit a Gaussian mixture for several numbers of components and compare their ELBOs.
 
     Parameters

@@ -17,21 +17,19 @@ from scipy import linalg, sparse
 from cavity.base import arrays
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
 from cavity.models.mixture.prior import placed
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
 
 DETERMINISTIC = ("kmeans", "split", "principal")
-METHODS = (*DETERMINISTIC, "random")
-ROWS_AT_ONCE = 2048  # whose distances to all centres are held at a time
-TRIED = 16  # candidates for each centre
-ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED of itself
+STARTING_METHODS = (*DETERMINISTIC, "random")
+DISTANCE_ROWS = 2048  # whose distances to all centres are held at a time
+CENTRES_TRIED = 16  # candidates for each centre
+LLOYD_ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED_SHARE of itself
 FEW_ROUNDS = 5  # after cuts, which are good centres already
-SETTLED = 1e-4
-SAME = 1e-13  # of their squared distances from the mean: what rounding leaves of the squared distance of equal points
-
-TRIAL_PASSES = 20  # passes over the sample that decide where to start
+SETTLED_SHARE = 1e-4
+SAME_POINT = 1e-13  # of squared distances from the mean: what rounding leaves of the squared distance of equal points
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def _labels(cloud, k, method, rng):
     elif method == "split":
         labels = _lloyd(cloud, _cuts(cloud, k), FEW_ROUNDS)
     else:
-        labels = _lloyd(cloud, _seeds(cloud, k, rng if method == "random" else None), ROUNDS)
+        labels = _lloyd(cloud, _seeds(cloud, k, rng if method == "random" else None), LLOYD_ROUNDS)
     order = np.argsort(cloud.weight == 0, kind="stable")  # rows without weight do not decide where a cluster begins
     _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     result = np.empty(len(labels), dtype=np.intp)
@@ -153,7 +151,7 @@ def _shares(cloud, k):
 
 
 def _seeds(cloud, k, rng):
-    """Return up to K points as centres, each the one of TRIED that lowers the total squared distance most.
+    """Return up to K points as centres, each the one of CENTRES_TRIED that lowers the total squared distance most.
 
     They are quantiles of the distribution of [AV]_, or drawn from it: proportional to weight times squared distance
     to the nearest centre so far (to the mean, for the first one).
@@ -163,7 +161,7 @@ def _seeds(cloud, k, rng):
         mass = np.cumsum(cloud.weight * nearest)
         if not mass[-1] > 0.0:
             break  # every point is a centre
-        at = (np.arange(TRIED) + 0.5) / TRIED if rng is None else rng.random(TRIED)
+        at = (np.arange(CENTRES_TRIED) + 0.5) / CENTRES_TRIED if rng is None else rng.random(CENTRES_TRIED)
         tried = np.searchsorted(mass, at * mass[-1], side="right")
         if rng is None:
             tried = np.append(tried, np.argmax(nearest * (cloud.weight > 0)))
@@ -181,7 +179,7 @@ def _squared_distances(cloud, centres):
     squares = np.einsum("jd,jd->j", centres, centres)
     scale = squares[:, None] + cloud.squares
     distance = scale - 2.0 * (centres @ cloud.points.T)
-    distance[distance <= SAME * scale] = 0.0
+    distance[distance <= SAME_POINT * scale] = 0.0
     return distance
 
 
@@ -227,7 +225,7 @@ def _lloyd(cloud, centres, rounds):
         mass = np.bincount(labels, cloud.weight, minlength=k)[:, None]
         centres = np.divide(member @ cloud.points, mass, out=centres.copy(), where=mass > 0)  # empty ones stay
         before, (labels, total) = total, _nearest(cloud, centres)
-        if not total < (1.0 - SETTLED) * before:
+        if not total < (1.0 - SETTLED_SHARE) * before:
             break
     return labels
 
@@ -237,8 +235,8 @@ def _nearest(cloud, centres):
     n = len(cloud.points)
     labels, least = np.empty(n, dtype=np.intp), np.empty(n)
     half = 0.5 * np.einsum("kd,kd->k", centres, centres)
-    for start in range(0, n, ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, n, DISTANCE_ROWS):
+        rows = slice(start, start + DISTANCE_ROWS)
         height = half - cloud.points[rows] @ centres.T
         labels[rows] = np.argmin(height, axis=1)
         least[rows] = np.take_along_axis(height, labels[rows, None], axis=1)[:, 0]
@@ -246,7 +244,7 @@ def _nearest(cloud, centres):
 
 
 def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1):
-    """Yield the first state of every start, and the passes over all data that led there, a `Fit` or None.
+    """Yield the first state of every start, and the passes over all data that led there, an `Ascent` or None.
 
     Parameters
     ----------
@@ -298,7 +296,7 @@ def _best(sample, prior, states, passes):
     """Return where passes over the sample lead from the best of the states, and how; the only one as it is."""
     if len(states) == 1 or passes < 1:
         return states[0], None
-    options = Options(accelerate=True, max_iter=passes, tol=0.0)
+    options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
     with Threads(1) as thread:
         sweeps = MixtureSweeps(prior, sample, thread)
         trials = [engine.ascend(sweeps, state, options) for state in states]

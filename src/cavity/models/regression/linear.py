@@ -23,7 +23,7 @@ from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS_OF_QR = 4096  # taken into the triangle at a time, or four times the columns
@@ -138,7 +138,7 @@ class LinearRegression:
         """
         columns, X = names_of(X), design_matrix(X, "full")
         rows = Rows(X, row_vector(y, "y", len(X)))
-        options = Options(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
         with single_blas():
             sweeps = LinearSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)

@@ -22,7 +22,7 @@ from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import AscentOptions
 from cavity.models.latent import probabilities
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
@@ -128,7 +128,7 @@ class LogisticRegression:
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
         columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
-        options = Options(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
         with single_blas():
             sweeps = LogisticSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)

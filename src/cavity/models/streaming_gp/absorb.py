@@ -13,7 +13,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
@@ -132,7 +132,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
     mean = rows.bases(model)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
-    seen = (explained > UNSEEN * residual) & (explained > SMALLEST_VARIANCE)
+    seen = (explained > UNSEEN * residual) & (explained > KNOWN_VARIANCE)
     if not seen.all():
         tau[~seen], rho[~seen], total = _unseen(
             rows.observed(~seen), model.likelihood, mean[~seen], residual[~seen], alpha
@@ -184,7 +184,7 @@ def _on_f(fit, geometry, alone, mean, residual):
 
 def _unseen(rows, likelihood, mean, residual, alpha):
     """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
-    known = residual < SMALLEST_VARIANCE
+    known = residual < KNOWN_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
     if known.any():
         part = rows.observed(known)

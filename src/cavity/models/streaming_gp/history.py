@@ -30,7 +30,7 @@ from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
 from cavity.models.gp.evidence import gaussian_log_density
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.rows import is_exact
 
 ENOUGH = 50  # rows to judge by
@@ -195,7 +195,7 @@ def surprise_of(rows, model, program, increment):
     for start, stop in rows.spans():
         part, X = slice(start, stop), rows.block(start, stop)
         mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), stop - start))
-        variance = np.maximum(program.diagonal(X), SMALLEST_VARIANCE)
+        variance = np.maximum(program.diagonal(X), KNOWN_VARIANCE)
         if sites is None:
             log_z = gaussian_log_density(rows.y[part], mean, variance + rows.noise_variance(model.likelihood, part))
         else:

@@ -25,7 +25,7 @@ from cavity.blocks.sources import Source, open_source
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.process import checked_X, prior_means, row_noise
-from cavity.models.latent import SMALLEST_VARIANCE
+from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import BLOCK
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
@@ -100,7 +100,7 @@ def loss_rates(model, X, rows, index):
     if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
         return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
     prior = program_of(model.covariance, X.shape[1]).diagonal(X)
-    seen = prior > SMALLEST_VARIANCE
+    seen = prior > KNOWN_VARIANCE
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
 
 

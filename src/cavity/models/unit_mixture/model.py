@@ -19,7 +19,7 @@ from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LEAST_TO_INVERT
-from cavity.mean_field.options import Options, StochasticOptions, check_starts
+from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
 from cavity.models.unit_mixture.posterior import posterior_of
 from cavity.models.unit_mixture.start import (
     checked_extent,
@@ -28,9 +28,7 @@ from cavity.models.unit_mixture.start import (
     first_state,
     start_means,
 )
-from cavity.models.unit_mixture.sweep import LEARNABLE, ROUNDING, SMALLEST_WEIGHT, UnitMixtureSweeps
-
-LEAST_ARRAYS = 16  # of K numbers, that a fit holds at least
+from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, UnitMixtureSweeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,7 @@ class UnitMixture:
 
     def __post_init__(self):
         k = arrays.integer(self.n_components, "n_components", low=1)
-        what = f"n_components={k}: {LEAST_ARRAYS} arrays of the components, each"
-        arrays.matrices(LEAST_ARRAYS, (k, 1), what, argument="n_components")
+        check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):
             given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
             if given.ndim == 1 and given.shape != (k,):
@@ -180,7 +177,7 @@ class UnitMixture:
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        options = Options(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
         n_init, generator = check_starts(n_init, rng)
         given = checked_means(initial_means, self)
         source, best = sources.open_source(y, "y"), None
@@ -284,7 +281,7 @@ def _check_weights(weights, k):
     array = arrays.finite_array(weights, "weights", ndim=(1,))
     if array.shape != (k,) or np.any(array <= 0):
         raise ValueError(f"weights must be {k} positive numbers, one per component, got {array}")
-    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * ROUNDING:
+    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * EPS:
         shares = array  # normalised before: a saved model comes back with the same bits
     else:
         array = np.ldexp(array, -np.frexp(np.max(array))[1])  # exact; their sum cannot overflow

@@ -7,11 +7,10 @@ from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
 from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
 
 MOST_SQUARED = 1e300  # squared distance in units of a variance
-TRIAL_PASSES = 20  # passes over the sample that decide where to start
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
 
 
@@ -84,7 +83,7 @@ def _deterministic(model, sample):
     source = sources.open_source(sample, "y")
     with Threads(1) as thread:
         sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
-        options = Options(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
+        options = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
         elbos = [engine.ascend(sweeps, first_state(model, means, len(sample)), options).elbo for means in starts]
     return starts[int(np.argmax(elbos))]
 

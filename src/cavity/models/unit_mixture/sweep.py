@@ -18,8 +18,8 @@ from cavity.blocks import merge
 _kernel = _core.best("unit_mixture")
 
 LEARNABLE = ("prior_variance", "weights", "noise_variance")
-FINEST = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
-ROUNDING = 2.0**-52
+FINEST_NOISE = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
+EPS = 2.0**-52
 LEAST_SD = 1e-148  # a variance below its square has no inverse to compute with, even of data that are all zero
 SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
 
@@ -70,7 +70,7 @@ class Extent:
 
     def finest(self):
         """Return the smallest noise variance that the digits of the data can tell from zero."""
-        return max(FINEST * (self.high - self.low), ROUNDING * max(-self.low, self.high), LEAST_SD) ** 2
+        return max(FINEST_NOISE * (self.high - self.low), EPS * max(-self.low, self.high), LEAST_SD) ** 2
 
 
 class UnitMixtureSweeps:

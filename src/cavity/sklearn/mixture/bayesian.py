@@ -17,7 +17,7 @@ from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
 from cavity.mean_field import engine
-from cavity.mean_field.options import Options
+from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.posterior import draw, factors_of, posterior_of
@@ -229,7 +229,7 @@ class BayesianGaussianMixture(Mixture):
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, change) hears of every pass."""
         if self.max_iter == 0:
-            return engine.Fit(
+            return engine.Ascent(
                 state=start,
                 image=start,
                 elbo=-np.inf,
@@ -245,7 +245,9 @@ class BayesianGaussianMixture(Mixture):
             bounds.append(elbo)
             report(n_iter, elbo - bounds[-2])
 
-        options = Options(accelerate=True, max_iter=self.max_iter, tol=self.tol / sweeps.n_samples, callback=callback)
+        options = AscentOptions(
+            accelerate=True, max_iter=self.max_iter, tol=self.tol / sweeps.n_samples, callback=callback
+        )
         return engine.ascend(sweeps, start, options)
 
     def _keep_posterior(self, posterior, dtype):

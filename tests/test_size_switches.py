@@ -238,6 +238,8 @@ CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
+BLOCKS_OF_FILES = "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS"
+BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
 SWITCHES = [
@@ -265,13 +267,15 @@ SWITCHES = [
     ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
-    Switch("ep.latent.BLOCK", (N, 7), process(probit, schedule="parallel"), ROUNDING),
+    Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent_solver.FEW_ROWS", (N, N - 1, 32), process(gaussian, learn=True), RULES, few=True),
     Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
-    Switch("covariances.program.MIN_ROWS covariances.program.NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING),
+    Switch(
+        "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
+    ),
     Switch("models.gp.process.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
@@ -283,8 +287,8 @@ SWITCHES = [
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
     Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
     Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
-    Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal"), RULES),
-    Switch("models.glm.diagonal.BLOCK", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
+    Switch("models.glm.diagonal.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
+    Switch("models.glm.diagonal.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
     Switch("models.regression.logistic.ROWS_OF_PASS", (N, 7), logistic, ROUNDING),
@@ -297,13 +301,19 @@ SWITCHES = [
         few=True,
     ),
     Switch(f"models.mixture.rows.SUMS_AT_ONCE {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
-    Switch("models.mixture.start.ROWS_AT_ONCE", (N, 7), mixture(weight=True), few=True),
-    Switch("blocks.sources.SAMPLE", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
-    Switch("blocks.sources.SAMPLE", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
+    Switch("models.mixture.start.DISTANCE_ROWS", (N, 7), mixture(weight=True), few=True),
+    Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
+    Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("blocks.merge.ROWS", (N, 7), unit_mixture, RULES),
-    Switch("blocks.sources.NUMBERS blocks.sources.MIN_ROWS", ((HUGE, 8), (D * 8, 8)), mixture(), RULES, few=True),
+    Switch(
+        "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS",
+        ((HUGE, 8), (D * 8, 8)),
+        mixture(),
+        RULES,
+        few=True,
+    ),
     Switch("blocks.sources.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
-    Switch("models.clutter.points.SAMPLE", (N, 7), clutter(), RULES),
+    Switch("models.clutter.points.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
     Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
@@ -421,16 +431,17 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "approximation"), [("models.glm.solution", "full"), ("models.glm.diagonal", "diagonal")]
+    ("place", "approximation"),
+    [("solution.MOST_COPIES", "full"), ("diagonal.MOST_COPIES_OF_A_ROW", "diagonal")],
 )
-def test_copies_of_rows(module, approximation, monkeypatch):
+def test_copies_of_rows(place, approximation, monkeypatch):
     X, y = numbers()
     weights = 1.0 + np.arange(N) % 3
     model = cavity.GLM(probit, approximation=approximation)
     most = {"full": np.sum(weights), "diagonal": np.max(weights)}[approximation]
-    monkeypatch.setattr(f"cavity.{module}.MOST_COPIES", most)
+    monkeypatch.setattr(f"cavity.models.glm.{place}", most)
     model.fit(X, labels(y), sample_weight=weights, method="adf")
-    monkeypatch.setattr(f"cavity.{module}.MOST_COPIES", most - 1)
+    monkeypatch.setattr(f"cavity.models.glm.{place}", most - 1)
     with pytest.raises(ValueError, match="method='(ep|adf)'"):
         model.fit(X, labels(y), sample_weight=weights, method="adf")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from cavity.base import persistence, trees
-from cavity.base.frozen import Frozen
+from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 
 VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
@@ -61,8 +61,7 @@ class Posterior(Frozen):
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
 
-    def _freeze(self):
-        """Clear the writeable flag of every array field (for __post_init__)."""
+    def __post_init__(self):
         freeze(self)
 
 
@@ -82,14 +81,9 @@ class VariationalPosterior(Posterior):
     predicted_gap: float
 
     def __post_init__(self):
-        self._freeze()
-
-    def _freeze(self):
-        for name in ("elbo", "contraction"):
-            value = getattr(self, name)
-            if value is not None and np.isnan(value):
-                object.__setattr__(self, name, None)
-        Posterior._freeze(self)
+        known = {name: getattr(self, name) for name in ("elbo", "contraction")}
+        put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
+        Posterior.__post_init__(self)
 
     def outcome_rows(self):
         """Return the last lines of a repr."""

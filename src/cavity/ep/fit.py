@@ -37,16 +37,6 @@ class Fit(Outcome):
         """Return the fit of a pass that leaves nothing to do: ADF, or the exact posterior."""
         return cls(**{"status": CONVERGED, "n_iter": 1, "residual": 0.0, "trace": {}} | known)
 
-    def report(self):
-        """Return what every posterior tells of its fit, by the names it has there."""
-        return {
-            "converged": self.converged,
-            "n_iter": self.n_iter,
-            "status": self.status,
-            "residual": self.residual,
-            "trace": self.trace,
-        }
-
     def warn(self, options):
         """Issue a ConvergenceWarning if the stopping rule was not met."""
         change = self.trace.get("change", ())

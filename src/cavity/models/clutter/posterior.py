@@ -102,9 +102,6 @@ class ClutterPosterior(Posterior):
     kind = "clutter"
     record = RECORD
 
-    def __post_init__(self):
-        self._freeze()
-
     @property
     def prior(self):
         """The Gaussian(s) these points were combined with: the model's prior, or the posterior before `update`."""

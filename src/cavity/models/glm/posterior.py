@@ -131,9 +131,6 @@ class GLMPosterior(LatentPosterior):
     kind = "glm"
     record = RECORD
 
-    def __post_init__(self):
-        self._freeze()
-
     def __repr__(self):
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return table(

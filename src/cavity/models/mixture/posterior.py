@@ -66,7 +66,7 @@ class GaussianMixturePosterior(VariationalPosterior):
     record = RECORD
 
     def __post_init__(self):
-        self._freeze()
+        VariationalPosterior.__post_init__(self)
         for state in (self._state, self._prior):
             freeze(state.weights)
             freeze(state.factors)

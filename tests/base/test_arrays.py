@@ -20,3 +20,14 @@ def test_checks_say_what_they_are_about():
             check()
         assert caught.value.arguments == ("x",)
         assert pickle.loads(pickle.dumps(caught.value)).arguments == ("x",)
+
+
+def test_settings_are_kept_as_what_compares_or_cannot_change():
+    assert arrays.as_tuple(np.array(2.0)) == 2.0
+    assert arrays.as_tuple(np.array([[1.0, 2.0]])) == ((1.0, 2.0),)
+    assert type(arrays.owned(np.array(2.0))) is float
+    given = np.ones(2)
+    kept = arrays.owned(given)
+    given[0] = 5.0
+    assert kept.tolist() == [1.0, 1.0]
+    assert not kept.flags.writeable

@@ -14,13 +14,16 @@ def fit(status, changes):
     return Fit(belief=None, log_evidence=-1.0, residual=0.5, status=status, n_iter=len(changes), trace=trace)
 
 
-def test_report_holds_what_posteriors_tell_of_their_fit():
+def test_what_is_not_known_is_none():
     done = fit(CONVERGED, [1.0, 1e-9])
-    report = done.report()
     assert done.converged
-    assert (report["status"], report["n_iter"], report["residual"]) == (CONVERGED, 2, 0.5)
-    assert report["trace"] is done.trace
     assert (done.tau, done.rho, done.loo) == (None, None, None)
+
+
+def test_one_pass_leaves_nothing_to_do():
+    done = Fit.of_one_pass(belief=None, log_evidence=-1.0, loo=np.zeros(2))
+    assert (done.converged, done.n_iter, done.residual, done.trace) == (True, 1, 0.0, {})
+    assert done.loo.tolist() == [0.0, 0.0]
 
 
 def test_only_fits_that_did_not_converge_warn():

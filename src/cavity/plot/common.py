@@ -73,9 +73,8 @@ def _verdict(posterior):
 def _ascent(axes, posterior, behind):
     """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
     shown, count = behind > 0, len(behind)
-    axes.semilogy(
-        np.arange(1, count + 1)[shown], behind[shown], "o-" if count <= PEAKS else "-", ms=4, lw=1, color=SIGNAL
-    )
+    line = "o-" if count <= PEAKS else "-"
+    axes.semilogy(np.arange(1, count + 1)[shown], behind[shown], line, ms=4, lw=1, color=SIGNAL)
     axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, count + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_title(_verdict(posterior), fontsize=10)

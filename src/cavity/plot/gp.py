@@ -195,15 +195,13 @@ def _plane(posterior, X, y, names, target, classes, inducing):
         shown = right[0].contourf(*sides, sd, 12, cmap="magma")
         right[0].plot(*X.T, "o", ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
         figure.colorbar(shown, ax=right[0], label="sd of the function")
-    if inducing is not None:
-        for axes in (left, *right):
+    for axes in (left, *right):
+        if inducing is not None:
             label = _points(inducing) if axes is left else None
             axes.plot(*inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
+        axes.set(xlabel=names[0], xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
     if classes or inducing is not None:
         _legend(figure)
-    for axes in (left, *right):
-        axes.set_xlabel(names[0])
-        axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
     left.set_ylabel(names[1])
     return figure
 

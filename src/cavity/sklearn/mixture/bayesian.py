@@ -229,16 +229,8 @@ class BayesianGaussianMixture(Mixture):
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""
         if self.max_iter == 0:
-            return engine.Fit(
-                state=start,
-                image=start,
-                elbo=-np.inf,
-                status=MAX_ITER,
-                n_iter=0,
-                trace={"elbo": np.empty(0)},
-                contraction=np.nan,
-                predicted_gap=np.inf,
-            )
+            nothing_done = dict(elbo=-np.inf, status=MAX_ITER, n_iter=0, trace={"elbo": np.empty(0)})
+            return engine.Fit(state=start, image=start, contraction=np.nan, predicted_gap=np.inf, **nothing_done)
         options = Options(accelerate=True, max_iter=self.max_iter, tol=self.tol / sweeps.n_samples, callback=report)
         return engine.ascend(sweeps, start, options)
 

@@ -53,7 +53,7 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
 
 
 def loo_or_none(posterior):
-    """Leave-one-out log densities, or None where the fit has none."""
+    """Return leave-one-out log densities, or None where the fit has none."""
     try:
         return posterior.loo_log_density
     except ValueError:  # ADF, stochastic schedule

@@ -101,7 +101,7 @@ def _plane(axes, posterior, sample, names):
 
 
 def _visible(posterior):
-    """Which components have points and weight enough to be drawn."""
+    """Return which components have points and weight enough to be drawn."""
     return (posterior.counts > OCCUPIED) & (posterior.weights > LEAST_WEIGHT)
 
 

@@ -326,7 +326,7 @@ class ProbitClassifier(_LinearClassifier):
 
     See Also
     --------
-    LogitClassifier : The same with the logistic link.
+    LogitClassifier : Its link is the logistic one; slower.
     cavity.GLM : The model underneath, which has other likelihoods.
 
     Examples
@@ -352,7 +352,7 @@ class LogitClassifier(_LinearClassifier):
 
     See Also
     --------
-    ProbitClassifier : The same with the probit link; faster.
+    ProbitClassifier : Its link is the probit; faster.
     cavity.GLM : The model underneath, which has other likelihoods.
 
     Notes

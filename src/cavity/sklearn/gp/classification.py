@@ -7,6 +7,8 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
 """
 
+from inspect import signature
+
 import numpy as np
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.utils.metaestimators import available_if
@@ -168,10 +170,7 @@ class GaussianProcessClassifier(Classifier, Face):
                 f"GaussianProcessClassifier requires 2 or more distinct classes; got 1 class (only class "
                 f"{self.classes_[0]!r} is present)"
             )
-        settings = self.get_params(deep=False)
-        for name in ("copy_X_train", "multi_class", "n_jobs"):
-            del settings[name]
-        self.base_estimator_ = BinaryClassifier(**settings)
+        self.base_estimator_ = BinaryClassifier(**self._settings(*signature(BinaryClassifier).parameters))
         if self.n_classes_ > 2:
             self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
         self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y)

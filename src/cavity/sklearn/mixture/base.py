@@ -115,9 +115,8 @@ class Mixture(DensityMixin, Face):
         """Raise ValueError or TypeError for a setting outside its domain."""
         arrays.choice(self.covariance_type, "covariance_type", TYPES)
         arrays.choice(self.init_params, "init_params", METHODS)
-        for name, low in (("n_components", 1), ("max_iter", 0), ("n_init", 1), ("verbose_interval", 1)):
-            arrays.integer(getattr(self, name), name, low=low)
-        arrays.integer(self.n_threads, "n_threads", low=1)
+        for name in ("n_components", "max_iter", "n_init", "verbose_interval", "n_threads"):
+            arrays.integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
         for name in ("tol", "reg_covar"):
             arrays.number(getattr(self, name), name, low=0, closed_low=True)
 

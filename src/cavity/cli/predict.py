@@ -36,7 +36,7 @@ def add(commands):
     command.add_argument("data", help="a shipped data set, a .csv, .npy or .parquet file, with the columns of the fit")
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
     command.add_argument("--output", metavar="FILE", required=True, help="the .npy or .csv file to write")
-    shared.threads(command)
+    shared.THREADS.add(command)
     command.set_defaults(run=run)
 
 

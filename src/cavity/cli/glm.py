@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cavity.cli import options as shared
-from cavity.cli import tables, targets
+from cavity.cli import readers, targets
 from cavity.cli.options import POSITIVE, Number
 from cavity.cli.targets import LIKELIHOODS, REAL, robust_spread
 
@@ -47,7 +47,7 @@ def fit(options):
     """
     from cavity.models.glm.model import GLM
 
-    problem = problem_of(tables.read_columns(options.data), options)
+    problem = problem_of(readers.whole(options.data), options)
     likelihood = likelihood_of(problem, options)
     prior_mean, prior_variance = prior_of(problem, options)
     if options.learn_prior_variance and options.approximation == "full":

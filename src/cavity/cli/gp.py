@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cavity import likelihoods
-from cavity.cli import gaussian_processes, tables, targets
+from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
 from cavity.cli.options import COUNT, Number
 
@@ -37,7 +37,7 @@ def fit(options):
     from cavity.models.gp.model import GaussianProcess
 
     gaussian_processes.check_plot(options)
-    problem, rest = problem_of(tables.read_columns(options.data), options)
+    problem, rest = problem_of(readers.whole(options.data), options)
     likelihood, given = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")

@@ -9,10 +9,9 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
-from cavity.cli import gaussian_processes, targets
+from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
-from cavity.cli.batches import Batches
 from cavity.cli.gaussian_processes import ORDERED
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
@@ -74,14 +73,13 @@ def fit(options):
     if options.resume is not None and settled is not None:
         raise ValueError(f"--resume goes on with the model that was saved; leave out {shared.typed(settled)}")
     stream = Stream(options)
-    batches = Batches(options.data, options.batch, options.skip, options.first)
     started = time.perf_counter()
     try:
         with shared.progress() as show:
-            for table in batches:
+            for table, share in readers.batches(options.data, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
-                show(batches.fraction, stream.words())
+                show(share, stream.words())
     except BaseException as error:  # what was absorbed before is saved
         stream.rescue(error)
         raise

@@ -113,6 +113,16 @@ class Columns:
         return self._parsed[column]
 
 
+def places(count, first=0):
+    """Return where rows stand in a file that has no lines, from row number `first` on, which counts from 0."""
+    return [f"row {first + i + 1}" for i in range(count)]
+
+
+def numbered(count):
+    """Return the names of columns that have none, their numbers."""
+    return [str(j + 1) for j in range(count)]
+
+
 def listed(text):
     """Return the names in a comma-separated list, or those of a list as they are."""
     if not isinstance(text, str):

@@ -8,8 +8,8 @@ import numpy as np
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
+from cavity.cli import readers, tables
 from cavity.cli import table as cli_table
-from cavity.cli import tables
 from cavity.cli.options import COUNT, POSITIVE, Number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
@@ -56,7 +56,7 @@ def fit(options):
 def read(options):
     """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
     path = Path(options.data)
-    if path.suffix == ".npy" and not options.column and path.exists() and tables.open_npy(options.data)[0].ndim == 1:
+    if path.suffix == ".npy" and not options.column and path.exists() and readers.open_npy(options.data)[0].ndim == 1:
         return options.data, path.name, "value", ""
     values, names, about = tables.read(options.data, options.column)
     if len(names) > 1:

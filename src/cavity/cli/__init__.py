@@ -18,14 +18,7 @@ from cavity.base.errors import naming
 from cavity.cli import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
 from cavity.cli import options as shared
 
-MODELS = {  # each file has HELP, DATA and DRAWN for --help, add_options(command), and fit(options), which describes it
-    "clutter": clutter,
-    "glm": glm,
-    "gp": gp,
-    "mixture": mixture,
-    "streaming-gp": streaming_gp,
-    "unit-mixture": unit_mixture,
-}
+MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)  # a command has the name of its file
 
 
 def parser():
@@ -35,7 +28,8 @@ def parser():
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
-    for name, model in MODELS.items():
+    for model in MODELS:
+        name = model.__name__.rpartition(".")[2].replace("_", "-")
         command = models.add_parser(name, help=model.HELP, description=model.fit.__doc__)
         command.add_argument("data", help=model.DATA)
         model.add_options(command)

@@ -30,11 +30,10 @@ def add_options(command):
     words = "column name or number; repeat for points in several dimensions"
     command.add_argument("--column", action="append", metavar="NAME", help=words)
     model = command.add_argument_group("model")
-    for number in MODEL:
-        number.add(model)
+    shared.add(model, *MODEL)
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
     shared.site_updates(fit, "(0, 1]", ("sequential", "parallel"))
-    Number("--random-order", INDEX, "SEED", "visit the points in random order").add(fit)
+    shared.add(fit, Number("--random-order", INDEX, "SEED", "visit the points in random order"))
 
 
 def fit(options):

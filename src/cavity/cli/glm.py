@@ -30,8 +30,7 @@ def add_options(command):
     model.add_argument("--likelihood", choices=LIKELIHOODS, default="probit", help="default probit")
     words = "of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
     words += "as much, around 0 or, for real targets, the median"
-    for number in (*SETTINGS, Number("--prior-variance", POSITIVE, "V", words)):
-        number.add(model)
+    shared.add(model, *SETTINGS, Number("--prior-variance", POSITIVE, "V", words))
     words = "choose it by the log evidence (one factor for all)"
     model.add_argument("--learn-prior-variance", action="store_true", help=words)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)

@@ -22,10 +22,9 @@ def add_options(command):
     gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
     model.add_argument("--mean", choices=MEANS, help="default zero for classes, else constant (learnt)")
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
-    for number in gaussian_processes.STARTS:
-        number.add(model)
+    shared.add(model, *gaussian_processes.STARTS)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    Number("--starts", COUNT, "S", "starts of the search (default 1)", 1).add(fit)
+    shared.add(fit, Number("--starts", COUNT, "S", "starts of the search (default 1)", 1))
 
 
 def fit(options):

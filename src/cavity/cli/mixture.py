@@ -40,8 +40,7 @@ def add_options(command):
     words = "missing values need diag or spherical"
     model.add_argument("--covariance", choices=COVARIANCES, default="full", help=words)
     model.add_argument("--weights", choices=WEIGHTS, default="dirichlet")
-    for number in PRIORS:
-        number.add(model)
+    shared.add(model, *PRIORS)
     fit = shared.iteration(command, max_iter=1000, tol=1e-10)
     shared.ascent(fit)
     fit.add_argument("--moves", action="store_true", help="merge and empty components where that raises the ELBO")

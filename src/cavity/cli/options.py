@@ -70,10 +70,6 @@ class Number:
         """What argparse calls it."""
         return self.option[2:].replace("-", "_")
 
-    def add(self, group):
-        """Add the option to a group of a command."""
-        group.add_argument(self.option, type=self, metavar=self.metavar, default=self.default, help=self.help)
-
     def __call__(self, text):
         """Return what was typed; OptionError, before any work, for a number outside of the domain."""
         if text in self.words:
@@ -93,10 +89,16 @@ class Number:
         return found if self.several else found[0]
 
 
+def add(group, *numbers):
+    """Add Numbers to a group of a command."""
+    for each in numbers:
+        group.add_argument(each.option, type=each, metavar=each.metavar, default=each.default, help=each.help)
+
+
 def given(options, numbers):
     """Return what was typed of some Numbers, by the names that the arguments of the library have."""
-    typed_ones = {number.name: getattr(options, number.name) for number in numbers}
-    return {KEYWORDS.get(name, name): value for name, value in typed_ones.items() if value is not None}
+    values = {KEYWORDS.get(each.name, each.name): getattr(options, each.name) for each in numbers}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def typed(name):
@@ -127,9 +129,8 @@ DAMPING = Number("--damping", SHARE, default=1.0)
 def iteration(command, *, max_iter, tol):
     """Add the options of every iterative fit; return their group."""
     fit = command.add_argument_group("fit")
-    Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter).add(fit)
-    Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol).add(fit)
-    THREADS.add(fit)
+    passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
+    add(fit, passes, Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol), THREADS)
     return fit
 
 
@@ -139,15 +140,14 @@ def site_updates(fit, power, schedules):
     `power` is the range of the power, for the help.
     """
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
-    DAMPING.add(fit)
-    Number("--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0).add(fit)
+    add(fit, DAMPING, Number("--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0))
     fit.add_argument("--schedule", choices=schedules, default=schedules[0])
 
 
 def ascent(fit):
     """Add the options of coordinate ascent."""
-    Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1).add(fit)
-    Number("--seed", INDEX, help="seed of the random starts").add(fit)
+    add(fit, Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1))
+    add(fit, Number("--seed", INDEX, help="seed of the random starts"))
 
 
 def fit_options(options, *names):

@@ -11,10 +11,10 @@ from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
-from cavity.cli import table as cli_table
 from cavity.cli.gaussian_processes import ORDERED
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
+from cavity.cli.table import in_order_of, some
 
 HELP = "the same as gp for tables of any length, in the order of their rows"
 DATA = "a shipped data set (co2, banana), a .csv, .npy or .parquet file"
@@ -51,10 +51,9 @@ def add_options(command):
     model = command.add_argument_group("model")
     words = "default probit for a first batch with two values of the target, else gaussian"
     gaussian_processes.add_model(model, words, without=("white",))
+    shared.add(model, *MODEL)
     stream = command.add_argument_group("stream")
-    for group, numbers in ((model, MODEL), (stream, STREAM)):
-        for number in numbers:
-            number.add(group)
+    shared.add(stream, *STREAM)
     words = "go on with a state that --output saved; it may be replaced"
     stream.add_argument("--resume", metavar="STATE", help=words)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
@@ -122,7 +121,9 @@ class Stream:
         if self.problem is None:
             options.target = targets.target_of(table, options)
             if self.state is not None and self.state.columns is not None:
-                options.features = self._features(table)
+                fitted, typed = self.state.columns, options.features
+                names = fitted if typed is None else table.chosen(typed, "--features")[0]
+                options.features = in_order_of(fitted, names)
             self.kind = self.kind or gaussian_processes.default_likelihood(table, options, self.classes)
         if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
             table.check_complete([options.target])
@@ -136,18 +137,10 @@ class Stream:
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
-                f"({cli_table.some(rows.names)}); choose with --features"
+                f"({some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
-
-    def _features(self, table):
-        """The columns of the state, unless others were asked for: the same ones in another order are put right."""
-        known, given = list(self.state.columns), self.options.features
-        if given is None:
-            return known
-        names, _ = table.chosen(given, "--features")
-        return known if sorted(names) == sorted(known) else given
 
     def _begin(self):
         """The state after the first batch."""

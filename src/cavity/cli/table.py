@@ -130,6 +130,11 @@ def listed(text):
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
 
 
+def in_order_of(fitted, names):
+    """Return the columns of a fit if these are the same ones, in any order; else the names as they are."""
+    return list(fitted) if fitted is not None and sorted(names) == sorted(fitted) else names
+
+
 def some(words, most=NAMED):
     """Return the first of some words, separated by commas, and whether there are more."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli.readers import open_npy, whole
-from cavity.cli.table import Columns, listed, places, select
+from cavity.cli.table import Columns, in_order_of, listed, places, select
 
 GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -59,8 +59,8 @@ def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=
     columns : str or None
         Names or numbers from 1, separated by commas; all numeric columns if None.
     fitted : tuple of str or None
-        Those of a fit, which are taken where `columns` is None. Columns without names, of a .npy file, are taken by
-        position, if they are as many.
+        Those of a fit, which are taken where `columns` is None, and whose order wins where it has the same ones.
+        Columns without names, of a .npy file, are taken by position, if they are as many.
 
     Returns
     -------
@@ -80,11 +80,13 @@ def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=
         index = select(source, names, listed(columns)) if columns is not None else range(len(names))
         if len(set(index)) < len(index):
             raise ValueError(f"{option}: a column is there twice in {columns!r}")
-        return rows.columns(index), [names[j] for j in index], {}, []
+        names = in_order_of(fitted, [names[j] for j in index])
+        return rows.columns([int(name) - 1 for name in names]), names, {}, []
     table = whole(source)
     if columns is None and fitted is not None:
         columns = _of_fit(source, list(table.cells), fitted)
     names, notes = table.chosen(columns, option)
+    names = in_order_of(fitted, names)
     if not names:
         raise ValueError(f"{source}: there is no column of numbers")
     if not gaps:

@@ -16,6 +16,10 @@ from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 HELP = "a mixture of Gaussians of one common variance in one dimension"
 DATA = "a shipped data set (galaxies), a .csv or a .npy file of any size"
 DRAWN = "histogram, components, responsibilities and ELBO"
+MODEL = (
+    Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
+    Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
+)
 MOST_TRIED = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
@@ -25,9 +29,7 @@ def add_options(command):
     """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
     model = command.add_argument_group("model")
-    Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)").add(model)
-    Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)").add(model)
-    Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)").add(model)
+    shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
     shared.ascent(shared.iteration(command, max_iter=2000, tol=1e-10))
 
@@ -98,19 +100,12 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    noise = variance / max(k, 1) ** 2
-    given = {
-        "prior_variance": variance if k == 1 else options.prior_variance,  # one mean cannot tell it
-        "noise_variance": options.noise_variance,
-        "weights": () if options.equal_weights else None,
-    }
-    return UnitMixture(
-        k,
-        prior_mean=mean,
-        prior_variance=variance if options.prior_variance is None else options.prior_variance,
-        noise_variance=noise if options.noise_variance is None else options.noise_variance,
-        learn=tuple(name for name in LEARNABLE if given[name] is None),
-    )
+    given = shared.given(options, MODEL)
+    known = {*given, *(["weights"] if options.equal_weights else [])}
+    if k == 1:
+        known.add("prior_variance")  # one mean cannot tell it
+    settings = {"prior_variance": variance, "noise_variance": variance / k**2} | given
+    return UnitMixture(k, prior_mean=mean, learn=tuple(name for name in LEARNABLE if name not in known), **settings)
 
 
 def report(title, tried, best, unit, seconds):

@@ -13,6 +13,7 @@ from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.cli.table import some
 from cavity.cli.targets import ORDERED
 
+MEANS = ("zero", "constant", "linear")
 NOISE = 0.1  # share of the variance of a real target that the noise has at first
 SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
 SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first

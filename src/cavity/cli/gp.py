@@ -11,7 +11,6 @@ HELP = "regression and classification by smooth functions of the columns"
 DATA = "a shipped data set (motorcycle, banana, pima), a .csv, .npy or .parquet file"
 DRAWN = "the function, of more than two columns along each of them"
 MANY = 2000  # most rows fitted without being asked to
-MEANS = ("zero", "constant", "linear")
 
 
 def add_options(command):
@@ -20,7 +19,9 @@ def add_options(command):
     columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
     model = command.add_argument_group("model")
     gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
-    model.add_argument("--mean", choices=MEANS, help="default zero for classes, else constant (learnt)")
+    model.add_argument(
+        "--mean", choices=gaussian_processes.MEANS, help="default zero for classes, else constant (learnt)"
+    )
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
     shared.add(model, *gaussian_processes.STARTS)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)

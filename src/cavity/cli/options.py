@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from cavity.base import arrays
 from cavity.base.errors import naming
-from cavity.cli import tables
 
 PRINTED = "standard output"  # where results go, for messages
 KEYWORDS = {  # options that the library knows by other names
@@ -205,13 +205,26 @@ def output(command, drawn):
     group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
 
 
+def check_paths(options):
+    """Raise ValueError if a file to be written has no folder, or is the data."""
+    for option in ("output", "plot"):
+        path = getattr(options, option, None)
+        if path is None:
+            continue
+        if not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"--{option}: the folder of {path} does not exist")
+        for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
+            if source is not None and Path(path).resolve() == Path(source).resolve():
+                raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
+
+
 def fit_and_deliver(fit, options):
     """Run a command of `cavity fit`; return the exit status.
 
     `fit` takes the options and returns the posterior, the lines to print, and a function that draws the figure with
     cavity.plot. That a file cannot be written or the plot extra is missing is found out before any work.
     """
-    tables.check_paths(options)
+    check_paths(options)
     if options.plot is not None:
         from cavity import plot  # ImportError if matplotlib is missing
 

@@ -42,7 +42,7 @@ def add(commands):
 
 def run(options):
     """Predict block by block; the file appears whole or not at all."""
-    tables.check_paths(options)
+    shared.check_paths(options)
     suffix = Path(options.output).suffix
     if suffix not in FORMATS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(FORMATS)} file")

@@ -8,6 +8,8 @@ import os
 from itertools import chain, islice, repeat
 from pathlib import Path
 
+import numpy as np
+
 from cavity import data
 from cavity.base.errors import naming
 from cavity.blocks import sources
@@ -91,7 +93,7 @@ def npy_parts(source, sizes, skip):
     """Yield the parts of a .npy file."""
     rows, names = open_npy(source)
     for start, stop in spans(rows.n_rows, sizes, skip):
-        columns = rows.rows(start, stop).reshape(stop - start, -1).T
+        columns = np.ascontiguousarray(rows.rows(start, stop).reshape(stop - start, -1).T)  # read one at a time
         yield Columns(source, dict(zip(names, columns, strict=True)), places(stop - start, start)), stop / rows.n_rows
 
 

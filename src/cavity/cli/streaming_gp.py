@@ -11,7 +11,7 @@ from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
-from cavity.cli.gaussian_processes import ORDERED
+from cavity.cli.gaussian_processes import MEANS, STARTS
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
 from cavity.cli.table import in_order_of, some
@@ -23,7 +23,6 @@ BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
 SAVE_EVERY = 60.0  # seconds
 DRAWN_ROWS = 4000  # most rows in the picture
-MEANS = ("zero", "constant", "linear")
 MEAN = (
     "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
     "as in --mean=-3,0.2 (default constant, for classes zero)"
@@ -34,7 +33,7 @@ SPARSITY = (
     Number("--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)"),
     Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
-MODEL = (Number("--mean", FINITE, "M", MEAN, several=True, words=MEANS), *gaussian_processes.STARTS, *SPARSITY)
+MODEL = (Number("--mean", FINITE, "M", MEAN, several=True, words=MEANS), *STARTS, *SPARSITY)
 STREAM = (
     Number("--batch", COUNT, "N", f"rows in a batch (default {BATCH})", BATCH),
     Number("--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)"),
@@ -125,7 +124,7 @@ class Stream:
                 names = fitted if typed is None else table.chosen(typed, "--features")[0]
                 options.features = in_order_of(fitted, names)
             self.kind = self.kind or gaussian_processes.default_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
+        if self.classes is None and self.kind in (*targets.BINARY, targets.ORDERED):
             table.check_complete([options.target])
             kinds, _ = targets.kinds_of(table, options.target)
             if len(kinds) < 2:

@@ -8,20 +8,6 @@ from cavity.cli.readers import open_npy, whole
 from cavity.cli.table import Columns, in_order_of, listed, places, select
 
 GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
-MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
-
-
-def check_paths(options):
-    """Raise ValueError if a file to be written has no folder, or is the data."""
-    for option in ("output", "plot"):
-        path = getattr(options, option, None)
-        if path is None:
-            continue
-        if not Path(path).absolute().parent.is_dir():
-            raise ValueError(f"--{option}: the folder of {path} does not exist")
-        for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
-            if source is not None and Path(path).resolve() == Path(source).resolve():
-                raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
 
 
 def read(source, columns):

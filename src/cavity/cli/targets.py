@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.cli import table as cli_table
-from cavity.cli import tables
 from cavity.cli.options import POSITIVE, Number, given, typed
 from cavity.likelihoods import counts, labels, noise
 
@@ -18,6 +17,7 @@ LIKELIHOODS = {
     "student-t": (noise.StudentT, ("degrees_of_freedom", "scale")),
     "laplace": (noise.Laplace, ("scale",)),
 }
+MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 ORDERED = "ordered-probit"  # of Gaussian processes only
 BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
 
@@ -111,30 +111,30 @@ def chosen(table, options, likelihood, classes=None):
     `classes` are those of the target, if they are known; else they are its values in sorted order.
     """
     target = target_of(table, options)
-    others = {name: getattr(options, name) for name in ("offset", "weights")}
-    others = {name: table.select([column])[0] for name, column in others.items() if column is not None}
-    features, notes = table.chosen(options.features, "--features", {target, *others.values()})
-    table.check_complete([target, *features, *others.values()])
+    offset, weights = (None if name is None else table.select([name])[0] for name in (options.offset, options.weights))
+    others = [name for name in (offset, weights) if name is not None]
+    features, notes = table.chosen(options.features, "--features", {target, *others})
+    table.check_complete([target, *features, *others])
     if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
-    found = {"offset": None, "weights": None} | {name: table.numbers(column) for name, column in others.items()}
-    if "weights" in others:
-        check(table, others["weights"], found["weights"] >= 0, "--weights needs numbers that are not negative")
+    if weights is not None:
+        check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
     return Problem(
         title=table.about.get("title", table.source),
         units=table.about.get("units", {}),
-        X=np.array([table.numbers(column) for column in features]).reshape(len(features), len(y)).T.copy(),
+        X=np.array([table.numbers(name) for name in features]).reshape(len(features), len(y)).T.copy(),
         names=features,
         y=y,
         target=target,
         classes=classes,
+        offset=None if offset is None else table.numbers(offset),
+        weights=None if weights is None else table.numbers(weights),
         notes=notes,
         likelihood=likelihood,
-        **found,
     )
 
 
@@ -186,7 +186,7 @@ def check(table, column, good, wanted):
 def robust_spread(y):
     """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
     centred = y - np.median(y)
-    return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
+    return float(MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
 
 
 def heading(problem, rows=None, counts=None):

@@ -136,17 +136,6 @@ def test_an_array_cut_short_while_it_is_read(tmp_path, capsys, monkeypatch):
         assert f"{path} has changed while it was in use" in capsys.readouterr().err
 
 
-def test_batches_of_an_array(tmp_path):
-    """A batch is read when it is wanted."""
-    values = np.arange(60.0).reshape(20, 3)
-    np.save(tmp_path / "x.npy", values.astype("f4"))
-    batches = readers.batches(str(tmp_path / "x.npy"), 7, skip=2, first=5)
-    read = [(np.column_stack([t.numbers(name) for name in "123"]), t.places) for t, _ in batches]
-    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in read]), values[2:])
-    assert [len(rows) for rows, _ in read] == [5, 7, 6]
-    assert [places[0] for _, places in read] == ["row 3", "row 8", "row 15"]
-
-
 def test_parquet_files_that_say_what_is_not_so(tmp_path, monkeypatch):
     from pyarrow import parquet as files
     from pyarrow import table

@@ -127,17 +127,6 @@ def test_the_first_batch_may_be_longer(run, tmp_path):
     assert "the first batch has 9 row(s), too few to learn from; say --first 200, for example" in errors
 
 
-def test_a_table_is_read_as_it_is_used(tmp_path):
-    path = write(tmp_path / "x.csv", {"a": np.arange(200_000.0), "y": np.zeros(200_000)})
-    parts = readers.batches(str(path), 10)
-    first, share = next(parts)
-    assert first.cells["a"] == [f"{i}.0" for i in range(10)]
-    assert share < 0.05
-    *_, (last, share) = parts
-    assert last.cells["a"][-1] == "199999.0"
-    assert share == 1.0
-
-
 PLAIN = "--features", "a,b", "--target", "two"
 
 

@@ -34,7 +34,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
 from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
-from cavity.models.streaming_gp.basis import BLOCK, Basis
+from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
@@ -99,7 +99,7 @@ class Increment:
         self.blocks = [slice(*span) for span in rows.spans()]
         self.base = rows.bases(model)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * BLOCK))
+        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -196,7 +196,7 @@ class Increment:
     def _scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
         if not hasattr(self.local, "matrices"):
-            self.local.matrices = np.empty((3, min(BLOCK, self.rows.n), len(self.Z)))
+            self.local.matrices = np.empty((3, min(ROWS_AT_ONCE, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
 
     def _rows_of(self, index):

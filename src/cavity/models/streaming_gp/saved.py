@@ -54,9 +54,9 @@ SETTINGS = {
     "history?": {
         "changed": FLAG,
         "own_weight": NONNEGATIVE,
-        "own_log_noise": Nullable(NUMBER),
+        "own_log_noise": Nullable(NUMBER, np.nan),
         "worst": Nullable(
-            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE)}
+            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
         ),
     },
     "columns?": Nullable(names("D")),

@@ -41,7 +41,8 @@ def greedy(covariance, X, weight=None, kept=None, budget=20, tolerance=1e-3, jit
     weight = np.full(len(X), 50.0) if weight is None else weight
     kept = X[:0] if kept is None else kept
     with Threads(n_threads) as threads:
-        return inducing.greedy(covariance, kept, X, weight, budget, tolerance, jitter, threads)
+        of = Basis.of(covariance, np.ascontiguousarray(kept), jitter, threads)
+        return inducing.greedy(of, X, weight, budget, tolerance, threads)
 
 
 def basis(covariance, Z, jitter=JITTER):

@@ -112,7 +112,10 @@ class Increment:
         """
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
         carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
-        information = self._carried(carried, basis.n)
+        if carried is None:
+            information = Information.empty(basis.n, self.before[0])
+        else:
+            information = carried.information(self.carrier.information)
         fit = None
         if sites is None and is_exact(settings.likelihood):
             sites = RowSites.gaussian(
@@ -137,12 +140,6 @@ class Increment:
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
         return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
-
-    def _carried(self, carried, n):
-        """The old factor on the new variables."""
-        if carried is None:
-            return Information.empty(n, self.before[0])
-        return carried.information(self.carrier.information)
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The Solution with the rows' sites on top of the old factor."""

@@ -70,15 +70,13 @@ LARGEST_LOSS = 1e300  # nats that are counted, so that twice as many are a numbe
 FULL_PRECISION = 1e-270  # prior variances below that do not have residuals of full precision
 
 
-def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basis=None):
+def greedy(basis, X, weight, budget, tolerance, threads):
     """Choose rows to be inducing points beside those already there.
 
     Parameters
     ----------
-    covariance : Covariance
-        Without `White`.
-    Z : ndarray (m, D)
-        Inducing points that stay; m may be 0.
+    basis : Basis
+        Inducing variables that stay; there may be none.
     X : ndarray (N, D)
         Rows to choose from. Where all of them would need too much memory, those at equal distances come first, and
         then those with the largest losses.
@@ -88,12 +86,8 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
         Most inducing points, those that stay included.
     tolerance : float
         Nats a row of positive weight that may be lost.
-    jitter : float
-        Nuggets, relative to the prior variance.
     threads : Threads
         For blocks of covariances; the caller has BLAS on one thread.
-    basis : Basis, optional
-        That of Z, if it is known.
 
     Returns
     -------
@@ -107,16 +101,15 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
     Ends at the first of: the rows lose no more than the tolerance, the budget is used up, no row of positive weight has
     a residual of more than ten nuggets. With N candidates and M points: O(N M^2).
     """
-    basis = Basis.of(covariance, Z, jitter, threads) if basis is None else basis
     if not len(X):
         return np.zeros(0, dtype=np.intp), np.zeros(0)
     unit = float(np.max(weight))  # their sums stay in range
     weight, tolerance = (weight / unit, tolerance / unit) if unit > 0 else (weight, tolerance)
     goal = tolerance * np.count_nonzero(weight)
     limit = max(1, CANDIDATE_NUMBERS // max(budget, 1))
-    chosen, first = np.zeros(0, dtype=np.intp), True
+    chosen, first, room = np.zeros(0, dtype=np.intp), True, budget - basis.n
     residual = residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None  # else they come along
-    while residual is None or (len(chosen) + len(Z) < budget and weight @ residual > goal):
+    while residual is None or (len(chosen) < room and weight @ residual > goal):
         pool = _pool(weight, residual, limit, first)
         rest = goal if residual is None else goal - (weight @ residual - weight[pool] @ residual[pool])
         more, left = _pivots(basis, X[pool], weight[pool], budget, rest, threads)
@@ -223,7 +216,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
         return Choice(basis, information, 0.0, left)
     everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, weight)
     most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
-    more, _ = greedy(basis.covariance, basis.Z, *everyone, most, tolerance, basis.jitter, threads, basis=basis)
+    more, _ = greedy(basis, *everyone, most, tolerance, threads)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
     room = max(0, budget - basis.n)
     larger = basis.extended(rows[:room], threads)

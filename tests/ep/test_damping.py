@@ -6,21 +6,21 @@ import pytest
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping, DampingOfEach
 
 
-@pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
-def test_damping_adapts(progress):
+@pytest.mark.parametrize("wait", [IN_TURN, TOGETHER])
+def test_damping_adapts(wait):
     """It falls to 0.6 of itself without progress in so many sweeps, and grows by 1.2, up to the one asked for."""
-    damping, slow, fast = Damping(0.9, progress), progress.fall + 0.01, progress.fall - 0.01
+    damping = Damping(0.9, wait)
     damping.after(1.0)
-    for _ in range(progress.sweeps - 1):
-        damping.after(slow)
+    for _ in range(wait - 1):
+        damping.after(0.91)
         assert damping.step == damping.down == 0.9  # not damped more than asked for
-    damping.after(slow)
+    damping.after(0.91)
     assert damping.step == pytest.approx(0.54)
     assert damping.down == pytest.approx(0.54**2)
-    damping.after(fast)
+    damping.after(0.8)
     assert damping.step == pytest.approx(0.648)
-    for _ in range(progress.sweeps - 1):  # the count begins anew
-        damping.after(fast * slow)
+    for _ in range(wait - 1):  # the count begins anew
+        damping.after(0.75)
     assert damping.step == pytest.approx(0.648)
     for _ in range(100):
         damping.after(1.0)
@@ -28,6 +28,14 @@ def test_damping_adapts(progress):
     for k in range(50):
         damping.after(0.5**k)
     assert damping.step == 0.9
+
+
+def test_steps_that_grow_the_change_are_shortened_at_once():
+    """Where all sites are renewed at once, a fit would be far away after a few sweeps that diverge."""
+    damping = Damping(1.0, TOGETHER)
+    for change, step in ((10.0, 1.0), (60.0, 0.6), (300.0, 0.36), (200.0, 0.432)):
+        damping.after(change)
+        assert damping.step == pytest.approx(step)
 
 
 def test_less_than_the_least_may_be_asked_for():
@@ -38,10 +46,10 @@ def test_less_than_the_least_may_be_asked_for():
     assert damping.step == 0.01
 
 
-@pytest.mark.parametrize("progress", [IN_TURN, TOGETHER])
-def test_each_of_many_problems_has_its_own(progress):
+@pytest.mark.parametrize("wait", [IN_TURN, TOGETHER])
+def test_each_of_many_problems_has_its_own(wait):
     changes = np.random.default_rng(0).uniform(0.5, 1.5, (60, 3)) * 0.98 ** np.arange(60)[:, None]
-    together, apart = DampingOfEach(0.8, progress, 3), [Damping(0.8, progress) for _ in range(3)]
+    together, apart = DampingOfEach(0.8, wait, 3), [Damping(0.8, wait) for _ in range(3)]
     for change in changes:
         together.after(change)
         for one, each in zip(apart, change, strict=True):

@@ -7,6 +7,8 @@ is small and smooth, so that the large terms can be taken together by hand.
 References
 ----------
 .. [DLMF] NIST Digital Library of Mathematical Functions, sections 5.5 (recurrence) and 5.11 (asymptotic expansions).
+.. [D] Theodorus Dekker, "A floating-point technique for extending the available precision", Numerische Mathematik 18,
+   1971.
 """
 
 import numpy as np
@@ -57,9 +59,32 @@ def excess(y, x, u=None):
 
 @quiet
 def quotient_difference(y1, x1, y2, x2, difference=None):
-    """(y1/x1)/(y2/x2) - 1 from differences of like numbers, exact for close ones; `difference` is x2 - x1."""
-    difference = x2 - x1 if difference is None else difference
-    return difference / x1 * (y1 / y2) + (y1 - y2) / y2
+    """(y1/x1)/(y2/x2) - 1 of positive numbers, to the last digits for close quotients of whatever numbers.
+
+    It is (y1 x2 - y2 x1)/(y2 x1), the products with what rounding leaves of them; or, where the difference x2 - x1 is
+    known better than from the two, from differences of like numbers.
+    """
+    if difference is not None:
+        return difference / x1 * (y1 / y2) + (y1 - y2) / y2
+    (y1, i), (x2, j), (y2, k), (x1, m) = (np.frexp(number) for number in (y1, x2, y2, x1))
+    first, first_rest = exact_product(y1, x2)
+    second, second_rest = exact_product(y2, x1)
+    apart = i + j - k - m  # the exponents of the products
+    return (np.ldexp(first, apart) - second + (np.ldexp(first_rest, apart) - second_rest)) / second
+
+
+def exact_product(a, b):
+    """The product of numbers of size one as a rounded number and what rounding left of it [D]_."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    product = a * b
+    return product, a_high * b_high - product + a_high * b_low + a_low * b_high + a_low * b_low
+
+
+def _halves(a):
+    """The upper and the lower half of the digits."""
+    shifted = (2.0**27 + 1.0) * a
+    high = shifted - (shifted - a)
+    return high, a - high
 
 
 @quiet

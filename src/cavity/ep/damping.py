@@ -1,36 +1,26 @@
 """How much of each site change is made: one rule for all schedules and geometries."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 SMALLEST_STEP = 0.05  # damping is never adapted below it, unless less was asked for
 SHORTER, LONGER = 0.6, 1.2  # by which steps change without progress, and with each sign of it
-
-
-class Progress(NamedTuple):
-    """What passes for progress: a change below `fall` times the smallest one before, within so many sweeps."""
-
-    sweeps: int
-    fall: float
-
-
-TOGETHER = Progress(3, 0.7)  # where all sites are renewed at once, so that their changes add up
-IN_TURN = Progress(4, 0.9)  # where each sees the changes of those before: changes rise and fall on the way
+FALL = 0.9  # progress is a change below that share of the smallest one since steps were last shortened
+TOGETHER = 1  # sweeps without progress after which steps are shortened where all sites are renewed at once ...
+IN_TURN = 4  # ... and where each sees the changes of those before, which rise and fall on the way
 
 
 class Damping:
     """The share of each site change that is made in a sweep, from 1 (all of it) downwards.
 
-    It falls by the factor 0.6, down to 0.05, whenever there was no progress in so many sweeps. With each sign of
-    progress it grows by 1.2, up to what the user asked for.
+    It falls by the factor 0.6, down to 0.05, whenever the change has not fallen by a tenth in `wait` sweeps. With each
+    such fall it grows by 1.2, up to what the user asked for.
 
     Parameters
     ----------
     largest : float in (0, 1]
         The share asked for.
-    progress : Progress
-        TOGETHER or IN_TURN.
+    wait : int
+        TOGETHER, where all sites are renewed at once and their changes add up, or IN_TURN.
 
     Attributes
     ----------
@@ -41,18 +31,18 @@ class Damping:
     --------
     >>> from cavity.ep.damping import TOGETHER, Damping
     >>> damping = Damping(1.0, TOGETHER)
-    >>> for change in (4.0, 5.0, 4.0, 3.0, 1.0):
+    >>> for change in (4.0, 5.0, 4.0):
     ...     damping.after(change)
     >>> round(damping.step, 2)
     0.72
     """
 
-    __slots__ = ("best", "largest", "progress", "smallest", "step", "waited")
+    __slots__ = ("best", "largest", "smallest", "step", "wait", "waited")
 
-    def __init__(self, largest, progress):
+    def __init__(self, largest, wait):
         self.largest = self.step = largest
         self.smallest = min(SMALLEST_STEP, largest)
-        self.progress, self.waited, self.best = progress, 0, np.inf
+        self.wait, self.waited, self.best = wait, 0, np.inf
 
     @property
     def down(self):
@@ -61,13 +51,13 @@ class Damping:
 
     def after(self, change):
         """Adapt to the change of a sweep, divided by the step."""
-        if change < self.progress.fall * self.best:
+        if change < FALL * self.best:
             self.best, self.waited = change, 0
             self.step = min(LONGER * self.step, self.largest)
             return
         self.waited += 1
-        if self.waited >= self.progress.sweeps:
-            self.waited = 0
+        if self.waited >= self.wait:
+            self.best, self.waited = change, 0
             self.shorten(SHORTER)
 
     def shorten(self, factor):
@@ -82,24 +72,25 @@ class DampingOfEach(Damping):
     ----------
     largest : float in (0, 1]
         The share asked for.
-    progress : Progress
-        TOGETHER or IN_TURN.
+    wait : int
+        TOGETHER, where all sites are renewed at once and their changes add up, or IN_TURN.
     n_problems : int
         B.
     """
 
     __slots__ = ()
 
-    def __init__(self, largest, progress, n_problems):
-        super().__init__(largest, progress)
+    def __init__(self, largest, wait, n_problems):
+        super().__init__(largest, wait)
         self.step, self.best = np.full(n_problems, largest), np.full(n_problems, np.inf)
         self.waited = np.zeros(n_problems)
 
     def after(self, change):
         """Adapt to the changes (B,) of a sweep, divided by the steps."""
-        progress = change < self.progress.fall * self.best
-        self.best, waited = np.where(progress, change, self.best), np.where(progress, 0, self.waited + 1)
-        late = waited >= self.progress.sweeps
+        progress = change < FALL * self.best
+        waited = np.where(progress, 0, self.waited + 1)
+        late = waited >= self.wait
+        self.best = np.where(progress | late, change, self.best)
         self.waited, longer = np.where(late, 0, waited), np.minimum(LONGER * self.step, self.largest)
         shorter = np.maximum(SHORTER * self.step, self.smallest)
         self.step = np.where(progress, longer, np.where(late, shorter, self.step))

@@ -238,7 +238,7 @@ CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
-SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "absorb", "increment"))
+SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_AT_ONCE" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
 SWITCHES = [
     Switch(CANDIDATES, (N, N - 1), streaming(), OTHERWISE),

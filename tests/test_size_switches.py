@@ -240,7 +240,7 @@ BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
 BLOCKS_OF_FILES = "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
-SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.BLOCK" for name in ("basis", "rows", "absorb", "increment"))
+SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_AT_ONCE" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
 SWITCHES = [
     Switch(CANDIDATES, (N, N - 1), streaming(), OTHERWISE),

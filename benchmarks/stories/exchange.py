@@ -48,7 +48,7 @@ def never(*arguments):
 
 def forgotten(waiting, X, weight, loss):
     """Instead of `Waiting.after`: rows are counted, not remembered."""
-    return replace(waiting, count=waiting.count + len(loss))
+    return replace(waiting, count=waiting.count + len(loss), debt=waiting.debt + float(np.sum(loss)))
 
 
 def foresight(choose):
@@ -67,26 +67,12 @@ def foresight(choose):
     return chosen
 
 
-def patience(choose):
-    """`choose` that tries again only if rows lost twice as much since the last exchange as when a try failed."""
-    state = {"debt": 0.0, "patience": 0.0}
-
-    def chosen(basis, information, X, weight, budget, *rest, waiting, residual=None):
-        known = inducing.residuals(basis, X, rest[-1]) if residual is None else residual
-        loss = inducing.avoidable(basis, basis.program.diagonal(X), weight, known)
-        debt = state["debt"] + float(np.sum(loss))
-        if basis.n >= budget and debt <= state["patience"]:
-            state["debt"] = debt
-            return inducing.Choice(basis, information, 0.0, waiting.after(X, weight, loss))
-        found = choose(basis, information, X, weight, budget, *rest, waiting=waiting, residual=residual)
-        failed = found.basis is basis
-        state.update({"debt": debt, "patience": 2.0 * debt} if failed else {"debt": 0.0, "patience": 0.0})
-        return found
-
-    return chosen
+def tireless(waiting):
+    """Instead of `Waiting.failed`: the next try only waits for M/4 rows."""
+    return replace(waiting, count=0)
 
 
-PARTS = {  # name: (module or class, attribute, value, or a function of the old one)
+PARTS = {  # name: (module or class, attribute, value)
     "as it is": (),
     "no exchanges": (inducing, "_exchanged", never),
     "rows do not wait": (inducing.Waiting, "after", forgotten),
@@ -94,9 +80,10 @@ PARTS = {  # name: (module or class, attribute, value, or a function of the old 
     "one point too many": (inducing, "SPARE", 0.0),
     "M points too many": (inducing, "SPARE", 1.0),
     "nuggets are losses": (inducing, "NUGGETS", 0.0),
+    "no rest between tries": (inducing, "REST", 0.0),
     "M rows between tries": (inducing, "REST", 1.0),
+    "no patience after failures": (inducing.Waiting, "failed", tireless),
     "new rows count 1.5 times (gone)": (update, "choose", foresight(inducing.choose)),
-    "patience after failures (gone)": (update, "choose", None),
 }
 
 
@@ -108,7 +95,7 @@ def changed(name):
         return
     owner, attribute, value = PARTS[name]
     old = getattr(owner, attribute)
-    setattr(owner, attribute, patience(old) if value is None else value)
+    setattr(owner, attribute, value)
     try:
         yield
     finally:
@@ -138,7 +125,7 @@ def drawn(found, path):
     figure, axes = plt.subplots(1, len(found), figsize=(11, 4), sharey=True, layout="constrained")
     for axis, (stream, by_part) in zip(axes, found.items(), strict=True):
         lost = np.array([by_part[part][0] for part in PARTS])
-        colours = ["black", *["#3b6ea5"] * (len(PARTS) - 3), *["#b0b0b0"] * 2]
+        colours = ["black", *["#3b6ea5"] * (len(PARTS) - 2), "#b0b0b0"]
         axis.barh(range(len(PARTS)), lost, color=colours)
         for place, value in enumerate(lost):
             axis.text(0.02, place, f"{value:,.0f}", transform=axis.get_yaxis_transform(), color="white", va="center")

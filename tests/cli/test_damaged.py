@@ -4,14 +4,14 @@ import os
 import random
 import subprocess
 import sys
+from itertools import repeat
 
 import numpy as np
 import pytest
 
 import cavity
 from cavity.base import arrays
-from cavity.cli import main, parquet, tables
-from cavity.cli.batches import Batches
+from cavity.cli import main, parquet, readers
 
 ROWS = 24
 COMMANDS = {
@@ -136,33 +136,22 @@ def test_an_array_cut_short_while_it_is_read(tmp_path, capsys, monkeypatch):
         assert f"{path} has changed while it was in use" in capsys.readouterr().err
 
 
-def test_batches_of_an_array(tmp_path):
-    """A batch is read when it is wanted."""
-    values = np.arange(60.0).reshape(20, 3)
-    np.save(tmp_path / "x.npy", values.astype("f4"))
-    batches = Batches(str(tmp_path / "x.npy"), 7, skip=2, first=5)
-    read = [(np.column_stack([t.numbers(name) for name in "123"]), t.places) for t in batches]
-    np.testing.assert_array_equal(np.concatenate([rows for rows, _ in read]), values[2:])
-    assert [len(rows) for rows, _ in read] == [5, 7, 6]
-    assert [places[0] for _, places in read] == ["row 3", "row 8", "row 15"]
-
-
 def test_parquet_files_that_say_what_is_not_so(tmp_path, monkeypatch):
     from pyarrow import parquet as files
     from pyarrow import table
 
     path = tmp_path / "x.parquet"
     files.write_table(table([[2**60 + 1, 3], [1.5, 2.5]], names=["a", "b"]), path)
-    np.testing.assert_array_equal(tables.read_columns(str(path)).numbers("a"), [2.0**60, 3.0])
+    np.testing.assert_array_equal(readers.whole(str(path)).numbers("a"), [2.0**60, 3.0])
     iterate = files.ParquetFile.iter_batches
     for lost in (1, 2):
         with monkeypatch.context() as patch:
             patch.setattr(files.ParquetFile, "iter_batches", lambda *a, lost=lost: (b[lost:] for b in iterate(*a)))
             with pytest.raises(ValueError, match=f"not a readable .*it says that it has 2 rows, and has {2 - lost}"):
-                list(parquet.parts(path))
+                list(parquet.parts(path, repeat(None)))
     files.write_table(table([[1, 2], [3, 4]], names=["a", "a"]), path)
     with pytest.raises(ValueError, match="x.parquet: .*two columns are called 'a'"):
-        tables.read_columns(str(path))
+        readers.whole(str(path))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="needs a file that cannot be read")

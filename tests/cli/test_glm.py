@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import cavity
 from cavity import data
-from cavity.cli import main, tables
+from cavity.cli import main, readers, tables
 from cavity.cli.glm import standardized
 
 
@@ -402,7 +402,7 @@ def test_the_data_are_never_overwritten(run, tmp_path):
 def test_a_file_wins_over_a_data_set_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pima").write_text("a,b\n1,2\n")
-    assert list(tables.read_columns("pima").cells) == ["a", "b"]
+    assert list(readers.whole("pima").cells) == ["a", "b"]
 
 
 def test_clutter_takes_columns_of_a_shipped_table(capsys):

@@ -13,8 +13,12 @@ from scipy import integrate, special, stats
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.cli import main, options, prequential, streaming_gp, tables
-from cavity.cli.batches import Batches
+from cavity.cli import main, options, prequential, readers, streaming_gp
+
+
+def batches(source, *sizes):
+    """The batches of a table, all at once."""
+    return [part for part, _ in readers.batches(str(source), *sizes)]
 
 
 @pytest.fixture
@@ -97,13 +101,13 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
     numeric = [name for name in columns if columns[name].dtype.kind == "f"]
     path = write(tmp_path / "x.csv", columns)
     path.write_text(path.read_text().replace("\n", "\n\n", 5))  # blank lines are no rows
-    whole = tables.read_columns(str(path))
-    parts = list(Batches(str(path), rows, skip))
+    whole = readers.whole(str(path))
+    parts = batches(path, rows, skip)
     assert [len(part.places) for part in parts[:-1]] == [rows] * (len(parts) - 1)
     cells, places = together(parts)
     assert (cells, places) == ({name: whole.cells[name][skip:] for name in cells}, whole.places[skip:])
     np.save(tmp_path / "x.npy", np.column_stack([columns[name] for name in numeric]))
-    cells, places = together(list(Batches(str(tmp_path / "x.npy"), rows, skip)))
+    cells, places = together(batches(tmp_path / "x.npy", rows, skip))
     for j, name in enumerate(numeric):
         np.testing.assert_array_equal(cells[str(j + 1)], columns[name][skip:])
     assert places[0] == f"row {skip + 1}"
@@ -111,8 +115,8 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
 
 def test_the_first_batch_may_be_longer(run, tmp_path):
     path = write(tmp_path / "x.csv", table())
-    assert [len(part.places) for part in Batches(str(path), 20, 5, 31)] == [31, 20, 20, 14]
-    assert [len(part.places) for part in Batches("newcomb", 20, 0, 31)] == [31, 20, 15]
+    assert [len(part.places) for part in batches(path, 20, 5, 31)] == [31, 20, 20, 14]
+    assert [len(part.places) for part in batches("newcomb", 20, 0, 31)] == [31, 20, 15]
     arguments = "--x", "a", "--y", "real", "--covariance", "rbf(2,2)"
     status, printed, _ = run(path, *arguments, "--batch", 1, "--first", 85)
     assert status == 0
@@ -123,18 +127,6 @@ def test_the_first_batch_may_be_longer(run, tmp_path):
     assert "the first batch has 9 row(s), too few to learn from; say --first 200, for example" in errors
 
 
-def test_a_table_is_read_as_it_is_used(tmp_path):
-    path = write(tmp_path / "x.csv", {"a": np.arange(200_000.0), "y": np.zeros(200_000)})
-    batches = Batches(str(path), 10)
-    first = next(iter(batches))
-    assert first.cells["a"] == [f"{i}.0" for i in range(10)]
-    assert batches.fraction < 0.05
-    for part in batches:
-        last = part
-    assert last.cells["a"][-1] == "199999.0"
-    assert batches.fraction == 1.0
-
-
 PLAIN = "--features", "a,b", "--target", "two"
 
 
@@ -143,9 +135,9 @@ def test_parquet(run, tmp_path):
     columns = table()
     path = write(tmp_path / "x.csv", columns)
     parquet.write_table(arrow.table(columns), tmp_path / "x.parquet", row_group_size=13)
-    sizes = [len(part.places) for part in Batches(str(tmp_path / "x.parquet"), 20, 15)]
+    sizes = [len(part.places) for part in batches(tmp_path / "x.parquet", 20, 15)]
     assert sizes == [20, 20, 20, 15]
-    sizes = [len(part.places) for part in Batches(str(tmp_path / "x.parquet"), 20, 15, 31)]
+    sizes = [len(part.places) for part in batches(tmp_path / "x.parquet", 20, 15, 31)]
     assert sizes == [31, 20, 20, 4]
     arguments = "--x", "a,b", "--y", "real", "--batch", 20, "--skip", 15, "--learn", "never", "--save"
     for suffix in ("csv", "parquet"):

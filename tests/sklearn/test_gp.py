@@ -223,7 +223,7 @@ def test_covariances_with_priors_are_learnt_to_the_mode():
 def test_at_a_bound_a_covariance_warns_too():
     X, y = draw()
     covariance = covariances.RBF(bounds={"lengthscale": (5.0, 10.0)}, lengthscale=7.0) + covariances.White(0.1)
-    with pytest.warns(ConvergenceWarning, match=r"rbf.lengthscale found is at its lower bound"):
+    with pytest.warns(ConvergenceWarning, match=r"parameter rbf.lengthscale is close to the specified lower bound 5"):
         GaussianProcessRegressor(covariance).fit(X, y)
 
 

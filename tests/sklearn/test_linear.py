@@ -545,12 +545,16 @@ def test_unknown_arguments_are_refused_by_the_name_of_the_class():
         assert list(inspect.signature(kind).parameters) == list(inspect.signature(kind.__init__).parameters)[1:]
         pickle.loads(pickle.dumps(kind()))
 
-    class Further(faces.ProbitClassifier):
+
+@pytest.mark.parametrize("name", cavity.sklearn.__all__)
+def test_subclasses_have_arguments_of_their_own(name):
+    class Further(getattr(cavity.sklearn, name)):
         def __init__(self, first, **others):
             super().__init__(**others)
             self.first = first
 
     with pytest.raises(TypeError, match="^Further: too many positional arguments"):
         Further(1, 2)
-    assert Further(1, tol=1e-3).tol == 1e-3
+    other = "tol" if hasattr(Further(1), "tol") else "kernel"
+    assert getattr(Further(1, **{other: 1e-3}), other) == 1e-3
     assert copy.copy(Further(1)).first == 1

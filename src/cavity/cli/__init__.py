@@ -11,13 +11,14 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
+from functools import partial
 
 from cavity import __version__
 from cavity.base.errors import naming
 from cavity.cli import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
 from cavity.cli import options as shared
 
-MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)
+MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)  # a command has the name of its file
 
 
 def parser():
@@ -28,7 +29,12 @@ def parser():
     fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
     for model in MODELS:
-        model.add(models)
+        name = model.__name__.rpartition(".")[2].replace("_", "-")
+        command = models.add_parser(name, help=model.HELP, description=model.fit.__doc__)
+        command.add_argument("data", help=model.DATA)
+        model.add_options(command)
+        shared.output(command, model.DRAWN)
+        command.set_defaults(run=partial(shared.fit_and_deliver, model.fit))
     predict.add(commands)
     return top
 

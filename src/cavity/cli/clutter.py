@@ -6,76 +6,63 @@ import numpy as np
 
 from cavity.cli import options as shared
 from cavity.cli import tables
-from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, number
+from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Number
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
+HELP = "the mean of a signal when some points are background clutter"
+DATA = "a shipped data set (newcomb), a .csv, .npy or .parquet file"
+DRAWN = "data, posterior and clutter probabilities"
 POINTS_LISTED = 20  # most clutter points listed
-SETTINGS = "noise_variance", "clutter_variance", "clutter_mean", "prior_mean", "prior_variance"
+CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
+MODEL = (
+    Number("--clutter-weight", INSIDE, "W", f"prior probability that a point is clutter (default {WEIGHT})", WEIGHT),
+    Number("--noise-variance", POSITIVE, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
+    Number("--clutter-variance", POSITIVE, "V", CLUTTER_VARIANCE),
+    Number("--clutter-mean", FINITE, "M", "centre of the clutter (default the median)"),
+    Number("--prior-mean", FINITE, "M", "prior mean (default the median)"),
+    Number("--prior-variance", POSITIVE, "V", "prior variance (default 100 noise)"),
+)
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "clutter",
-        help="the mean of a signal when some points are background clutter",
-        description="Fit a mean to data of which some are clutter, by expectation propagation. Variances and means "
-        "default to values scaled to the data (robustly, by median and MAD); all are printed.",
-    )
-    command.add_argument("data", help="a shipped data set (newcomb), a .csv, .npy or .parquet file")
+def add_options(command):
+    """Add the options to the command."""
     words = "column name or number; repeat for points in several dimensions"
     command.add_argument("--column", action="append", metavar="NAME", help=words)
     model = command.add_argument_group("model")
-    words = f"prior probability that a point is clutter (default {WEIGHT})"
-    number(model, "--clutter-weight", INSIDE, "W", words, default=WEIGHT)
-    number(model, "--noise-variance", POSITIVE, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)")
-    words = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
-    number(model, "--clutter-variance", POSITIVE, "V", words)
-    number(model, "--clutter-mean", FINITE, "M", "centre of the clutter (default the median)")
-    number(model, "--prior-mean", FINITE, "M", "prior mean (default the median)")
-    number(model, "--prior-variance", POSITIVE, "V", "prior variance (default 100 noise)")
+    shared.add(model, *MODEL)
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
-    shared.damping(fit, "(0, 1]")
-    fit.add_argument("--schedule", choices=("sequential", "parallel"), default="sequential")
-    number(fit, "--random-order", INDEX, "SEED", "visit the points in random order")
-    shared.output(command, "data, posterior and clutter probabilities")
-    command.set_defaults(run=run)
+    shared.site_updates(fit, "(0, 1]", ("sequential", "parallel"))
+    shared.add(fit, Number("--random-order", INDEX, "SEED", "visit the points in random order"))
 
 
-def run(options):
-    """Fit, print, save, plot."""
+def fit(options):
+    """Fit a mean to data of which some are clutter, by expectation propagation.
+
+    Variances and means default to values scaled to the data (robustly, by median and MAD); all are printed.
+    """
     values, names, about = tables.read(options.data, options.column)
-    shared.check_output(options)
     x = values[:, 0] if values.shape[1] == 1 else values
-    model = settled(x, options)
-    settings = {name: getattr(model, name) for name in ("clutter_weight", *SETTINGS)}
-    given = shared.fit_options(options, "method", "schedule", "damping", "power")
-    if options.random_order is not None:
-        given |= {"order": "random", "rng": options.random_order}
-    posterior, seconds = shared.timed(model.fit, x, **given)
+    given = shared.given(options, MODEL)
+    model = Clutter(**given).settle(x, keep=given)  # the rest is scaled to the data
+    order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
+    posterior, seconds = shared.timed(model.fit, x, **shared.site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
     def draw(plot):
         return plot.clutter_figure(posterior, values, probability, Path(options.data).name, names, about["unit"])
 
-    lines = report(values, names, about, settings, posterior, probability, seconds)
-    return shared.deliver(options, posterior, lines, draw)
+    return posterior, report(values, names, about, model, posterior, probability, seconds), draw
 
 
-def settled(x, options):
-    """Return the model: what was asked for, the rest scaled to the data."""
-    given = {name: getattr(options, name) for name in SETTINGS if getattr(options, name) is not None}
-    return Clutter(clutter_weight=options.clutter_weight, **given).settle(x, keep=("clutter_weight", *given))
-
-
-def report(values, names, about, settings, posterior, probability, seconds):
+def report(values, names, about, model, posterior, probability, seconds):
     """Yield the lines of the printed result."""
     unit = about["unit"]
     mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
     yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
-    for name, value in settings.items():
-        yield f"  {name:<16} {_numbers(value)}"
+    for number in MODEL:
+        yield f"  {number.name:<16} {_numbers(getattr(model, number.name))}"
     yield "posterior"
     digits = max(0, 2 - int(np.floor(np.log10(sd))))  # decimals to the third figure of the sd
     yield f"  mean             {', '.join(f'{m:.{digits}f}' for m in mean)} {unit}".rstrip()

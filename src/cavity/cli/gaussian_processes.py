@@ -1,7 +1,7 @@
 """What the commands with Gaussian processes share: the model that options describe, scaled to data, and its words."""
 
-import argparse
 import re
+from argparse import BooleanOptionalAction
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +9,14 @@ from scipy.special import ndtri
 
 from cavity import likelihoods
 from cavity.cli import targets
-from cavity.cli.options import FINITE, POSITIVE, number
+from cavity.cli.options import FINITE, POSITIVE, Number
+from cavity.cli.table import some
+from cavity.cli.targets import ORDERED
 
+MEANS = ("zero", "constant", "linear")
 NOISE = 0.1  # share of the variance of a real target that the noise has at first
 SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
 SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first
-ORDERED = "ordered-probit"
 LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: (likelihoods.OrderedProbit, ("thresholds",))}
 OUTSIDE = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets
 SCALES = ("noise_variance", "scale")  # settings that are learnt if they are not given
@@ -31,38 +33,27 @@ LEAVES = {
 }
 
 
+SETTINGS = (
+    *targets.settings("learnt", "learnt"),
+    Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
+)
+STARTS = (  # of the search for hyperparameters
+    Number("--variance", POSITIVE, "V", "of the function at first (default that of the target, or 1)"),
+    Number("--lengthscale", POSITIVE, "L,M", "at first, one or one for each column (default its sd)", several=True),
+    Number("--period", POSITIVE, "P", "of periodic, at first (default sd of the column)"),
+    *SETTINGS,
+)
+
+
 def add_model(model, default, without=()):
     """Add the options of likelihood and covariance; `default` says what likelihood it is by default."""
-    leaves = ", ".join(name for name in LEAVES if name not in without)
     model.add_argument("--likelihood", choices=LIKELIHOODS, help=default)
-    model.add_argument(
-        "--covariance",
-        metavar="SUM",
-        help=f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first variance, "
-        "lengthscale and period or shape, as in rbf(2,0.5) (default rbf)",
-    )
-    model.add_argument(
-        "--ard",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="a lengthscale for each column, or one for columns of one unit (default --ard)",
-    )
-
-
-def add_starts(model):
-    """Add where the search for hyperparameters begins."""
-    number(model, "--variance", POSITIVE, "V", "of the function at first (default that of the target, or 1)")
-    words = "at first, one or one for each column (default its sd)"
-    number(model, "--lengthscale", POSITIVE, "L,M", words, several=True)
-    number(model, "--period", POSITIVE, "P", "of periodic, at first (default sd of the column)")
-    targets.add_settings(model, "learnt", "learnt")
-    number(model, "--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True)
-
-
-def label(name, about):
-    """Return a name with its unit, if that is known."""
-    unit = about.get("units", {}).get(name)
-    return f"{name} [{unit}]" if unit else name
+    leaves = ", ".join(name for name in LEAVES if name not in without)
+    words = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first variance, "
+    words += "lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
+    model.add_argument("--covariance", metavar="SUM", help=words)
+    words = "a lengthscale for each column, or one for columns of one unit (default --ard)"
+    model.add_argument("--ard", action=BooleanOptionalAction, default=True, help=words)
 
 
 def default_likelihood(table, options, classes=None):
@@ -96,7 +87,7 @@ def check_plot(options):
 def likelihood_of(problem, options):
     """Return the likelihood, and whether its scale was given."""
     make, known = LIKELIHOODS[problem.likelihood]
-    given = targets.given_settings(options, problem.likelihood, known, (*targets.SETTINGS, "thresholds"))
+    given = targets.given_settings(options, problem.likelihood, known, SETTINGS)
     fixed = any(name in given for name in SCALES)
     if "thresholds" in known and "thresholds" not in given:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
@@ -181,11 +172,13 @@ def lengthscales(options, problem):
 
 
 def model_lines(problem, model, mean, learn):
-    """Yield the lines about the model: likelihood, mean function, covariance by the names of its parameters.
+    """Yield the lines about columns and model: likelihood, mean function, covariance by the names of its parameters.
 
     `mean` is in words; `learn` says what was learnt, as in `fit`.
     """
     known = LIKELIHOODS[problem.likelihood][1]
+    yield f"  columns          {some(problem.names, 12)}"
+    yield "model"
     settings = [f"{name} {shown(getattr(model.likelihood, name))}" for name in known]
     learnt = " (learnt)" if learn is True and any(name in SCALES for name in known) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"

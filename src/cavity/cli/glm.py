@@ -6,93 +6,62 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cavity.cli import options as shared
-from cavity.cli import tables
-from cavity.cli.options import POSITIVE, number
-from cavity.cli.targets import (
-    LIKELIHOODS,
-    REAL,
-    add_columns,
-    add_settings,
-    chosen,
-    given_settings,
-    heading,
-    robust_spread,
-    score_lines,
-)
+from cavity.cli import readers, targets
+from cavity.cli.options import POSITIVE, Number
+from cavity.cli.targets import LIKELIHOODS, REAL, robust_spread
 
+HELP = "regression and classification: coefficients with their uncertainty"
+DATA = "a shipped data set (pima), a .csv, .npy or .parquet file"
+DRAWN = "coefficients and predictions"
 INTERCEPT = "intercept"
 WIDER = 100.0  # variance of the intercept over that of the coefficients
 ROUNDS = 20  # of weighted least squares for a robust scale, which is a default and needs two figures
+SETTINGS = targets.settings(
+    "that of the least-squares residuals", "that of the residuals of least absolute deviations, by their median"
+)
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "glm",
-        help="regression and classification: coefficients with their uncertainty",
-        description="Fit a generalised linear model by expectation propagation. Columns are scaled to mean 0 and "
-        "standard deviation 1 and an intercept with a wide prior is added, unless told otherwise; all settings "
-        "are printed.",
-    )
-    command.add_argument("data", help="a shipped data set (pima), a .csv, .npy or .parquet file")
-    columns = add_columns(command)
+def add_options(command):
+    """Add the options to the command."""
+    columns = targets.add_columns(command)
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
     columns.add_argument("--no-standardize", action="store_true", help="leave the columns as they are")
     model = command.add_argument_group("model")
     model.add_argument("--likelihood", choices=LIKELIHOODS, default="probit", help="default probit")
-    add_settings(
-        model,
-        "that of the least-squares residuals",
-        "that of the residuals of least absolute deviations, by their median",
-    )
-    number(
-        model,
-        "--prior-variance",
-        POSITIVE,
-        "V",
-        "of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
-        "as much, around 0 or, for real targets, the median",
-    )
-    model.add_argument(
-        "--learn-prior-variance", action="store_true", help="choose it by the log evidence (one factor for all)"
-    )
+    words = "of each coefficient (default 1, for real targets the square of (1.4826 MAD)); of the intercept 100 times "
+    words += "as much, around 0 or, for real targets, the median"
+    shared.add(model, *SETTINGS, Number("--prior-variance", POSITIVE, "V", words))
+    words = "choose it by the log evidence (one factor for all)"
+    model.add_argument("--learn-prior-variance", action="store_true", help=words)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    shared.damping(fit, "[1e-6, 1]")
-    fit.add_argument("--schedule", choices=("parallel", "sequential", "stochastic"), default="parallel")
+    shared.site_updates(fit, "[1e-6, 1]", ("parallel", "sequential", "stochastic"))
     fit.add_argument("--approximation", choices=("full", "diagonal"), default="full")
-    shared.output(command, "coefficients and predictions")
-    command.set_defaults(run=run)
 
 
-def run(options):
-    """Fit, print, save, plot."""
-    from cavity.blocks.executors import single_blas
+def fit(options):
+    """Fit a generalised linear model by expectation propagation.
+
+    Columns are scaled to mean 0 and standard deviation 1 and an intercept with a wide prior is added, unless told
+    otherwise; all settings are printed.
+    """
     from cavity.models.glm.model import GLM
 
-    table = tables.read_columns(options.data)
-    shared.check_output(options)
-    problem = problem_of(table, options)
+    problem = problem_of(readers.whole(options.data), options)
     likelihood = likelihood_of(problem, options)
     prior_mean, prior_variance = prior_of(problem, options)
     if options.learn_prior_variance and options.approximation == "full":
         prior_variance = np.diag(prior_variance)  # a matrix is learned by one factor, a vector entry by entry
     model = GLM(likelihood, prior_mean, prior_variance, options.approximation)
-    with single_blas():  # loads the linear algebra, which is not part of the time of the fit
-        pass
-    given = shared.fit_options(options, "method", "schedule", "damping", "power")
     learn = "prior_variance" if options.learn_prior_variance else None
-    posterior, seconds = shared.timed(model.fit, **problem.data(), **given, learn=learn)
-    title = table.about.get("title", table.source)
+    posterior, seconds = shared.timed(model.fit, **problem.data(), **shared.site_options(options), learn=learn)
 
     def draw(plot):
         predicted = None if problem.classes else posterior.expected(problem.X, offset=problem.offset)
-        names = title, problem.target, problem.classes
-        return plot.glm_figure(
-            posterior, problem.names, problem.y, predicted, *names, intercept=not options.no_intercept
-        )
+        words = problem.title, problem.target, problem.classes
+        intercept = not options.no_intercept
+        return plot.glm_figure(posterior, problem.names, problem.y, predicted, *words, intercept=intercept)
 
-    saved = described(posterior, problem, options)
-    return shared.deliver(options, saved, report(title, problem, posterior, options, seconds), draw)
+    return described(posterior, problem, options), report(problem, posterior, options, seconds), draw
 
 
 def described(posterior, problem, options):
@@ -111,7 +80,7 @@ def described(posterior, problem, options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    problem = chosen(table, options, options.likelihood)
+    problem = targets.chosen(table, options, options.likelihood)
     if not options.no_standardize:
         explicit = options.features is not None
         problem = problem.without_constants(table.source, explicit, ", or say --no-standardize")
@@ -139,7 +108,7 @@ def standardized(values):
 def likelihood_of(problem, options):
     """Return the likelihood with the settings asked for; scales not given are those of residuals."""
     make, known = LIKELIHOODS[options.likelihood]
-    given = given_settings(options, options.likelihood, known)
+    given = targets.given_settings(options, options.likelihood, known, SETTINGS)
     if {"noise_variance", "scale"}.intersection(known) - set(given):
         make(**given)  # speaks up about the other settings before the work
         if options.likelihood == "gaussian":
@@ -188,9 +157,9 @@ def prior_of(problem, options):
     return mean, variances
 
 
-def report(title, problem, posterior, options, seconds):
+def report(problem, posterior, options, seconds):
     """Yield the lines of the printed result."""
-    yield from heading(title, problem)
+    yield from targets.heading(problem)
     yield "model"
     likelihood = posterior.model.likelihood
     settings = (f"{name} {getattr(likelihood, name):.6g}" for name in LIKELIHOODS[options.likelihood][1])
@@ -206,15 +175,16 @@ def report(title, problem, posterior, options, seconds):
         yield "coefficients, per unit of the column"
     else:
         yield "coefficients, per standard deviation of the column (columns were scaled to mean 0 and sd 1)"
-    yield from _coefficients(problem, posterior, options)
+    yield from coefficients(problem, posterior, options)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    yield from _scores(problem, posterior)
+    instead = "not available: it needs --method ep and another schedule than stochastic"
+    yield from targets.leave_one_out(posterior, problem, instead)
     yield "fit"
     yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
 
 
-def _coefficients(problem, posterior, options):
+def coefficients(problem, posterior, options):
     """Yield the lines of the table of coefficients."""
     width = max(len("name"), *map(len, problem.names))
     header = f"  {'name':<{width}} {'mean':>14} {'sd':>12} {'mean/sd':>9}"
@@ -226,13 +196,3 @@ def _coefficients(problem, posterior, options):
         if not options.no_standardize and (j > 0 or options.no_intercept):
             line += f" {problem.centre[j]:>14.6g} {problem.spread[j]:>12.6g}"
         yield line
-
-
-def _scores(problem, posterior):
-    """Yield how well each row is predicted from the others."""
-    try:
-        loo = posterior.loo_log_density
-    except ValueError:
-        yield "  leave-one-out    not available: it needs --method ep and another schedule than stochastic"
-        return
-    yield from score_lines("leave-one-out", loo, problem)

@@ -3,47 +3,41 @@
 from dataclasses import replace
 
 from cavity import likelihoods
-from cavity.cli import gaussian_processes, tables, targets
+from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
-from cavity.cli import table as cli_table
-from cavity.cli.gaussian_processes import ORDERED
-from cavity.cli.options import COUNT, number
+from cavity.cli.options import COUNT, Number
 
+HELP = "regression and classification by smooth functions of the columns"
+DATA = "a shipped data set (motorcycle, banana, pima), a .csv, .npy or .parquet file"
+DRAWN = "the function, of more than two columns along each of them"
 MANY = 2000  # most rows fitted without being asked to
-MEANS = ("zero", "constant", "linear")
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "gp",
-        help="regression and classification by smooth functions of the columns",
-        description="Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation. The "
-        "covariance and the noise are learnt by maximising the evidence, from starts scaled to the columns, which need "
-        "no scaling themselves.",
-    )
-    command.add_argument("data", help="a shipped data set (motorcycle, banana, pima), a .csv, .npy or .parquet file")
+def add_options(command):
+    """Add the options to the command."""
     columns = targets.add_columns(command)
     columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
     model = command.add_argument_group("model")
     gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
-    model.add_argument("--mean", choices=MEANS, help="default zero for classes, else constant (learnt)")
+    model.add_argument(
+        "--mean", choices=gaussian_processes.MEANS, help="default zero for classes, else constant (learnt)"
+    )
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
-    gaussian_processes.add_starts(model)
+    shared.add(model, *gaussian_processes.STARTS)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    number(fit, "--starts", COUNT, "S", "starts of the search (default 1)", default=1)
-    shared.output(command, "the function, of more than two columns along each of them")
-    command.set_defaults(run=run)
+    shared.add(fit, Number("--starts", COUNT, "S", "starts of the search (default 1)", 1))
 
 
-def run(options):
-    """Fit, print, save, plot."""
+def fit(options):
+    """Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation.
+
+    The covariance and the noise are learnt by maximising the evidence, from starts scaled to the columns, which need
+    no scaling themselves.
+    """
     from cavity.models.gp.model import GaussianProcess
 
-    table = tables.read_columns(options.data)
-    shared.check_output(options)
     gaussian_processes.check_plot(options)
-    problem = problem_of(table, options)
+    problem, rest = problem_of(readers.whole(options.data), options)
     likelihood, given = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
@@ -52,26 +46,21 @@ def run(options):
     search = shared.fit_options(options) | {"learn": learn, "n_starts": options.starts}
     posterior, seconds = shared.timed(model.fit, **problem.data(), **search)
     posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None)
-    title = table.about.get("title", table.source)
 
     def draw(plot):
-        labels = [gaussian_processes.label(name, table.about) for name in (*problem.names, problem.target)]
-        return plot.gp_figure(posterior, problem.y, labels[:-1], labels[-1], title, problem.classes)
+        return plot.gp_figure(posterior, problem.y, *problem.labels(), problem.title, problem.classes)
 
-    return shared.deliver(options, posterior, report(title, problem, posterior, mean, learn, seconds), draw)
+    return posterior, report(problem, rest, posterior, mean, learn, seconds), draw
 
 
 def problem_of(table, options):
-    """Return the matrix and the target that the options choose from the table."""
+    """Return the rows and columns to fit that the options choose from the table, and the other rows or None."""
     kind = options.likelihood or gaussian_processes.default_likelihood(table, options)
-    problem = targets.chosen(table, options, kind, (ORDERED,))
-    problem = problem.without_constants(table.source, options.features is not None)
-    if not problem.names:
-        raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from")
+    problem = targets.chosen(table, options, kind)
+    problem = problem.without_constants(table.source, options.features is not None).with_columns(table.source)
     n = fitted_rows(table, options, len(problem.y))
     problem = gaussian_processes.scaled(problem, slice(n))
-    rest = problem.part(slice(n, None)) if n < len(problem.y) else None
-    return replace(problem.part(slice(n)), rest=rest)
+    return problem.part(slice(n)), problem.part(slice(n, None)) if n < len(problem.y) else None
 
 
 def fitted_rows(table, options, total):
@@ -90,23 +79,15 @@ def fitted_rows(table, options, total):
     return rows
 
 
-def report(title, problem, posterior, mean, learn, seconds):
+def report(problem, rest, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
-    yield from targets.heading(title, problem)
-    yield f"  columns          {cli_table.some(problem.names, 12)}"
-    yield "model"
+    yield from targets.heading(problem)
     found = "" if mean == "zero" else f" {gaussian_processes.shown(posterior.model.mean)} (learnt)"
     yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    try:
-        loo = posterior.loo_log_density
-    except ValueError as error:  # a cavity without a row is improper
-        yield f"  leave-one-out    {error}"
-    else:
-        yield from targets.score_lines("leave-one-out", loo, problem)
-    if problem.rest is not None:
-        rest = problem.rest
+    yield from targets.leave_one_out(posterior, problem)
+    if rest is not None:
         density = posterior.log_density(rest.X, rest.y, offset=rest.offset)
         yield f"  {len(rest.y)} rows that were not fitted"
         yield from targets.score_lines("  new rows", density, rest)

@@ -10,54 +10,40 @@ from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
 from cavity.cli import table, tables
-from cavity.cli.options import FINITE, POSITIVE, number
+from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 
+HELP = "a mixture of Gaussians with means and covariances of their own"
+DATA = "a shipped data set (faithful), a .csv, or a .npy file of any size"
+DRAWN = "points, components, responsibilities and ELBO"
 LONGEST_RANGE = 1000  # numbers of components in a range
 COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
+SCALE = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
+PRIORS = (
+    Number("--weight-concentration-prior", POSITIVE, "A", "of the weights (default 1/K)"),
+    Number("--mean-prior", FINITE, "M1,M2", "for each column (default the data's mean)", several=True),
+    Number("--mean-precision-prior", POSITIVE, "B", "in points (default 1)", 1.0),
+    Number("--degrees-of-freedom-prior", POSITIVE, "NU", "in points (default D)"),
+    Number("--covariance-prior", POSITIVE, "V1,V2", SCALE, several=True),
+)
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "mixture",
-        help="a mixture of Gaussians with means and covariances of their own",
-        description="Fit a mixture of Gaussians by mean field. Of several numbers of components the one with the "
-        "largest ELBO wins. Priors that are not given scale with the data, which need no scaling themselves.",
-    )
-    command.add_argument("data", help="a shipped data set (faithful), a .csv, or a .npy file of any size")
+def add_options(command):
+    """Add the options to the command."""
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
     model = command.add_argument_group("model")
-    model.add_argument(
-        "--components",
-        type=numbers,
-        default=COMPONENTS_TRIED,
-        metavar="K",
-        help=f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})",
-    )
-    model.add_argument(
-        "--covariance", choices=COVARIANCES, default="full", help="missing values need diag or spherical"
-    )
+    words = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
+    model.add_argument("--components", type=numbers, default=COMPONENTS_TRIED, metavar="K", help=words)
+    words = "missing values need diag or spherical"
+    model.add_argument("--covariance", choices=COVARIANCES, default="full", help=words)
     model.add_argument("--weights", choices=WEIGHTS, default="dirichlet")
-    add_priors(model)
+    shared.add(model, *PRIORS)
     fit = shared.iteration(command, max_iter=1000, tol=1e-10)
     shared.ascent(fit)
     fit.add_argument("--moves", action="store_true", help="merge and empty components where that raises the ELBO")
-    shared.output(command, "points, components, responsibilities and ELBO")
-    command.set_defaults(run=run)
-
-
-def add_priors(model):
-    """Add the options of the priors."""
-    number(model, "--weight-concentration-prior", POSITIVE, "A", "of the weights (default 1/K)")
-    number(model, "--mean-prior", FINITE, "M1,M2", "for each column (default the data's mean)", several=True)
-    number(model, "--mean-precision-prior", POSITIVE, "B", "in points (default 1)", default=1.0)
-    number(model, "--degrees-of-freedom-prior", POSITIVE, "NU", "in points (default D)")
-    words = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
-    number(model, "--covariance-prior", POSITIVE, "V1,V2", words, several=True)
 
 
 def numbers(text):
@@ -90,19 +76,22 @@ class Problem:
         return [f"{name} [{self.unit}]" if self.unit else name for name in names]
 
 
-def run(options):
-    """Fit, print, save, plot."""
-    shared.check_output(options)
+def fit(options):
+    """Fit a mixture of Gaussians by mean field.
+
+    Of several numbers of components the one with the largest ELBO wins. Priors that are not given scale with the data,
+    which need no scaling themselves.
+    """
     given = shared.ascent_options(options) | {"moves": options.moves}
     problem = read(options)
     model = model_of(options, len(problem.names))
     selection, seconds = shared.timed(select_components, model, problem.X, options.components, **given)
+    posterior = replace(selection.best, columns=tuple(problem.names))
 
     def draw(plot):
         return plot.mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
 
-    named = replace(selection.best, columns=tuple(problem.names))
-    return shared.deliver(options, named, report(problem, selection, seconds), draw)
+    return posterior, report(problem, selection, seconds), draw
 
 
 def read(options):
@@ -128,30 +117,20 @@ def read(options):
 
 def model_of(options, n_features):
     """Return the model that the options describe."""
-    scale = options.covariance_prior
-    if scale is not None:
-        scale = spread_out(scale, "--covariance-prior", n_features)
-        scale = {"diag": scale, "spherical": scale[0]}.get(options.covariance, np.diag(scale))
+    priors = shared.given(options, PRIORS)
+    for name in ("mean_prior", "covariance_prior"):
+        values = priors.get(name, [0.0])
+        if len(values) not in (1, n_features):
+            wanted = f"one number, or one for each of the {n_features} columns"
+            raise ValueError(f"{shared.typed(name)} takes {wanted}, got {len(values)}")
+        if name in priors:
+            priors[name] = np.broadcast_to(values, n_features)
+    if "covariance_prior" in priors:
+        scale = priors["covariance_prior"]
+        priors["covariance_prior"] = {"diag": scale, "spherical": scale[0]}.get(options.covariance, np.diag(scale))
     if options.covariance == "spherical" and len(options.covariance_prior or [0]) > 1:
         raise ValueError("--covariance-prior of spherical covariances is one number for all columns")
-    mean = options.mean_prior
-    return GaussianMixture(
-        options.components[0],
-        covariance=options.covariance,
-        weights=options.weights,
-        weight_concentration_prior=options.weight_concentration_prior,
-        mean_prior=None if mean is None else spread_out(mean, "--mean-prior", n_features),
-        mean_precision_prior=options.mean_precision_prior,
-        degrees_of_freedom_prior=options.degrees_of_freedom_prior,
-        covariance_prior=scale,
-    )
-
-
-def spread_out(given, option, n_features):
-    """Return one number, or one for each column, as one for each."""
-    if len(given) not in (1, n_features):
-        raise ValueError(f"{option} takes one number, or one for each of the {n_features} columns, got {len(given)}")
-    return np.broadcast_to(given, n_features)
+    return GaussianMixture(options.components[0], covariance=options.covariance, weights=options.weights, **priors)
 
 
 def report(problem, selection, seconds):

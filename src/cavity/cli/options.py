@@ -8,21 +8,21 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from cavity.base import arrays
 from cavity.base.errors import naming
-from cavity.cli import tables
 
 PRINTED = "standard output"  # where results go, for messages
-ARGUMENTS = {  # of the library: the options that they are on the command line, where these have other names
-    "n_components": "components",
-    "n_inducing": "inducing",
-    "n_init": "starts",
-    "n_starts": "starts",
-    "n_threads": "threads",
-    "rng": "seed",
-    "sample_weight": "weights",
+KEYWORDS = {  # options that the library knows by other names
+    "components": "n_components",
+    "inducing": "n_inducing",
+    "seed": "rng",
+    "starts": "n_init",
+    "threads": "n_threads",
+    "weights": "sample_weight",
 }
+ARGUMENTS = {keyword: option for option, keyword in KEYWORDS.items()} | {"n_starts": "starts"}
 NO_OPTIONS = ("command", "data", "model", "posterior", "run")
 
 
@@ -55,12 +55,20 @@ INDEX = Domain("at least 0", partial(arrays.integer, name="", low=0), int)
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What argparse makes a number of, or several separated by commas, or one of some words."""
+    """An option that is a number of a domain, or several separated by commas, or one of some words."""
 
     option: str
     domain: Domain
+    metavar: str | None = None
+    help: str | None = None
+    default: object = None
     several: bool = False
     words: tuple = ()
+
+    @property
+    def name(self):
+        """What argparse calls it."""
+        return self.option[2:].replace("-", "_")
 
     def __call__(self, text):
         """Return what was typed; OptionError, before any work, for a number outside of the domain."""
@@ -81,9 +89,16 @@ class Number:
         return found if self.several else found[0]
 
 
-def number(group, option, domain, metavar=None, help=None, *, default=None, several=False, words=()):
-    """Add an option that is a number of a domain."""
-    group.add_argument(option, type=Number(option, domain, several, words), metavar=metavar, default=default, help=help)
+def add(group, *numbers):
+    """Add Numbers to a group of a command."""
+    for each in numbers:
+        group.add_argument(each.option, type=each, metavar=each.metavar, default=each.default, help=each.help)
+
+
+def given(options, numbers):
+    """Return what was typed of some Numbers, by the names that the arguments of the library have."""
+    values = {KEYWORDS.get(each.name, each.name): getattr(options, each.name) for each in numbers}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def typed(name):
@@ -107,45 +122,49 @@ def as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
+THREADS = Number("--threads", COUNT, help="same result for any number (default 1)", default=1)
+DAMPING = Number("--damping", SHARE, default=1.0)
+
 
 def iteration(command, *, max_iter, tol):
     """Add the options of every iterative fit; return their group."""
     fit = command.add_argument_group("fit")
-    number(fit, "--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
-    number(fit, "--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
-    threads(fit)
+    passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
+    add(fit, passes, Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol), THREADS)
     return fit
 
 
-def threads(group):
-    """Add the option of what may run in parallel."""
-    number(group, "--threads", COUNT, help="same result for any number (default 1)", default=1)
+def site_updates(fit, power, schedules):
+    """Add the options of expectation propagation and of assumed-density filtering; the first schedule is the default.
 
-
-def damping(fit, power):
-    """Add the options of expectation propagation and of assumed-density filtering."""
+    `power` is the range of the power, for the help.
+    """
     fit.add_argument("--method", choices=("ep", "adf"), default="ep")
-    number(fit, "--damping", SHARE, default=1.0)
-    number(fit, "--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0)
+    add(fit, DAMPING, Number("--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0))
+    fit.add_argument("--schedule", choices=schedules, default=schedules[0])
 
 
 def ascent(fit):
     """Add the options of coordinate ascent."""
-    number(fit, "--starts", COUNT, "S", "starts for each K; more need --seed", default=1)
-    number(fit, "--seed", INDEX, help="seed of the random starts")
+    add(fit, Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1))
+    add(fit, Number("--seed", INDEX, help="seed of the random starts"))
 
 
 def fit_options(options, *names):
     """Return the options of any `fit`, and those with the given names."""
-    given = {name: getattr(options, name) for name in ("max_iter", "tol", *names)}
-    return given | {"n_threads": options.threads}
+    return {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+
+
+def site_options(options):
+    """Return the options of a `fit` by expectation propagation."""
+    return fit_options(options, "method", "schedule", "damping", "power")
 
 
 def ascent_options(options):
     """Return the options of a `fit` by coordinate ascent."""
     if options.starts > 1 and options.seed is None:
         raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
-    return fit_options(options) | {"n_init": options.starts, "rng": options.seed}
+    return fit_options(options, "starts", "seed")
 
 
 # ------------------------------------------------------------------------------------------ what is printed
@@ -181,31 +200,42 @@ def end_line(method, posterior, more, seconds):
 def output(command, drawn):
     """Add the files to write."""
     group = command.add_argument_group("output")
-    group.add_argument(
-        "--output", "--save", metavar="FILE", help="save the posterior as .npz (read it with cavity.load)"
-    )
+    words = "save the posterior as .npz (read it with cavity.load)"
+    group.add_argument("--output", "--save", metavar="FILE", help=words)
     group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
 
 
-def check_output(options):
-    """Fail now, before any work, if a file or its format cannot be written or the plot extra is missing."""
-    tables.check_paths(options)
+def check_paths(options):
+    """Raise ValueError if a file to be written has no folder, or is the data."""
+    for option in ("output", "plot"):
+        path = getattr(options, option, None)
+        if path is None:
+            continue
+        if not Path(path).absolute().parent.is_dir():
+            raise ValueError(f"--{option}: the folder of {path} does not exist")
+        for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
+            if source is not None and Path(path).resolve() == Path(source).resolve():
+                raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
+
+
+def fit_and_deliver(fit, options):
+    """Run a command of `cavity fit`; return the exit status.
+
+    `fit` takes the options and returns the posterior, the lines to print, and a function that draws the figure with
+    cavity.plot. That a file cannot be written or the plot extra is missing is found out before any work.
+    """
+    check_paths(options)
     if options.plot is not None:
         from cavity import plot  # ImportError if matplotlib is missing
 
         plot.format_of(options.plot)
-
-
-def deliver(options, posterior, lines, draw):
-    """Save the posterior, draw the figure that draw(cavity.plot) makes, and print the lines; return the exit status."""
+    posterior, lines, draw = fit(options)
     files = []
     if options.output is not None:
         posterior.save(options.output)  # before anything else can fail
         files.append(f"  saved            {options.output}")
     lines = list(lines)
     if options.plot is not None:
-        from cavity import plot
-
         plot.save(draw(plot), options.plot)
         files.append(f"  plot             {options.plot}")
     with naming(PRINTED):
@@ -222,7 +252,7 @@ def progress():
     try:
         from tqdm import tqdm
     except ImportError:
-        yield _show_line
+        yield show_line
         print(file=sys.stderr)
         return
     with tqdm(total=1.0, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}") as bar:
@@ -234,7 +264,7 @@ def progress():
         yield show
 
 
-def _show_line(fraction, words):
+def show_line(fraction, words):
     """Write over the last line."""
     width = shutil.get_terminal_size().columns - 1
     print(f"\r{f'{100 * fraction:3.0f} % {words}':<{width}.{width}}", end="", file=sys.stderr, flush=True)

@@ -1,20 +1,14 @@
 """Parquet files, whole or in batches of rows. Needs the arrow extra (pyarrow), which is imported only here."""
 
-from itertools import repeat
-
 from cavity.base.errors import missing_extra
-from cavity.cli import table
+from cavity.cli.table import Columns, places
 
 READ = 1 << 14  # rows that are read together
 DAMAGE = (OSError, ValueError, LookupError, OverflowError)  # what else pyarrow raises at damaged files and values
 
 
-def parts(path, sizes=None, skip=0):
-    """Yield a table in batches of rows as `Columns`, each with the share of the rows that has been read.
-
-    `sizes` is an endless iterator of their lengths; without it there is one. The first `skip` rows are left out.
-    ValueError if the file is not readable.
-    """
+def parts(path, sizes, skip=0):
+    """Yield the parts of a .parquet file, as readers do; ValueError if it is not readable."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -23,7 +17,7 @@ def parts(path, sizes=None, skip=0):
         with parquet.ParquetFile(path) as file:
             total = file.metadata.num_rows
             if total:
-                yield from _batches(path, file, total, sizes or repeat(total), skip)
+                yield from _batches(path, file, total, sizes, skip)
     except (ArrowException, *DAMAGE) as error:
         raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
     if not total:
@@ -38,7 +32,7 @@ def _batches(path, file, total, sizes, skip):
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"two columns are called {twice!r}")
-    low, waiting, count, rows = 0, [], 0, next(sizes)
+    low, waiting, count, rows = 0, [], 0, next(sizes) or total
     for batch in file.iter_batches(READ):
         drop = min(max(skip - low, 0), len(batch))
         low, count = low + len(batch), count + len(batch) - drop
@@ -47,7 +41,7 @@ def _batches(path, file, total, sizes, skip):
             known = Table.from_batches(waiting)
             yield _columns(path, known.slice(0, rows), low - count), low / total
             rest = known.slice(rows)
-            waiting, count, rows = rest.to_batches(), len(rest), next(sizes)
+            waiting, count, rows = rest.to_batches(), len(rest), next(sizes) or total
     if low != total:
         raise ValueError(f"it says that it has {total} rows, and has {low}")
 
@@ -55,7 +49,7 @@ def _batches(path, file, total, sizes, skip):
 def _columns(path, part, first):
     """Columns of an Arrow table whose rows begin with number `first`."""
     cells = dict(zip(part.column_names, map(_cells, part.combine_chunks().columns), strict=True))
-    return table.Columns(str(path), cells, [f"row {first + i + 1}" for i in range(len(part))])
+    return Columns(str(path), cells, places(len(part), first))
 
 
 def _cells(column):

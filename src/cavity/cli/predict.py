@@ -36,13 +36,13 @@ def add(commands):
     command.add_argument("data", help="a shipped data set, a .csv, .npy or .parquet file, with the columns of the fit")
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
     command.add_argument("--output", metavar="FILE", required=True, help="the .npy or .csv file to write")
-    shared.threads(command)
+    shared.add(command, shared.THREADS)
     command.set_defaults(run=run)
 
 
 def run(options):
     """Predict block by block; the file appears whole or not at all."""
-    tables.check_paths(options)
+    shared.check_paths(options)
     suffix = Path(options.output).suffix
     if suffix not in FORMATS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(FORMATS)} file")
@@ -135,10 +135,8 @@ def further_columns(likelihood, classes):
 
 def open_rows(told, options, threads):
     """Return the rows, all numbers checked, in blocks that suit what is written about them."""
-    question = options.data, "--columns", told.gaps, told.way_out
-    X, names, *_ = tables.matrix(*question, columns=options.columns, fitted=told.columns)
-    if told.columns is not None and names != list(told.columns) and sorted(names) == sorted(told.columns):
-        X, names, *_ = tables.matrix(*question, fitted=told.columns)  # --columns gave them in another order
+    choice = {"columns": options.columns, "fitted": told.columns}
+    X, names, *_ = tables.matrix(options.data, "--columns", told.gaps, told.way_out, **choice)
     if len(names) != told.width:
         raise ValueError(
             f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({table.some(names)}); "

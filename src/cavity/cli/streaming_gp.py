@@ -9,114 +9,81 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
-from cavity.cli import gaussian_processes, targets
+from cavity.cli import gaussian_processes, readers, targets
 from cavity.cli import options as shared
-from cavity.cli import table as cli_table
-from cavity.cli.batches import Batches
-from cavity.cli.gaussian_processes import ORDERED
-from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, number
+from cavity.cli.gaussian_processes import MEANS, STARTS
+from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
+from cavity.cli.table import in_order_of, some
 
+HELP = "the same as gp for tables of any length, in the order of their rows"
+DATA = "a shipped data set (co2, banana), a .csv, .npy or .parquet file"
+DRAWN = "the function with its inducing points, of more than two columns along each of them"
 BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
 SAVE_EVERY = 60.0  # seconds
-DRAWN = 4000  # most rows in the picture
-MEANS = ("zero", "constant", "linear")
-SETTLED = (  # options of the model, which a saved state has already
-    *("likelihood", "covariance", "variance", "lengthscale", "period", "mean", "inducing", "tolerance", "jitter"),
-    *("alpha", "thresholds", "first", *targets.SETTINGS),
+DRAWN_ROWS = 4000  # most rows in the picture
+MEAN = (
+    "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
+    "as in --mean=-3,0.2 (default constant, for classes zero)"
 )
+SPARSITY = (
+    Number("--inducing", COUNT, "M", "most inducing points (default 200)"),
+    Number("--tolerance", NONNEGATIVE, "T", "nats a row below which none is added (default 1e-3)"),
+    Number("--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)"),
+    Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
+)
+MODEL = (Number("--mean", FINITE, "M", MEAN, several=True, words=MEANS), *STARTS, *SPARSITY)
+STREAM = (
+    Number("--batch", COUNT, "N", f"rows in a batch (default {BATCH})", BATCH),
+    Number("--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)"),
+    Number("--skip", INDEX, "N", "rows at the beginning to leave out", 0),
+    Number("--forget", INSIDE, "F", "multiply what is known by F in (0, 1) before each further batch"),
+)
+SETTLED = ("likelihood", "covariance", *(number.name for number in MODEL), "first")  # what a saved state has already
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "streaming-gp",
-        help="the same as gp for tables of any length, in the order of their rows",
-        description="Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant "
-        "memory. Each batch is predicted before it is absorbed; how well that went is printed. The covariance and the "
-        "noise are learnt from starts scaled to the first batch.",
-    )
-    command.add_argument("data", help="a shipped data set (co2, banana), a .csv, .npy or .parquet file")
-    add_columns(command)
+def add_options(command):
+    """Add the options to the command."""
+    words = "values of a target with classes, in their order (default those of the first batch, sorted)"
+    targets.add_columns(command).add_argument("--classes", metavar="A,B", help=words)
     model = command.add_argument_group("model")
-    gaussian_processes.add_model(
-        model, "default probit for a first batch with two values of the target, else gaussian", without=("white",)
-    )
-    words = "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
-    words += "as in --mean=-3,0.2 (default constant, for classes zero)"
-    number(model, "--mean", FINITE, "M", words, several=True, words=MEANS)
-    gaussian_processes.add_starts(model)
-    add_sparsity(model)
-    add_stream(command)
-    fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    fit.add_argument(
-        "--learn",
-        choices=("first", "always", "never"),
-        default="first",
-        help="the covariance and the noise from the first batch, from every one, or not at all (default first)",
-    )
-    shared.output(command, "the function with its inducing points, of more than two columns along each of them")
-    command.set_defaults(run=run)
-
-
-def add_columns(command):
-    """Add the options that say what the columns are."""
-    columns = targets.add_columns(command)
-    columns.add_argument(
-        "--classes",
-        metavar="A,B",
-        help="values of a target with classes, in their order (default those of the first batch, sorted)",
-    )
-
-
-def add_sparsity(model):
-    """Add the options of the inducing points."""
-    number(model, "--inducing", COUNT, "M", "most inducing points (default 200)")
-    number(model, "--tolerance", NONNEGATIVE, "T", "nats a row below which none is added (default 1e-3)")
-    number(model, "--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)")
-    number(model, "--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)")
-
-
-def add_stream(command):
-    """Add the options of the stream."""
+    words = "default probit for a first batch with two values of the target, else gaussian"
+    gaussian_processes.add_model(model, words, without=("white",))
+    shared.add(model, *MODEL)
     stream = command.add_argument_group("stream")
-    number(stream, "--batch", COUNT, "N", f"rows in a batch (default {BATCH})", default=BATCH)
-    number(stream, "--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)")
-    number(stream, "--skip", INDEX, "N", "rows at the beginning to leave out", default=0)
-    number(stream, "--forget", INSIDE, "F", "multiply what is known by F in (0, 1) before each further batch")
-    stream.add_argument("--resume", metavar="STATE", help="go on with a state that --output saved; it may be replaced")
+    shared.add(stream, *STREAM)
+    words = "go on with a state that --output saved; it may be replaced"
+    stream.add_argument("--resume", metavar="STATE", help=words)
+    fit = shared.iteration(command, max_iter=200, tol=1e-8)
+    words = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
+    fit.add_argument("--learn", choices=("first", "always", "never"), default="first", help=words)
 
 
-def run(options):
-    """Absorb batch after batch, print, save, plot; what was absorbed before an error is saved."""
-    shared.check_output(options)
-    check(options)
+def fit(options):
+    """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
+
+    Each batch is predicted before it is absorbed; how well that went is printed. The covariance and the noise are
+    learnt from starts scaled to the first batch.
+    """
+    gaussian_processes.check_plot(options)
+    settled = next((name for name in SETTLED if getattr(options, name) is not None), None)
+    if options.resume is not None and settled is not None:
+        raise ValueError(f"--resume goes on with the model that was saved; leave out {shared.typed(settled)}")
     stream = Stream(options)
-    batches = Batches(options.data, options.batch, options.skip, options.first)
     started = time.perf_counter()
     try:
         with shared.progress() as show:
-            for table in batches:
+            for table, share in readers.batches(options.data, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
-                show(batches.fraction, stream.words())
-    except BaseException as error:
+                show(share, stream.words())
+    except BaseException as error:  # what was absorbed before is saved
         stream.rescue(error)
         raise
     if stream.state is None or not stream.n_batches:
         raise ValueError(f"{options.data}: there are no rows after the first {options.skip}")
-    seconds = time.perf_counter() - started
-    return shared.deliver(options, stream.state, report(stream, seconds), stream.draw)
-
-
-def check(options):
-    """Raise ValueError for options that make no sense, before any work."""
-    gaussian_processes.check_plot(options)
-    if options.resume is not None:
-        given = next((name for name in SETTLED if getattr(options, name) is not None), None)
-        if given is not None:
-            raise ValueError(f"--resume goes on with the model that was saved; leave out {shared.typed(given)}")
+    return stream.state, report(stream, time.perf_counter() - started), stream.draw
 
 
 class Stream:
@@ -135,7 +102,6 @@ class Stream:
         self.learnt = False  # what was, as in `fit`
         self.n_rows = self.n_batches = self.unconverged = 0
         self.against = 0  # batches that spoke against the settings
-        self.about = {}
         self.drawn, self._stride = [], 1
         self._saved = time.monotonic()
 
@@ -152,12 +118,13 @@ class Stream:
         """The columns that the options choose; the first batch decides what they are."""
         options = self.options
         if self.problem is None:
-            self.about = table.about
             options.target = targets.target_of(table, options)
             if self.state is not None and self.state.columns is not None:
-                options.features = self._features(table)
+                fitted, typed = self.state.columns, options.features
+                names = fitted if typed is None else table.chosen(typed, "--features")[0]
+                options.features = in_order_of(fitted, names)
             self.kind = self.kind or gaussian_processes.default_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*targets.BINARY, ORDERED):
+        if self.classes is None and self.kind in (*targets.BINARY, targets.ORDERED):
             table.check_complete([options.target])
             kinds, _ = targets.kinds_of(table, options.target)
             if len(kinds) < 2:
@@ -165,24 +132,14 @@ class Stream:
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "say what there is, like --classes=no,yes"
                 )
-        rows = targets.chosen(table, options, self.kind, (ORDERED,), self.classes)
-        if not rows.names:
-            raise ValueError(f"{table.source}: no columns to predict {rows.target!r} from")
+        rows = targets.chosen(table, options, self.kind, self.classes).with_columns(table.source)
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
-                f"({cli_table.some(rows.names)}); choose with --features"
+                f"({some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
-
-    def _features(self, table):
-        """The columns of the state, unless others were asked for: the same ones in another order are put right."""
-        known, given = list(self.state.columns), self.options.features
-        if given is None:
-            return known
-        names, _ = table.chosen(given, "--features")
-        return known if sorted(names) == sorted(known) else given
 
     def _begin(self):
         """The state after the first batch."""
@@ -197,10 +154,8 @@ class Stream:
             )
         likelihood, given = gaussian_processes.likelihood_of(problem, options)
         mean, self.mean = mean_of(problem, options)
-        settings = {"n_inducing": options.inducing, "tolerance": options.tolerance, "jitter": options.jitter}
-        settings = {name: value for name, value in settings.items() if value is not None}
         covariance = gaussian_processes.covariance_of(problem, options)
-        model = StreamingGP(covariance, likelihood, mean=mean, alpha=options.alpha, **settings)
+        model = StreamingGP(covariance, likelihood, mean=mean, **shared.given(options, SPARSITY))
         self.learn = "covariance" if given else True
         self.learnt = options.learn != "never" and self.learn
         state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
@@ -233,7 +188,7 @@ class Stream:
             return
         mine = (self.n_rows + np.arange(len(y))) % self._stride == 0
         self.drawn.append(np.column_stack([self.problem.X[mine], y[mine]]))
-        while sum(map(len, self.drawn)) > DRAWN:
+        while sum(map(len, self.drawn)) > DRAWN_ROWS:
             self.drawn = [np.concatenate(self.drawn)[::2]]
             self._stride *= 2
 
@@ -262,12 +217,9 @@ class Stream:
 
     def draw(self, plot):
         """The picture."""
-        labels = [gaussian_processes.label(name, self.about) for name in (*self.problem.names, self.problem.target)]
         *columns, y = np.concatenate(self.drawn).T
-        title = self.about.get("title", self.options.data)
-        return plot.streaming_gp_figure(
-            self.state, np.column_stack(columns), y, labels[:-1], labels[-1], title, self.classes or ()
-        )
+        words = *self.problem.labels(), self.problem.title, self.classes or ()
+        return plot.streaming_gp_figure(self.state, np.column_stack(columns), y, *words)
 
 
 def classes_of(options, state):
@@ -325,11 +277,8 @@ def mean_of(problem, options):
 def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
-    title = stream.about.get("title", options.data)
     rows = f"{stream.n_rows} rows in {stream.n_batches} batch(es)"
-    yield from targets.heading(title, problem, rows, stream.counts)
-    yield f"  columns          {cli_table.some(problem.names, 12)}"
-    yield "model"
+    yield from targets.heading(problem, rows, stream.counts)
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"
     if state.n_samples != stream.n_rows:

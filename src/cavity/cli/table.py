@@ -113,11 +113,26 @@ class Columns:
         return self._parsed[column]
 
 
+def places(count, first=0):
+    """Return where rows stand in a file that has no lines, from row number `first` on, which counts from 0."""
+    return [f"row {first + i + 1}" for i in range(count)]
+
+
+def numbered(count):
+    """Return the names of columns that have none, their numbers."""
+    return [str(j + 1) for j in range(count)]
+
+
 def listed(text):
     """Return the names in a comma-separated list, or those of a list as they are."""
     if not isinstance(text, str):
         return list(text)
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
+
+
+def in_order_of(fitted, names):
+    """Return the columns of a fit if these are the same ones, in any order; else the names as they are."""
+    return list(fitted) if fitted is not None and sorted(names) == sorted(fitted) else names
 
 
 def some(words, most=NAMED):

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.cli import table as cli_table
-from cavity.cli import tables
-from cavity.cli.options import POSITIVE, number, typed
+from cavity.cli.options import POSITIVE, Number, given, typed
 from cavity.likelihoods import counts, labels, noise
 
 LIKELIHOODS = {
@@ -18,14 +17,27 @@ LIKELIHOODS = {
     "student-t": (noise.StudentT, ("degrees_of_freedom", "scale")),
     "laplace": (noise.Laplace, ("scale",)),
 }
+MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+ORDERED = "ordered-probit"  # of Gaussian processes only
 BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
-SETTINGS = ("noise_variance", "scale", "degrees_of_freedom", "dispersion")
+
+
+def settings(noise_variance, scale):
+    """Return the settings of the likelihoods; the help of the two that are scales says what their defaults are."""
+    return (
+        Number("--noise-variance", POSITIVE, "V", f"of gaussian (default {noise_variance})"),
+        Number("--scale", POSITIVE, "S", f"of student-t and laplace (default {scale})"),
+        Number("--degrees-of-freedom", POSITIVE, "NU", "of student-t (default 4)"),
+        Number("--dispersion", POSITIVE, "R", "of negative-binomial (default 1)"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """What is fitted: the columns that the options choose, and what was done to them."""
 
+    title: str  # of the table
+    units: dict  # of its columns, as far as they are known
     X: np.ndarray
     names: list
     y: np.ndarray
@@ -38,7 +50,6 @@ class Problem:
     centre: np.ndarray | None = None  # what was subtracted from each column
     spread: np.ndarray | None = None  # what it was divided by; of Gaussian processes its standard deviation
     size: float = 1.0  # variance of a target of real numbers
-    rest: object = None  # the rows that are not fitted, or None
 
     def without_constants(self, source, explicit, way_out=""):
         """Leave out columns of one value; ValueError if they were chosen explicitly."""
@@ -52,6 +63,17 @@ class Problem:
         names = [name for name in self.names if name not in constant]
         notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
         return replace(self, X=np.ascontiguousarray(self.X[:, varied]), names=names, notes=notes)
+
+    def with_columns(self, source):
+        """Return the problem; ValueError if there are no columns."""
+        if not self.names:
+            raise ValueError(f"{source}: no columns to predict {self.target!r} from")
+        return self
+
+    def labels(self):
+        """Return the names of the columns and that of the target, with their units."""
+        named = [f"{name} [{self.units[name]}]" if name in self.units else name for name in (*self.names, self.target)]
+        return named[:-1], named[-1]
 
     def data(self):
         """Return the rows as the keyword arguments of `fit`."""
@@ -67,59 +89,52 @@ def add_columns(command):
     """Add the options that say what the columns are; return their group."""
     columns = command.add_argument_group("columns", "by name, or by number from 1")
     columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    columns.add_argument(
-        "--features", "--x", metavar="A,B,C", help="what to predict it from (default all numeric columns)"
-    )
+    words = "what to predict it from (default all numeric columns)"
+    columns.add_argument("--features", "--x", metavar="A,B,C", help=words)
     columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
     columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
     return columns
 
 
-def add_settings(model, noise_variance, scale):
-    """Add the settings of the likelihoods; the help of the two that are scales says what their defaults are."""
-    number(model, "--noise-variance", POSITIVE, "V", f"of gaussian (default {noise_variance})")
-    number(model, "--scale", POSITIVE, "S", f"of student-t and laplace (default {scale})")
-    number(model, "--degrees-of-freedom", POSITIVE, "NU", "of student-t (default 4)")
-    number(model, "--dispersion", POSITIVE, "R", "of negative-binomial (default 1)")
-
-
-def given_settings(options, likelihood, known, names=SETTINGS):
+def given_settings(options, likelihood, known, numbers):
     """Return the settings of the likelihood that were given; ValueError if it does not know one of them."""
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    for name in given:
+    found = given(options, numbers)
+    for name in found:
         if name not in known:
             raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
-    return given
+    return found
 
 
-def chosen(table, options, likelihood, ordinal=(), classes=None):
+def chosen(table, options, likelihood, classes=None):
     """Return the columns that the options choose; the target as the likelihood wants it.
 
     `classes` are those of the target, if they are known; else they are its values in sorted order.
     """
     target = target_of(table, options)
-    others = {name: getattr(options, name) for name in ("offset", "weights")}
-    others = {name: table.select([column])[0] for name, column in others.items() if column is not None}
-    features, notes = table.chosen(options.features, "--features", {target, *others.values()})
-    table.check_complete([target, *features, *others.values()])
-    if likelihood in BINARY or likelihood in ordinal:
+    offset, weights = (None if name is None else table.select([name])[0] for name in (options.offset, options.weights))
+    others = [name for name in (offset, weights) if name is not None]
+    features, notes = table.chosen(options.features, "--features", {target, *others})
+    table.check_complete([target, *features, *others])
+    if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
-    found = {"offset": None, "weights": None} | {name: table.numbers(column) for name, column in others.items()}
-    if "weights" in others:
-        check(table, others["weights"], found["weights"] >= 0, "--weights needs numbers that are not negative")
+    if weights is not None:
+        check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
     return Problem(
-        X=np.array([table.numbers(column) for column in features]).reshape(len(features), len(y)).T.copy(),
+        title=table.about.get("title", table.source),
+        units=table.about.get("units", {}),
+        X=np.array([table.numbers(name) for name in features]).reshape(len(features), len(y)).T.copy(),
         names=features,
         y=y,
         target=target,
         classes=classes,
+        offset=None if offset is None else table.numbers(offset),
+        weights=None if weights is None else table.numbers(weights),
         notes=notes,
         likelihood=likelihood,
-        **found,
     )
 
 
@@ -171,17 +186,27 @@ def check(table, column, good, wanted):
 def robust_spread(y):
     """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
     centred = y - np.median(y)
-    return float(tables.MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
+    return float(MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
 
 
-def heading(title, problem, rows=None, counts=None):
+def heading(problem, rows=None, counts=None):
     """Yield the first lines of a printed result: the rows and their classes, counted here if that was not done."""
-    yield f"{title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
+    yield f"{problem.title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
     for label, what in enumerate(problem.classes):
         yield f"  class {label}          {what}, {counts[label]} rows"
     if problem.notes:
         yield f"  left out         {', '.join(problem.notes)}"
+
+
+def leave_one_out(posterior, problem, instead=None):
+    """Yield how well each row is predicted from the others; where nobody knows, `instead` or why."""
+    try:
+        loo = posterior.loo_log_density
+    except ValueError as error:  # a cavity without a row is improper, for example
+        yield f"  leave-one-out    {instead or error}"
+    else:
+        yield from score_lines("leave-one-out", loo, problem)
 
 
 def score_lines(words, density, problem):

@@ -8,41 +8,39 @@ import numpy as np
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.cli import options as shared
+from cavity.cli import readers, tables
 from cavity.cli import table as cli_table
-from cavity.cli import tables
-from cavity.cli.options import COUNT, POSITIVE, number
+from cavity.cli.options import COUNT, POSITIVE, Number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
+HELP = "a mixture of Gaussians of one common variance in one dimension"
+DATA = "a shipped data set (galaxies), a .csv or a .npy file of any size"
+DRAWN = "histogram, components, responsibilities and ELBO"
+MODEL = (
+    Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
+    Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
+)
 MOST_TRIED = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
 
 
-def add(models):
-    """Add the subcommand to the parser."""
-    command = models.add_parser(
-        "unit-mixture",
-        help="a mixture of Gaussians of one common variance in one dimension",
-        description="Fit a mixture of Gaussians of equal variance by mean field. Settings that are not given are "
-        "learnt by variational EM; without --components 1 to 10 are tried and the largest ELBO wins.",
-    )
-    command.add_argument("data", help="a shipped data set (galaxies), a .csv or a .npy file of any size")
+def add_options(command):
+    """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
     model = command.add_argument_group("model")
-    number(model, "--components", COUNT, "K", "number of components (default: chosen by ELBO)")
-    number(model, "--noise-variance", POSITIVE, "V", "around the component means (default learnt)")
-    number(model, "--prior-variance", POSITIVE, "V", "of the component means (default learnt)")
+    shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
-    fit = shared.iteration(command, max_iter=2000, tol=1e-10)
-    shared.ascent(fit)
-    shared.output(command, "histogram, components, responsibilities and ELBO")
-    command.set_defaults(run=run)
+    shared.ascent(shared.iteration(command, max_iter=2000, tol=1e-10))
 
 
-def run(options):
-    """Fit, print, save, plot."""
+def fit(options):
+    """Fit a mixture of Gaussians of equal variance by mean field.
+
+    Settings that are not given are learnt by variational EM; without --components 1 to 10 are tried and the largest
+    ELBO wins.
+    """
     y, title, label, unit = read(options)
-    shared.check_output(options)
     shared.ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
     with Threads(options.threads) as threads:
@@ -54,13 +52,13 @@ def run(options):
         return plot.unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
 
     named = best if isinstance(y, str) else replace(best, columns=(label,))  # a .npy file has no names
-    return shared.deliver(options, named, report(title, tried, best, unit, seconds), draw)
+    return named, report(title, tried, best, unit, seconds), draw
 
 
 def read(options):
     """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
     path = Path(options.data)
-    if path.suffix == ".npy" and not options.column and path.exists() and tables.open_npy(options.data)[0].ndim == 1:
+    if path.suffix == ".npy" and not options.column and path.exists() and readers.open_npy(options.data)[0].ndim == 1:
         return options.data, path.name, "value", ""
     values, names, about = tables.read(options.data, options.column)
     if len(names) > 1:
@@ -102,19 +100,12 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    noise = variance / max(k, 1) ** 2
-    given = {
-        "prior_variance": variance if k == 1 else options.prior_variance,  # one mean cannot tell it
-        "noise_variance": options.noise_variance,
-        "weights": () if options.equal_weights else None,
-    }
-    return UnitMixture(
-        k,
-        prior_mean=mean,
-        prior_variance=variance if options.prior_variance is None else options.prior_variance,
-        noise_variance=noise if options.noise_variance is None else options.noise_variance,
-        learn=tuple(name for name in LEARNABLE if given[name] is None),
-    )
+    given = shared.given(options, MODEL)
+    known = {*given, *(["weights"] if options.equal_weights else [])}
+    if k == 1:
+        known.add("prior_variance")  # one mean cannot tell it
+    settings = {"prior_variance": variance, "noise_variance": variance / k**2} | given
+    return UnitMixture(k, prior_mean=mean, learn=tuple(name for name in LEARNABLE if name not in known), **settings)
 
 
 def report(title, tried, best, unit, seconds):

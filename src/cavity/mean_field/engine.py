@@ -34,7 +34,7 @@ CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that littl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ascent(Outcome):
+class MeanFieldFit(Outcome):
     """How a fit ended. `state` is the last one whose ELBO was evaluated, the best of the fit; `image` its sweep."""
 
     state: object
@@ -49,7 +49,7 @@ class Ascent(Outcome):
 
 
 def ascend(model, state, options):
-    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample; return the `Ascent`.
+    """Sweep until the predicted remaining gain of the ELBO is at most `tol` nats a sample; return the `MeanFieldFit`.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def ascend(model, state, options):
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
             )
-    return Ascent(
+    return MeanFieldFit(
         state=climb.state,
         image=climb.image,
         elbo=climb.elbo,
@@ -108,7 +108,7 @@ def joined(first, second, kept=True):
 
 
 def outcome(done, n_samples, options):
-    """Return the fields of a `VariationalPosterior` that an `Ascent` gives; warn if its stopping rule was not met."""
+    """Return the fields of a `VariationalPosterior` that a fit gives; warn if its stopping rule was not met."""
     warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
     return done.outcome()
 

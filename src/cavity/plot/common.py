@@ -37,7 +37,7 @@ def save(figure, path):
 
 
 def grid(sample):
-    """Points across the data and a little beyond."""
+    """Return points across the data and a little beyond."""
     margin = 0.05 * (np.ptp(sample) or 1.0)
     return np.linspace(sample.min() - margin, sample.max() + margin, 801)
 
@@ -57,13 +57,14 @@ def beside_ascent(posterior, size, ratios):
 
 
 def _behind(posterior):
-    """How far the ELBO of each pass is below the last one; 0 where that is rounding."""
+    """Return how far the ELBO of each pass is below the last one; 0 where that is rounding."""
     elbo = posterior.trace.get("elbo", np.zeros(1))  # steps of minibatches have none
     behind = elbo[-1] - elbo
     return np.where(behind > 4 * np.finfo(float).eps * np.abs(elbo[-1]), behind, 0.0)
 
 
 def _verdict(posterior):
+    """Return the ELBO of a fit, and how it ended, in words."""
     done = "converged" if posterior.converged else posterior.status
     passes = "1 pass" if posterior.n_iter == 1 else f"{posterior.n_iter} passes"
     elbo = "ELBO not known" if posterior.elbo is None else f"ELBO {posterior.elbo:.4f}"
@@ -71,11 +72,10 @@ def _verdict(posterior):
 
 
 def _ascent(axes, posterior, behind):
-    """The distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
+    """Draw the distance of the ELBO to the last one, pass by pass, on a logarithmic scale."""
     shown, count = behind > 0, len(behind)
-    axes.semilogy(
-        np.arange(1, count + 1)[shown], behind[shown], "o-" if count <= PEAKS else "-", ms=4, lw=1, color=SIGNAL
-    )
+    line = "o-" if count <= PEAKS else "-"
+    axes.semilogy(np.arange(1, count + 1)[shown], behind[shown], line, ms=4, lw=1, color=SIGNAL)
     axes.set(xlabel="pass over the data", ylabel="nats below the last ELBO", xlim=(0.5, count + 0.5))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_title(_verdict(posterior), fontsize=10)

@@ -53,7 +53,7 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
 
 
 def loo_or_none(posterior):
-    """Leave-one-out log densities, or None where the fit has none."""
+    """Return leave-one-out log densities, or None where the fit has none."""
     try:
         return posterior.loo_log_density
     except ValueError:  # ADF, stochastic schedule
@@ -98,15 +98,9 @@ def _calibration(figure, probability, y, target, classes):
     expected, true = total / count, np.bincount(index, y, BINS)[full] / count
     noise = np.sqrt(np.bincount(index, probability * (1 - probability), BINS)[full]) / count
     upper.plot([0, 1], [0, 1], color="gray", lw=0.8, ls=":")
-    upper.vlines(
-        expected,
-        np.maximum(expected - 2 * noise, 0),
-        np.minimum(expected + 2 * noise, 1),
-        color="gray",
-        alpha=0.35,
-        lw=6,
-        label="± 2 sd of chance if the probabilities are right",
-    )
+    ends = np.clip([expected - 2 * noise, expected + 2 * noise], 0, 1)
+    label = "± 2 sd of chance if the probabilities are right"
+    upper.vlines(expected, *ends, color="gray", alpha=0.35, lw=6, label=label)
     upper.plot(expected, true, "o", color=SIGNAL, label="share of the rows in a bin")
     upper.set(ylabel=f"true share of {target} = {classes[1]}", ylim=(-0.04, 1.04), xlim=(-0.02, 1.02))
     upper.legend(loc="upper left", fontsize=8)

@@ -56,8 +56,8 @@ def process_figure(posterior, X, y, names, target, title, classes, inducing=None
     return figure
 
 
-def _told(posterior, points):
-    """Return what is expected of the target at points, and the same where f is 2 sd lower and higher."""
+def _expected_band(posterior, points):
+    """Return what is expected of the target at points, and the ends of its band where f is 2 sd lower and higher."""
     return _observed(posterior.model.likelihood, *posterior.predict(points))
 
 
@@ -78,7 +78,7 @@ def _observed(likelihood, mean, variance):
 
 
 def _is_real(likelihood):
-    """Whether observations are real numbers around f."""
+    """Return whether observations are real numbers around f."""
     known = likelihoods.Gaussian, likelihoods.StudentT, likelihoods.Laplace
     return isinstance(likelihood, known) or not type(likelihood).__module__.startswith("cavity.")
 
@@ -105,9 +105,9 @@ def _interval(posterior, points, X, y):
     return tuple(np.array(ends))
 
 
-def _curve(axes, place, told, color=SIGNAL, label="expected"):
+def _curve(axes, place, band, color=SIGNAL, label="expected"):
     """Draw the expected target with its band."""
-    middle, low, high = told
+    middle, low, high = band
     axes.fill_between(place, low, high, color=color, alpha=0.3, lw=0, label="± 2 sd of the function")
     axes.plot(place, middle, color=color, lw=1.6, label=label)
 
@@ -132,7 +132,7 @@ def _line(posterior, X, y, names, target, classes, inducing):
     ends = _interval(posterior, few[:, None], X, y)
     if ends is not None:
         axes.fill_between(few, *ends, color="gray", alpha=0.2, lw=0, label="95 % of new observations")
-    _curve(axes, place, _told(posterior, place[:, None]))
+    _curve(axes, place, _expected_band(posterior, place[:, None]))
     seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
     colors, size = _colors(len(classes)) if classes else ["black"], 4.0 if len(y) < DENSE else 2.0
     order = 2.0 if len(y) < CROWD else 1.9  # of so many the curve must stay visible
@@ -153,7 +153,7 @@ def _line(posterior, X, y, names, target, classes, inducing):
 
 
 def _points(inducing):
-    """What the inducing points are called."""
+    """Return what the inducing points are called in the legend."""
     return f"{len(inducing)} inducing points"
 
 
@@ -179,7 +179,7 @@ def _plane(posterior, X, y, names, target, classes, inducing):
     figure = Figure(figsize=(6.6 * panels, 5.4), layout="constrained")
     sides = [grid(X[:, d])[np.linspace(0, 800, MESH).astype(int)] for d in range(2)]
     points = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
-    middle = _told(posterior, points)[0].reshape(MESH, MESH)
+    middle = _expected_band(posterior, points)[0].reshape(MESH, MESH)
     left, *right = figure.subplots(1, panels, sharex=True, sharey=True, squeeze=False)[0]
     if classes:
         _class_map(figure, left, sides, middle, target, classes)
@@ -195,15 +195,13 @@ def _plane(posterior, X, y, names, target, classes, inducing):
         shown = right[0].contourf(*sides, sd, 12, cmap="magma")
         right[0].plot(*X.T, "o", ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
         figure.colorbar(shown, ax=right[0], label="sd of the function")
-    if inducing is not None:
-        for axes in (left, *right):
+    for axes in (left, *right):
+        if inducing is not None:
             label = _points(inducing) if axes is left else None
             axes.plot(*inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
+        axes.set(xlabel=names[0], xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
     if classes or inducing is not None:
         _legend(figure)
-    for axes in (left, *right):
-        axes.set_xlabel(names[0])
-        axes.set(xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
     left.set_ylabel(names[1])
     return figure
 
@@ -243,7 +241,7 @@ def _slices(posterior, X, y, names, target, classes, inducing):
     for d in range(len(names)):
         points = np.tile(middle, (ALONG, 1))
         points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), ALONG)
-        found.append((points[:, d], _told(posterior, points)))
+        found.append((points[:, d], _expected_band(posterior, points)))
     order = sorted(range(len(names)), key=lambda d: -np.ptp(found[d][1][0]))[:SLICES]
     across = 2 if len(order) <= 4 else 3
     axes = left.subplots(-(-len(order) // across), across, sharey=True, squeeze=False)

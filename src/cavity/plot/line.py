@@ -82,7 +82,7 @@ def line_figure(posterior, sample, label, mean, variance, spread, density):
 
 
 def _places(sample, counts, mean, sd):
-    """Points across the data and a little beyond, closer where components are narrow."""
+    """Return points across the data and a little beyond, closer where components are narrow."""
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
     ends = sample.min() - margin, sample.max() + margin
     centers = np.argsort(-counts)[:PEAKS]
@@ -91,6 +91,6 @@ def _places(sample, counts, mean, sd):
 
 
 def _bins(sample, places, n_components):
-    """Edges of the bins of the histogram, more of them for more components."""
+    """Return the edges of the bins of the histogram, more of them for more components."""
     most = min(max(80, 6 * n_components), 6 * PEAKS)
     return np.linspace(places[0], places[-1], min(most, max(20, len(sample) // 4)) + 1)

@@ -89,11 +89,8 @@ def _plane(axes, posterior, sample, names):
         outer += [means[k] - reach, means[k] + reach]
         for sd, style in ((1, "-"), (2, "--")):
             axes.plot(*(means[k][:, None] + sd * (root @ circle)), style, color=0.75 * colors[k], lw=1.3)
-        outlined(
-            axes.text(
-                *means[k], str(k + 1), color=0.6 * colors[k], weight="bold", ha="center", va="center", clip_on=True
-            )
-        )
+        look = dict(color=0.6 * colors[k], weight="bold", ha="center", va="center", clip_on=True)
+        outlined(axes.text(*means[k], str(k + 1), **look))
     limits = _limits(place, np.array(outer))
     axes.set(xlim=limits[0], ylim=limits[1])
     axes.set_xlabel(labels[0], fontsize=10 if len(names) == 2 else 8)
@@ -104,7 +101,7 @@ def _plane(axes, posterior, sample, names):
 
 
 def _visible(posterior):
-    """Which components have points and weight enough to be drawn."""
+    """Return which components have points and weight enough to be drawn."""
     return (posterior.counts > OCCUPIED) & (posterior.weights > LEAST_WEIGHT)
 
 
@@ -125,10 +122,8 @@ def _limits(place, outer):
     low, high = np.quantile(place, (TAIL, 1.0 - TAIL), axis=0)
     size = np.where(high > low, high - low, 1.0)
     reach = np.concatenate([place, outer])
-    low, high = (
-        np.clip(reach.min(axis=0), low - MARGIN * size, low),
-        np.clip(reach.max(axis=0), high, high + MARGIN * size),
-    )
+    low = np.clip(reach.min(axis=0), low - MARGIN * size, low)
+    high = np.clip(reach.max(axis=0), high, high + MARGIN * size)
     return np.stack([low - 0.04 * size, high + 0.04 * size], axis=1)
 
 
@@ -149,11 +144,9 @@ def _directions(posterior, names):
     spread = eigh(left)[1][:, ::-1][:, : 2 - rank]
     chosen = np.hstack([chosen, spread - chosen @ (chosen.T @ (within @ spread))])
     chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(axis=0), range(2)])
-    shares = [
-        f"discriminating direction, {share:.0%} of the separation"
-        for share in value[::-1][:rank] / max(value.sum(), TINY)
-    ]
-    words = [*shares, *("largest spread that is left" if rank else "principal direction" for _ in range(2 - rank))]
+    shares = value[::-1][:rank] / max(value.sum(), TINY)
+    words = [f"discriminating direction, {share:.0%} of the separation" for share in shares]
+    words += ["largest spread that is left" if rank else "principal direction"] * (2 - rank)
     labels = [f"{word}\n{_combination(axis, names)}" for word, axis in zip(words, chosen.T, strict=True)]
     return chosen / sd[:, None], labels
 

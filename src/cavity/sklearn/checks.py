@@ -1,52 +1,44 @@
 """Checks that several estimators share; like all others they word their messages through `cavity.base.arrays`."""
 
-import inspect
-
 import numpy as np
 from scipy.special import logsumexp
+from sklearn import exceptions
+from sklearn.base import is_classifier
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from cavity.base import arrays
+from cavity.base.errors import ConvergenceWarning
 from cavity.models.mixture.factors import is_full
 
 
-class NamesArguments:
-    """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
-
-    def __new__(cls, *args, **kwargs):
-        """Return a new estimator, not yet initialised."""
-        try:
-            inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
-        return super().__new__(cls)
-
-    def _keep(self, arguments):
-        """Make attributes of the arguments of `__init__`, as they are; `arguments` are its locals()."""
-        for name in self._get_param_names():
-            setattr(self, name, arguments[name])
+class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
+    """An iteration stopped before its stopping rule was met: a warning of both libraries."""
 
 
-def sample_weights(value, n):
-    """Return weights of n rows, zero or more and not all zero, as (n,) float64."""
-    weight = arrays.finite_array(value, "sample_weight", ndim=(0, 1))
+def counted(sample_weight, *rows):
+    """Return arrays of rows, and then their weights (or None), without the rows of weight zero."""
+    if sample_weight is None:
+        return *rows, None
+    n = rows[0].shape[0]
+    weight = arrays.finite_array(sample_weight, "sample_weight", ndim=(0, 1))
     if weight.ndim == 1 and weight.size != n:
         raise ValueError(f"sample_weight must have shape ({n},), one weight for each row, got {weight.shape}")
     if np.any(weight < 0):
         raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
     if not np.any(weight):
         raise ValueError("sample_weight is zero for every row: no row is left")
-    return np.broadcast_to(weight, (n,))
+    kept = np.broadcast_to(weight > 0, (n,))
+    weight = np.broadcast_to(weight, (n,))[kept]
+    return *(rows if kept.all() else [each[kept] for each in rows]), weight
 
 
-def weighted_rows(estimator, X, y, sample_weight, **options):
+def counted_rows(estimator, X, y, sample_weight=None, **options):
     """Return checked rows, targets and weights (or None) without rows of weight zero; options of `validate_data`."""
-    X, y = validate_data(estimator, X, y, **options)
-    if sample_weight is None:
-        return X, y, None
-    weight = sample_weights(sample_weight, y.size)
-    kept = weight > 0
-    return X[kept], y[kept], weight[kept]
+    X, y, weight = counted(sample_weight, *validate_data(estimator, X, y, **options))
+    if is_classifier(estimator):
+        check_classification_targets(y)
+    return X, y, weight
 
 
 def shape(array, wanted, name):

@@ -1,8 +1,38 @@
-"""What the faces of classifiers and regressors share: how predictions are asked for."""
+"""What the faces share: what becomes of their arguments, and how predictions are asked for."""
+
+import inspect
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
+
+
+class Face(BaseEstimator):
+    """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
+
+    def __new__(cls, *args, **kwargs):
+        """Return a new estimator, not yet initialised."""
+        try:
+            inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
+        return super().__new__(cls)
+
+    def _keep(self, arguments):
+        """Make attributes of the arguments of `__init__`, as they are; `arguments` are its locals()."""
+        vars(self).update({name: value for name, value in arguments.items() if name != "self"})
+
+    def _settings(self, *names):
+        """Return the arguments of these names as a dictionary."""
+        return {name: getattr(self, name) for name in names}
+
+    def _new_rows(self, X, dtype=np.float64, **options):
+        """Return checked rows to predict; options of `validate_data`."""
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=dtype, reset=False, **options)
 
 
 class Classifier(ClassifierMixin):

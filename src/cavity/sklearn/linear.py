@@ -7,28 +7,25 @@ References
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from scipy import sparse
 from scipy.optimize import minimize
-from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning, NumericalWarning, warn
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
 from cavity.sklearn.checks import (
-    NamesArguments,
     classes_in,
+    counted_rows,
     known_classes,
     log_probabilities,
     loo_log_density,
     one_vs_rest,
-    weighted_rows,
 )
-from cavity.sklearn.faces import Classifier
+from cavity.sklearn.faces import FLOATS, Classifier, Face
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -36,11 +33,11 @@ __all__ = ["LogitClassifier", "ProbitClassifier"]
 # zeros count too then, at most 800 bytes a row. The number of rows has no say: batches could choose differently.
 FULL_COLUMNS, FULL_COLUMNS_SPARSE = 2000, 100
 LEARN_RANGE = float(np.log(1e10))  # a learned prior variance stays within this factor of the given one
-FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
+ROWS = dict(accept_sparse="csr", dtype=FLOATS)  # what is taken for rows, in words of scikit-learn
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
-class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
+class _LinearClassifier(Classifier, Face):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
 
     The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
@@ -115,16 +112,13 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
         tol=1e-8,
         n_threads=1,
     ):
-        self.prior_variance = prior_variance
-        self.intercept_variance = intercept_variance
-        self.fit_intercept = fit_intercept
-        self.approximation = approximation
-        self.learn_prior_variance = learn_prior_variance
-        self.schedule = schedule
-        self.power = power
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_threads = n_threads
+        self._keep(locals())
+
+    def __init_subclass__(cls, **options):
+        """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
+        super().__init_subclass__(**options)
+        if cls.__doc__ is not None:  # there is none under python -OO
+            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _LinearClassifier.__doc__.partition("\n\n")[2], 1)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -162,25 +156,18 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        X, y, weight = self._check_rows(X, y, sample_weight, reset=True)
+        X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
         classes = classes_in(y)
         model = self._model(X)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
-        options = dict(
-            sample_weight=weight,
-            schedule=self.schedule,
-            power=self.power,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            n_threads=self.n_threads,
-        )
+        options = self._settings("schedule", "power", "max_iter", "tol", "n_threads") | {"sample_weight": weight}
         design = self._design(X, model.approximation)
         posteriors = []
         for signs in one_vs_rest(y, classes):
             learned = self._learn(model, design, signs, options) if self.learn_prior_variance else model
             posteriors.append(learned.fit(design, signs, **options))
-        self._keep(classes, posteriors)
+        self._set_posteriors(classes, posteriors)
         if self.schedule != "stochastic":  # which keeps no sites
             try:
                 loo = loo_log_density(posteriors, np.searchsorted(classes, y))
@@ -236,45 +223,26 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
         it is, whatever `learn_prior_variance` says, and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
-        X, y, weight = self._check_rows(X, y, sample_weight, reset=first)
+        X, y, weight = counted_rows(self, X, y, sample_weight, reset=first, **ROWS)
         classes = known_classes(y, classes, None if first else self.classes_)
-        if first:
-            model = self._model(X)
-            design = self._design(X, model.approximation)
-            posteriors = [
-                model.fit(design, signs, sample_weight=weight, method="adf", n_threads=self.n_threads)
-                for signs in one_vs_rest(y, classes)
-            ]
-        else:
-            design = self._design(X, self.posteriors_[0].model.approximation)
-            posteriors = [
-                posterior.update(design, signs, sample_weight=weight)
-                for posterior, signs in zip(self.posteriors_, one_vs_rest(y, classes), strict=True)
-            ]
-        self._keep(classes, posteriors)
+        model = self._model(X) if first else self.posteriors_[0].model
+        design, problems = self._design(X, model.approximation), one_vs_rest(y, classes)
+        begin = partial(model.fit, method="adf", n_threads=self.n_threads)
+        takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
+        posteriors = [take(design, signs, sample_weight=weight) for take, signs in zip(takers, problems, strict=True)]
+        self._set_posteriors(classes, posteriors)
         return self
-
-    def _check_rows(self, X, y, sample_weight, *, reset):
-        """Return X (float, dense or CSR), y and weights (or None), without the rows of weight zero."""
-        X, y, weight = weighted_rows(self, X, y, sample_weight, accept_sparse="csr", dtype=FLOATS, reset=reset)
-        check_classification_targets(y)
-        return X, y, weight
 
     def _model(self, X):
         """Return the GLM of every one-vs-rest problem."""
         arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
-        variance = np.full(
-            X.shape[1] + bool(self.fit_intercept), arrays.number(self.prior_variance, "prior_variance", low=0)
-        )
+        variance = [arrays.number(self.prior_variance, "prior_variance", low=0)] * X.shape[1]
         if self.fit_intercept:
-            variance[-1] = arrays.number(self.intercept_variance, "intercept_variance", low=0)
-        return GLM(
-            self._likelihood,
-            prior_variance=variance,
-            approximation=automatic if self.approximation == "auto" else self.approximation,
-        )
+            variance.append(arrays.number(self.intercept_variance, "intercept_variance", low=0))
+        approximation = automatic if self.approximation == "auto" else self.approximation
+        return GLM(self._likelihood, prior_variance=np.array(variance), approximation=approximation)
 
     def _design(self, X, approximation):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
@@ -285,7 +253,7 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
         ones = np.ones((X.shape[0], 1), dtype=X.dtype)
         return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
 
-    def _keep(self, classes, posteriors):
+    def _set_posteriors(self, classes, posteriors):
         """Set the attributes of a fit."""
         self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
         self.classes_ = classes
@@ -341,8 +309,7 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        X = self._new_rows(X, **ROWS)
         approximation = self.posteriors_[0].model.approximation
         blocks = (X[start : start + BLOCK_ROWS] for start in range(0, X.shape[0], BLOCK_ROWS))
         return np.concatenate([function(self.posteriors_, self._design(block, approximation)) for block in blocks])
@@ -352,15 +319,14 @@ class _LinearClassifier(Classifier, NamesArguments, BaseEstimator):
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
 
 
-SETTINGS = "\n" + (_LinearClassifier.__doc__ or "").partition("\n\n")[2]  # there is none under python -OO
-
-
 class ProbitClassifier(_LinearClassifier):
-    __doc__ = f"""Bayesian linear classifier with the probit link, p(y|f) = Phi(y f), by expectation propagation [M]_.
-    {SETTINGS}
+    """Bayesian linear classifier with the probit link, p(y|f) = Phi(y f), by expectation propagation [M]_.
+
+    {settings}
+
     See Also
     --------
-    LogitClassifier : The same with the logistic link.
+    LogitClassifier : Its link is the logistic one; slower.
     cavity.GLM : The model underneath, which has other likelihoods.
 
     Examples
@@ -380,11 +346,13 @@ class ProbitClassifier(_LinearClassifier):
 
 
 class LogitClassifier(_LinearClassifier):
-    __doc__ = f"""Bayesian linear classifier with the logistic link, p(y|f) = 1/(1 + exp(-y f)), by EP [M]_.
-    {SETTINGS}
+    """Bayesian linear classifier with the logistic link, p(y|f) = 1/(1 + exp(-y f)), by EP [M]_.
+
+    {settings}
+
     See Also
     --------
-    ProbitClassifier : The same with the probit link; faster.
+    ProbitClassifier : Its link is the probit; faster.
     cavity.GLM : The model underneath, which has other likelihoods.
 
     Notes

@@ -13,9 +13,11 @@ from support.streaming_gps import assert_same_bits, problem
 
 import cavity
 from cavity import StreamingGP, likelihoods
+from cavity.base.records import check_settings
 from cavity.blocks.executors import Threads
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.history import ENOUGH, History, Unconverged, Watch
+from cavity.models.streaming_gp.saved import SETTINGS
 
 seeds = st.integers(0, 10**6)
 quiet = pytest.mark.filterwarnings("ignore::cavity.SettingsWarning", "ignore:the search:cavity.ConvergenceWarning")
@@ -156,7 +158,8 @@ def test_files_keep_the_history_and_those_without_it_load(tmp_path, own_noise):
 
 def test_a_history_that_is_not_finite_survives_json():
     history = History(True, 1.0, np.nan, Unconverged(2, 10, "max_iter reached", np.inf))
-    back = History.from_settings(json.loads(json.dumps(history.to_settings(), allow_nan=False)))
+    stored = json.loads(json.dumps(history.to_settings(), allow_nan=False))
+    back = History.from_settings(check_settings(SETTINGS["history?"], stored))
     assert np.isnan(back.own_log_noise)
     assert (back.changed, back.own_weight, back.worst) == (True, 1.0, history.worst)
 

@@ -40,7 +40,7 @@ def choice(rows):
 
     def choose(model):
         weight = 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))
-        more, _ = greedy(model.covariance, np.zeros((0, 1)), rows.X, weight, 60, 1e-3, JITTER, THREADS)
+        more, _ = greedy(Basis.of(model.covariance, rows.X[:0], JITTER, THREADS), rows.X, weight, 60, 1e-3, THREADS)
         return rows.X[more]
 
     return choose
@@ -63,7 +63,7 @@ def stream(batches):
         Z = choice(rows)(model) if old is None else old[0].Z
         choose = choice(rows) if old is None else None
         learnt = learn_batch(old, Z, rows, model, True, ("noise_variance",), THREADS, pooled=True, choose=choose)
-        before, model = model, replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
+        before, model = model, learnt.model
         basis = Basis.of(model.covariance, learnt.Z, JITTER, THREADS)
         information = Information.empty(basis.n)
         if old is not None:
@@ -83,7 +83,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     assert learnt.at_rest
     assert learnt.tension == 0.0
     assert max(learnt.values) == pytest.approx(-best.fun, abs=1e-6)
-    found = np.append(learnt.covariance.log_parameters, np.log(learnt.likelihood.noise_variance))
+    found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
     np.testing.assert_allclose(found, best.x, atol=1e-3)
 
 
@@ -93,7 +93,11 @@ def test_batches_find_the_truth(seed):
     found, _ = stream([(X[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)])
     last = found[-1]
     assert all(each.at_rest for each in found)
-    found = [last.covariance.variance / 2.0, last.covariance.lengthscale, last.likelihood.noise_variance / 0.1]
+    found = [
+        last.model.covariance.variance / 2.0,
+        last.model.covariance.lengthscale,
+        last.model.likelihood.noise_variance / 0.1,
+    ]
     # sd of their logs: 12 independent pieces of f, and 600 rows
     assert np.all(np.abs(np.log(found)) < [1.0, 0.4, 0.2])
 
@@ -114,9 +118,9 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
             rows = rows_in(X[part], y[part])
             model = StreamingGP(covariance, likelihoods.Gaussian(noise), jitter=JITTER)
             learnt = learn_batch(old, Z, rows, model, False, ("noise_variance",), THREADS, pooled=pooled)
-            basis, t = Basis.of(covariance, Z, JITTER, THREADS), learnt.likelihood.noise_variance / noise
+            basis, t = Basis.of(covariance, Z, JITTER, THREADS), learnt.model.likelihood.noise_variance / noise
             before = Information.empty(basis.n) if old is None else rescaled(old[1], 0.0, np.log(t) if pooled else 0.0)
-            noise, model = noise * t, replace(model, likelihood=learnt.likelihood)
+            noise, model = noise * t, replace(model, likelihood=learnt.model.likelihood)
             old = basis, absorbed(basis, before, rows, model, 0.0, THREADS)
         return noise
 
@@ -163,7 +167,7 @@ def test_what_one_batch_may_move_is_bounded_and_said():
     with pytest.warns(ConvergenceWarning, match="stopped with a gradient"), pytest.warns(SettingsWarning):
         found, _ = stream([first, (second[0][:40] + 100.0, np.linspace(-1e3, 1e3, 40))])
     before, after = (
-        np.append(each.covariance.log_parameters, np.log(each.likelihood.noise_variance)) for each in found
+        np.append(each.model.covariance.log_parameters, np.log(each.model.likelihood.noise_variance)) for each in found
     )
     assert not found[-1].at_rest
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)

@@ -254,7 +254,7 @@ class FactorizedGaussian(Frozen):
 
 
 def _judged(done, kl_minimum, options):
-    """Return the engine's `Ascent` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
+    """Return the engine's `MeanFieldFit` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were
     plain; the engine's is the largest of several, which the first steps still shape.

@@ -31,7 +31,7 @@ def improved(sweeps, fit, options):
     ----------
     sweeps : MixtureSweeps
         The model.
-    fit : Ascent
+    fit : MeanFieldFit
         A fit of it.
     options : AscentOptions
         Of the fit; max_iter counts all passes.

@@ -244,7 +244,7 @@ def _nearest(cloud, centres):
 
 
 def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1):
-    """Yield the first state of every start, and the passes over all data that led there, an `Ascent` or None.
+    """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.streaming_gp.basis import BLOCK
+from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
 
@@ -84,7 +84,7 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
     def task(start, stop):
         part = slice(start, stop)
         X = rows.block(start, stop)
-        W, residual = basis.features(X, INLINE) if known is None else known[start // BLOCK]
+        W, residual = basis.features(X, INLINE) if known is None else known[start // ROWS_AT_ONCE]
         return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
 
     return information.plus(Information(*merge.merge(threads.imap(task, rows.spans())))).factorised()

@@ -26,7 +26,7 @@ from cavity.covariances.slots import leaves
 
 kernel = _core.best("sparse_gp")
 
-BLOCK = 1024  # rows that are worked on together
+ROWS_AT_ONCE = 1024  # rows that are worked on together
 
 
 def same_rows(Z, other):
@@ -105,7 +105,7 @@ class Basis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
-            threads.run(task, starts(len(X), BLOCK))
+            threads.run(task, starts(len(X), ROWS_AT_ONCE))
         return out
 
     def features(self, X, threads, out=None):
@@ -120,7 +120,7 @@ class Basis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
-        threads.run(task, starts(len(X), BLOCK))
+        threads.run(task, starts(len(X), ROWS_AT_ONCE))
         return W, residual
 
 

@@ -86,7 +86,7 @@ class History:
     worst: Unconverged | None = None
 
     def with_rows(self, rows):
-        """With further rows."""
+        """Return the history with further rows."""
         if rows is None or rows.noise is None:
             return self
         weight = np.broadcast_to(rows.weight(), rows.noise.shape)
@@ -96,7 +96,7 @@ class History:
         )
 
     def with_end(self, update, n_samples, status, change):
-        """After an update that ended like that."""
+        """Return the history after an update that ended like that."""
         return self if status == CONVERGED else self._with(Unconverged(update, n_samples, status, change))
 
     def _with(self, other):
@@ -104,7 +104,7 @@ class History:
         return replace(self, worst=worst)
 
     def plus(self, other, update, n_samples):
-        """Merged with that of another state, by an update of that number that ends with so many rows."""
+        """Return it merged with that of another state, by an update of that number that ends with so many rows."""
         worst = None if other.worst is None else replace(other.worst, update=update, n_samples=n_samples)
         return replace(
             self._with(worst),
@@ -114,7 +114,7 @@ class History:
         )
 
     def times(self, factor):
-        """With rows of so much less weight."""
+        """Return the history of rows of so much less weight."""
         if factor == 0.0:
             return History()
         return replace(self, own_weight=factor * self.own_weight, own_log_noise=factor * self.own_log_noise)
@@ -125,7 +125,7 @@ class History:
         return -0.5 * (float(rest) + self.own_log_noise + information.n * LOG_2PI)
 
     def to_settings(self):
-        """JSON-able; None stands for what is not known or not finite."""
+        """Return it as JSON has it; None stands for what is not known or not finite."""
         out = asdict(self)
         out["own_log_noise"] = _finite(self.own_log_noise)
         if self.worst is not None:
@@ -134,14 +134,9 @@ class History:
 
     @classmethod
     def from_settings(cls, settings):
-        """The inverse."""
-        settings = dict(settings)
-        if settings["own_log_noise"] is None:
-            settings["own_log_noise"] = np.nan
-        if settings["worst"] is not None:
-            change = settings["worst"]["change"]
-            settings["worst"] = Unconverged(**settings["worst"] | {"change": np.inf if change is None else change})
-        return cls(**settings)
+        """Return the history that `to_settings` took apart, once its settings are checked."""
+        worst = settings["worst"]
+        return cls(**settings | {"worst": None if worst is None else Unconverged(**worst)})
 
 
 def _finite(number):
@@ -161,11 +156,11 @@ class Watch:
 
     @classmethod
     def of(cls, information):
-        """From now on."""
+        """Return the watch that begins now."""
         return cls(information.squares - float(information.c @ information.c), information.n, information.gap)
 
     def carried(self, before, after):
-        """For a factor that became another one without further rows."""
+        """Return the watch for a factor that became another one without further rows."""
         if before is after:
             return self
         old, new = self.of(before), self.of(after)

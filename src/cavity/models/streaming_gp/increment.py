@@ -34,7 +34,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.gp.evidence import Settings, log_slope
 from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
-from cavity.models.streaming_gp.basis import BLOCK, Basis
+from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
@@ -99,7 +99,7 @@ class Increment:
         self.blocks = [slice(*span) for span in rows.spans()]
         self.base = rows.bases(model)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * BLOCK))
+        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
         self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -112,7 +112,10 @@ class Increment:
         """
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
         carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
-        information = self._carried(carried, basis.n)
+        if carried is None:
+            information = Information.empty(basis.n, self.before[0])
+        else:
+            information = carried.information(self.carrier.information)
         fit = None
         if sites is None and is_exact(settings.likelihood):
             sites = RowSites.gaussian(
@@ -137,12 +140,6 @@ class Increment:
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
         return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
-
-    def _carried(self, carried, n):
-        """The old factor on the new variables."""
-        if carried is None:
-            return Information.empty(n, self.before[0])
-        return carried.information(self.carrier.information)
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The Solution with the rows' sites on top of the old factor."""
@@ -196,7 +193,7 @@ class Increment:
     def _scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
         if not hasattr(self.local, "matrices"):
-            self.local.matrices = np.empty((3, min(BLOCK, self.rows.n), len(self.Z)))
+            self.local.matrices = np.empty((3, min(ROWS_AT_ONCE, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
 
     def _rows_of(self, index):

@@ -30,7 +30,8 @@ Starting anew from old points and rows, as conditional variances have it, lost 1
 drift, jump or come back (D = 1, 2, 8; batches of 100). Rows since the last exchange that lost more than is tolerated
 wait: they are remembered and count once, which lets many small batches exchange points as one large batch does. What
 each part of this gains on two streams of real data, `benchmarks/stories/exchange.py` shows. A try costs as much as
-some M rows, and so it comes M/8 rows after the last one at the earliest.
+some M rows, and so it comes M/4 rows after the last one at the earliest, and after one that failed when rows have lost
+twice as much since the last exchange as by then.
 
 References
 ----------
@@ -64,19 +65,18 @@ NUGGETS = 10.0  # a residual of that many nuggets is worth a point
 ROUNDING = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
 SPARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
 REMEMBERED = 128  # rows at most
-REST = 0.125  # rows between tries, as a share of M
+REST = 0.25  # rows between tries, as a share of M
+LARGEST_LOSS = 1e300  # nats that are counted, so that twice as many are a number
 FULL_PRECISION = 1e-270  # prior variances below that do not have residuals of full precision
 
 
-def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basis=None):
+def greedy(basis, X, weight, budget, tolerance, threads):
     """Choose rows to be inducing points beside those already there.
 
     Parameters
     ----------
-    covariance : Covariance
-        Without `White`.
-    Z : ndarray (m, D)
-        Inducing points that stay; m may be 0.
+    basis : Basis
+        Inducing variables that stay; there may be none.
     X : ndarray (N, D)
         Rows to choose from. Where all of them would need too much memory, those at equal distances come first, and
         then those with the largest losses.
@@ -86,12 +86,8 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
         Most inducing points, those that stay included.
     tolerance : float
         Nats a row of positive weight that may be lost.
-    jitter : float
-        Nuggets, relative to the prior variance.
     threads : Threads
         For blocks of covariances; the caller has BLAS on one thread.
-    basis : Basis, optional
-        That of Z, if it is known.
 
     Returns
     -------
@@ -105,16 +101,15 @@ def greedy(covariance, Z, X, weight, budget, tolerance, jitter, threads, *, basi
     Ends at the first of: the rows lose no more than the tolerance, the budget is used up, no row of positive weight has
     a residual of more than ten nuggets. With N candidates and M points: O(N M^2).
     """
-    basis = Basis.of(covariance, Z, jitter, threads) if basis is None else basis
     if not len(X):
         return np.zeros(0, dtype=np.intp), np.zeros(0)
     unit = float(np.max(weight))  # their sums stay in range
     weight, tolerance = (weight / unit, tolerance / unit) if unit > 0 else (weight, tolerance)
     goal = tolerance * np.count_nonzero(weight)
     limit = max(1, CANDIDATE_NUMBERS // max(budget, 1))
-    chosen, first = np.zeros(0, dtype=np.intp), True
+    chosen, first, room = np.zeros(0, dtype=np.intp), True, budget - basis.n
     residual = residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None  # else they come along
-    while residual is None or (len(chosen) + len(Z) < budget and weight @ residual > goal):
+    while residual is None or (len(chosen) < room and weight @ residual > goal):
         pool = _pool(weight, residual, limit, first)
         rest = goal if residual is None else goal - (weight @ residual - weight[pool] @ residual[pool])
         more, left = _pivots(basis, X[pool], weight[pool], budget, rest, threads)
@@ -133,17 +128,21 @@ class Waiting:
     """Rows since the last exchange of points that lost more than is tolerated."""
 
     count: int  # how many came since the last try
+    debt: float  # nats that they and those before them lost since the last exchange
+    patience: float  # nats that they have to lose before the next try
     X: np.ndarray  # (n, D): some of them
     weight: np.ndarray  # (n,): theirs, each with those of the rows it stands for
 
     @classmethod
     def none(cls, n_features):
         """Return what has no rows."""
-        return cls(0, np.zeros((0, n_features)), np.zeros(0))
+        return cls(0, 0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
 
     def times(self, factor):
         """Return the rows with so much less weight."""
-        return replace(self, weight=factor * self.weight) if factor > 0.0 else self.none(self.X.shape[1])
+        if factor == 0.0:
+            return self.none(self.X.shape[1])
+        return replace(self, debt=factor * self.debt, patience=factor * self.patience, weight=factor * self.weight)
 
     def after(self, X, weight, loss):
         """Return all with further rows; of too many every other one goes, and those that stay count twice."""
@@ -151,13 +150,20 @@ class Waiting:
         X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
         while len(X) > REMEMBERED:
             X, weight = X[::2], 2.0 * weight[::2]
-        return Waiting(self.count + len(loss), X, weight)
+        debt = min(self.debt + float(np.sum(loss)), LARGEST_LOSS)
+        return replace(self, count=self.count + len(loss), debt=debt, X=X, weight=weight)
+
+    def failed(self):
+        """Return all after a try that changed nothing: the next one comes when twice as much has been lost."""
+        return replace(self, count=0, patience=min(2.0 * self.debt, LARGEST_LOSS))
 
     def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
         """Return all with rows that lose `loss`, `goal` nats of it tolerated; None if points are to be chosen."""
-        if float(np.sum(loss)) <= goal:
+        lost = float(np.sum(loss))
+        if lost <= goal:
             return self
-        if n_inducing < budget or self.count + len(loss) >= REST * n_inducing:
+        rested = self.count + len(loss) >= REST * n_inducing and self.debt + lost > self.patience
+        if n_inducing < budget or rested:
             return None
         return self.after(X, weight, loss)
 
@@ -196,8 +202,9 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     Notes
     -----
     Nothing is done for rows that lose no more than the tolerance where another point would help, and points are added
-    while there is room. An exchange costs O((N + M) M^2). It is tried M/8 rows after the last try, and made if old rows
-    lose less than the new ones and those that wait gain.
+    while there is room. An exchange costs O((N + M) M^2). It is tried M/4 rows after the last try, after one that
+    failed only if rows have lost twice as much by now, and made if old rows lose less than the new ones and those that
+    wait gain.
     """
     if not len(X):
         return Choice(basis, information, 0.0, waiting)
@@ -209,7 +216,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
         return Choice(basis, information, 0.0, left)
     everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, weight)
     most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
-    more, _ = greedy(basis.covariance, basis.Z, *everyone, most, tolerance, basis.jitter, threads, basis=basis)
+    more, _ = greedy(basis, *everyone, most, tolerance, threads)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
     room = max(0, budget - basis.n)
     larger = basis.extended(rows[:room], threads)
@@ -217,7 +224,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
         exchanged = _exchanged(basis, information, larger, rows, *everyone, budget, alpha, threads)
         if exchanged is not None:
             return exchanged
-        waiting = replace(waiting.after(X, weight, loss), count=0)
+        waiting = waiting.after(X, weight, loss).failed()
     return Choice(larger, information.extended(larger.n) if larger.n > basis.n else information, 0.0, waiting)
 
 

@@ -154,7 +154,7 @@ class StreamingGP(LatentProcess):
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made.
         max_iter : int, default 200
-            Most sweeps for a batch.
+            Most sweeps for a batch; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-8
             Stopping rule of EP: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol.

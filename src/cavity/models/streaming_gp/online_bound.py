@@ -52,10 +52,10 @@ from cavity.base.triangles import solve_lower
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
 from cavity.models.streaming_gp.online_factors import (
-    Basis,
+    Coordinates,
     New,
     Old,
-    Solution,
+    Optimum,
     checked_alpha,
     half_log_determinant,
     parts_of,
@@ -117,9 +117,9 @@ def expected_log_ratio(b, old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb,
     >>> round(value, 6), round(float(norm.logpdf(0.3, 0.5, 0.2**0.5) - norm.logpdf(0.3)), 6)
     (0.749719, 0.749719)
     """
-    basis, alpha = Basis.of(K_bb), checked_alpha(alpha)
-    old = Old.of(basis, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
-    return values_at(basis, old, b)
+    coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
+    old = Old.of(coordinates, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
+    return values_at(coordinates, old, b)
 
 
 @quiet
@@ -170,8 +170,8 @@ def expected_log_likelihood(b, y, K_ff_diagonal, K_fb, K_bb, noise_variance, *, 
     >>> round(value, 6), round(float(norm.logpdf(0.5, 0.8 * 0.3, 0.2**0.5)) - (1.0 - 0.8**2) / (2 * 0.2), 6)
     (-1.18322, -1.18322)
     """
-    basis, alpha = Basis.of(K_bb), checked_alpha(alpha)
-    return values_at(basis, New.of(basis, alpha, y, K_ff_diagonal, K_fb, noise_variance), b)
+    coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
+    return values_at(coordinates, New.of(coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance), b)
 
 
 @quiet
@@ -228,9 +228,9 @@ def optimal(
     ([0.75], [[0.1]])
     """
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
-    solution = Solution.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
-    half = solve_lower(solution.factor, solution.basis.factor.T)
-    moments = solution.basis.factor @ solution.w, half.T @ half
+    optimum = Optimum.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
+    half = solve_lower(optimum.factor, optimum.coordinates.factor.T)
+    moments = optimum.coordinates.factor @ optimum.w, half.T @ half
     return tuple(within_range(each, "optimal: the moments of q(b)") for each in moments)
 
 
@@ -282,10 +282,10 @@ def bound(old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, y, K_ff_diagona
     (-2.683943, -2.683943)
     """
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
-    solution = Solution.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
-    w = solution.w
-    peak = arrays.added(part.values(w[None])[0] for part in solution.parts) - 0.5 * float(w @ w)
-    return float(within_range(peak - half_log_determinant(solution.factor), "bound: the terms"))
+    optimum = Optimum.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
+    w = optimum.w
+    peak = arrays.added(part.values(w[None])[0] for part in optimum.parts) - 0.5 * float(w @ w)
+    return float(within_range(peak - half_log_determinant(optimum.factor), "bound: the terms"))
 
 
 @quiet
@@ -343,18 +343,18 @@ def free_energy(
     >>> free_energy([0.7], [[0.1]], *given) > free_energy([0.75], [[0.1]], *given)
     True
     """
-    basis = Basis.of(K_bb)
-    q_mean = arrays.shaped(q_mean, "q_mean", (basis.size,))
-    q_covariance = arrays.symmetric(q_covariance, "q_covariance", basis.size)
+    coordinates = Coordinates.of(K_bb)
+    q_mean = arrays.shaped(q_mean, "q_mean", (coordinates.size,))
+    q_covariance = arrays.symmetric(q_covariance, "q_covariance", coordinates.size)
     factor = arrays.cholesky(q_covariance, "q_covariance")
     parts = parts_of(
-        basis, 0.0, (old_mean, old_covariance, old_prior, K_aa, K_ab), (y, K_ff_diagonal, K_fb, noise_variance)
+        coordinates, 0.0, (old_mean, old_covariance, old_prior, K_aa, K_ab), (y, K_ff_diagonal, K_fb, noise_variance)
     )
-    root, w = solve_lower(basis.factor, factor), solve_lower(basis.factor, q_mean)
+    root, w = solve_lower(coordinates.factor, factor), solve_lower(coordinates.factor, q_mean)
     expected = 0.0
     for part in parts:  # a quadratic form: its value at the mean, and half the trace of curvature times covariance
         information, _ = part.natural()
         expected += part.values(w[None])[0] - 0.5 * np.sum(root * (information @ root))
-    prior = MultivariateGaussian(np.zeros(basis.size), basis.covariance)
+    prior = MultivariateGaussian(np.zeros(coordinates.size), coordinates.covariance)
     divergence = kl(MultivariateGaussian(q_mean, q_covariance), prior)
     return float(within_range(divergence - expected, "free_energy: the terms"))

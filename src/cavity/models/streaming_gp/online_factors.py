@@ -16,7 +16,7 @@ INCONSISTENT = 1e-6  # a conditional variance below minus this times the prior's
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class Coordinates:
     """The new inducing variables, b = L w with w ~ N(0, I)."""
 
     covariance: np.ndarray  # (M_b, M_b)
@@ -53,17 +53,17 @@ class Old:
     alpha: float
 
     @classmethod
-    def of(cls, basis, alpha, mean, covariance, prior, K_aa, K_ab):
+    def of(cls, coordinates, alpha, mean, covariance, prior, K_aa, K_ab):
         """Check the arguments; None if there are no old inducing points."""
         mean = arrays.finite_array(mean, "old_mean", ndim=(1,))
         size = len(mean)
         matrices = {"old_covariance": covariance, "old_prior": prior, "K_aa": K_aa}
         if size == 0:
             for name, matrix in (matrices | {"K_ab": K_ab}).items():
-                arrays.shaped(matrix, name, (0, basis.size if name == "K_ab" else 0))
+                arrays.shaped(matrix, name, (0, coordinates.size if name == "K_ab" else 0))
             return None
         S, K_old, K_new = (arrays.symmetric(matrix, name, size) for name, matrix in matrices.items())
-        features = basis.features(K_ab, "K_ab", size)
+        features = coordinates.features(K_ab, "K_ab", size)
         residual = K_new - features @ features.T
         root = _root(residual, np.max(np.diag(K_new)))
         factor, prior_factor = arrays.cholesky(S, "old_covariance"), arrays.cholesky(K_old, "old_prior")
@@ -109,7 +109,7 @@ class New:
     constant: float
 
     @classmethod
-    def of(cls, basis, alpha, y, K_ff_diagonal, K_fb, noise_variance):
+    def of(cls, coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance):
         """Check the arguments; None if there are no rows."""
         y = arrays.finite_array(y, "y", ndim=(1,))
         diagonal = arrays.shaped(K_ff_diagonal, "K_ff_diagonal", y.shape)
@@ -117,9 +117,9 @@ class New:
         if noise.shape not in ((), y.shape):
             raise ValueError(f"noise_variance must be a number or have shape {y.shape} like y, got {noise.shape}")
         if len(y) == 0:
-            arrays.shaped(K_fb, "K_fb", (0, basis.size))
+            arrays.shaped(K_fb, "K_fb", (0, coordinates.size))
             return None
-        features = basis.features(K_fb, "K_fb", len(y))
+        features = coordinates.features(K_fb, "K_fb", len(y))
         residual = diagonal - np.sum(features * features, axis=1)
         wrong = residual < -INCONSISTENT * np.abs(diagonal)
         if wrong.any():
@@ -145,10 +145,10 @@ class New:
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class Optimum:
     """q_opt(b) in coordinates w: mean and the lower Cholesky factor of its precision."""
 
-    basis: Basis
+    coordinates: Coordinates
     parts: list
     factor: np.ndarray
     w: np.ndarray
@@ -156,28 +156,28 @@ class Solution:
     @classmethod
     def of(cls, K_bb, old, new, alpha):
         """Check the arguments, and multiply the prior by exp(E_1 + E_2)."""
-        basis, alpha = Basis.of(K_bb), checked_alpha(alpha)
-        parts = parts_of(basis, alpha, old, new)
-        precision, slope = np.eye(basis.size), np.zeros(basis.size)
+        coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
+        parts = parts_of(coordinates, alpha, old, new)
+        precision, slope = np.eye(coordinates.size), np.zeros(coordinates.size)
         for part in parts:
             information, shift = part.natural()
             precision, slope = precision + information, slope + shift
         factor = arrays.cholesky(within_range(precision, "the precisions of q(b)"), "the precision of q(b)")
-        return cls(basis, parts, factor, solve_both(factor, slope))
+        return cls(coordinates, parts, factor, solve_both(factor, slope))
 
 
-def parts_of(basis, alpha, old, new):
+def parts_of(coordinates, alpha, old, new):
     """E_1 and E_2, those of them that are there."""
-    both = Old.of(basis, alpha, *old), New.of(basis, alpha, *new)
+    both = Old.of(coordinates, alpha, *old), New.of(coordinates, alpha, *new)
     return [part for part in both if part is not None]
 
 
-def values_at(basis, part, b):
+def values_at(coordinates, part, b):
     """E_1 or E_2 at one or many b."""
     b = arrays.finite_array(b, "b", ndim=(1, 2))
-    if b.shape[-1] != basis.size:
-        raise ValueError(f"b must have {basis.size} values like K_bb has rows, got shape {b.shape}")
-    w = solve_lower(basis.factor, b.reshape(-1, basis.size).T).T
+    if b.shape[-1] != coordinates.size:
+        raise ValueError(f"b must have {coordinates.size} values like K_bb has rows, got shape {b.shape}")
+    w = solve_lower(coordinates.factor, b.reshape(-1, coordinates.size).T).T
     values = np.zeros(len(w)) if part is None else within_range(part.values(w), "the values at b")
     return values if b.ndim == 2 else float(values[0])
 

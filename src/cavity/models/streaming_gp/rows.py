@@ -26,7 +26,7 @@ from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.process import checked_X, prior_means, row_noise
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.streaming_gp.basis import BLOCK
+from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
 KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
@@ -34,17 +34,17 @@ KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchRows(Rows):
-    """Checked rows of a batch, none of weight zero: X is an array in C order, or a Source in blocks of BLOCK rows."""
+    """Checked rows of a batch, none of weight zero: X is an array in C order, or a Source of blocks of ROWS_AT_ONCE."""
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
-        return merge.starts(self.n, BLOCK)
+        return merge.starts(self.n, ROWS_AT_ONCE)
 
     def block(self, start, stop):
         """Return rows of X, finite, float64 in C order."""
         if isinstance(self.X, np.ndarray):
             return self.X[start:stop]
-        X = self.X.read(start // BLOCK)
+        X = self.X.read(start // ROWS_AT_ONCE)
         bad = arrays.first_nonfinite(X)
         if bad is not None:
             row, column = bad
@@ -127,8 +127,8 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
 
 
 def opened(data, name="X", ndim=2):
-    """Return data in files, or mapped from one, as a Source in blocks of BLOCK rows; other data as they are."""
+    """Return data in files, or mapped from one, as a Source of blocks of ROWS_AT_ONCE; other data as they are."""
     first = data[0] if isinstance(data, list | tuple) and len(data) else data
     if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap):
-        return open_source(data, name, ndim=(ndim,), block_rows=BLOCK)
+        return open_source(data, name, ndim=(ndim,), block_rows=ROWS_AT_ONCE)
     return data

@@ -49,13 +49,13 @@ SETTINGS = {
         "has_offset": FLAG,
         "n_updates?": integer(),
     },
-    "waiting": {"patience?": NUMBER, "debt?": NUMBER, "count": integer()},  # two that no choice asks for any more
+    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
     "history?": {
         "changed": FLAG,
         "own_weight": NONNEGATIVE,
-        "own_log_noise": Nullable(NUMBER),
+        "own_log_noise": Nullable(NUMBER, np.nan),
         "worst": Nullable(
-            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE)}
+            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
         ),
     },
     "columns?": Nullable(names("D")),
@@ -95,7 +95,7 @@ def rebuilt(stored, settings):
     basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
-    waiting = Waiting(settings["waiting"]["count"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    waiting = Waiting(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])

@@ -33,8 +33,7 @@ CHANCE = 1e-4  # that so large a tension comes about by chance, under the law of
 class Learnt:
     """What a search found."""
 
-    covariance: object
-    likelihood: object
+    model: object  # StreamingGP with these settings
     Z: np.ndarray  # (M, D): inducing points that the search ended with
     values: np.ndarray  # increments plus log priors on the way
     at_rest: bool
@@ -83,7 +82,7 @@ def learn_batch(old, Z, rows, model, covariance, scales, threads, *, pooled=Fals
     settings = Settings(model.covariance, model.likelihood)
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
-        return Learnt(*_pair(settings), Z, np.zeros(0), True, 0.0)
+        return Learnt(model, Z, np.zeros(0), True, 0.0)
     pooled = pooled and is_exact(model.likelihood) and model.alpha == 0.0 and len(scales) > 0
     search = _Search(vector, model, threads, options, choose, pooled)
     if old is None or old[1].n == 0.0:
@@ -112,7 +111,7 @@ class _Search:
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
         if not objective.values:
             warn_without_start(len(found))
-            return Learnt(*_pair(settings), Z, np.zeros(0), False, 0.0)
+            return Learnt(self.model, Z, np.zeros(0), False, 0.0)
         if few is not rows:
             x = climb(objective, x, bounds)[1]
             objective = self.objective(None, self.chosen(x, Z), rows)
@@ -139,7 +138,7 @@ class _Search:
         objective.value(start)
         if not objective.values:
             warn_without_start(1)
-            return Learnt(*_pair(settings), Z, np.zeros(0), False, 0.0)
+            return Learnt(self.model, Z, np.zeros(0), False, 0.0)
         near = self.near(start, bounds)
         value, x, slope, objective = self.rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
@@ -168,16 +167,17 @@ class _Search:
 
     def chosen(self, x, Z):
         """Inducing points for the settings of a vector."""
-        if self.choose is None:
-            return Z
-        covariance, likelihood = _pair(self.vector.unpack(x))
-        return self.choose(replace(self.model, covariance=covariance, likelihood=likelihood))
+        return Z if self.choose is None else self.choose(self.model_at(x))
+
+    def model_at(self, x):
+        """The model with the settings of a vector."""
+        settings = self.vector.unpack(x)
+        return replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
 
     def learnt(self, value, x, slope, objective, tension):
         """What came out of a search."""
         at_rest = came_to_rest(objective, value, slope)
-        values = np.array(objective.values)
-        return Learnt(*_pair(self.vector.unpack(x)), objective.evidence.Z, values, at_rest, tension)
+        return Learnt(self.model_at(x), objective.evidence.Z, np.array(objective.values), at_rest, tension)
 
 
 def largest_tension(n):
@@ -199,7 +199,3 @@ def _data(rows, model):
     """Rows as searches want them to find starts."""
     X, _ = rows.candidates(rows.n)
     return replace(rows, X=X, offset=rows.bases(model))
-
-
-def _pair(settings):
-    return settings.covariance, settings.likelihood

@@ -120,7 +120,7 @@ class Snapshot:
         settings = {"information": {name: getattr(known, name) for name in SUMS}}
         settings["history"] = self.history.to_settings()
         settings["parts"] = {name: getattr(self, name.lstrip("_")) for name in NUMBERS}
-        settings["waiting"] = {"count": waiting.count}
+        settings["waiting"] = {name: getattr(waiting, name) for name in ("count", "debt", "patience")}
         settings |= {name: getattr(self, name) and list(getattr(self, name)) for name in ("columns", "classes")}
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood_settings(model.likelihood)

@@ -144,16 +144,17 @@ class Update:
             pooled=self.uniform, choose=choose_again, options=options
         )  # fmt: skip
         self.learning = read_only(learnt.values)
-        self.model = replace(model, covariance=learnt.covariance, likelihood=learnt.likelihood)
-        self.basis = Basis.of(learnt.covariance, learnt.Z, model.jitter, self.threads)
+        self.model = learnt.model
+        self.basis = Basis.of(learnt.model.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:
             self.information = Information.empty(self.basis.n)
         else:
             pooled = self.uniform and is_exact(model.likelihood) and model.alpha == 0.0
-            noise = model.likelihood, learnt.likelihood
-            log_t = float(np.log(noise[1].noise_variance / noise[0].noise_variance)) if pooled else 0.0
-            self.uniform = self.uniform and (pooled or noise[0] == noise[1])
-            exact = learnt.covariance == model.covariance and (pooled or noise[0] == noise[1])
+            noise = learnt.model.likelihood
+            log_t = float(np.log(noise.noise_variance / model.likelihood.noise_variance)) if pooled else 0.0
+            carried_over = pooled or model.likelihood == noise
+            self.uniform = self.uniform and carried_over
+            exact = carried_over and learnt.model.covariance == model.covariance
             self.history = replace(self.history, changed=self.history.changed or not exact)
             carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
             self.information, self.lost = carried.factorised(), self.lost + loss
@@ -164,10 +165,8 @@ class Update:
     def _first_points(self, model):
         """Inducing points for the first rows."""
         X, weight, share, _ = self._candidates(model)
-        Z = np.zeros((0, X.shape[1]))
-        chosen, _ = greedy(
-            model.covariance, Z, X, weight, model.n_inducing, share * model.tolerance, model.jitter, self.threads
-        )
+        basis = Basis.of(model.covariance, X[:0], model.jitter, self.threads)
+        chosen, _ = greedy(basis, X, weight, model.n_inducing, share * model.tolerance, self.threads)
         return X[chosen] + 0.0
 
 

@@ -12,11 +12,10 @@ from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import checked_rows
 from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.models.latent import AUTO
-from cavity.sklearn.checks import log_probabilities
+from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels
 from cavity.sklearn.gp.learner import Learner, single_threaded
-from cavity.sklearn.mixture.em import UnfinishedWarning
 
 LIKELIHOODS = {"logit": Logit(), "probit": Probit()}
 GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
@@ -26,33 +25,15 @@ TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 class BinaryClassifier(Classifier, Learner):
     """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
 
-    def __init__(
-        self,
-        kernel=None,
-        *,
-        likelihood="logit",
-        optimizer="fmin_l_bfgs_b",
-        n_restarts_optimizer=0,
-        max_iter_predict=100,
-        warm_start=False,
-        copy_X_train=True,
-        random_state=None,
-    ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.optimizer = optimizer
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.max_iter_predict = max_iter_predict
-        self.warm_start = warm_start
-        self.copy_X_train = copy_X_train
-        self.random_state = random_state
+    def __init__(self, kernel, likelihood, optimizer, n_restarts_optimizer, max_iter_predict, warm_start, random_state):
+        self._keep(locals())
 
     @single_threaded
     def fit(self, X, y):
         """Learn the kernel's parameters, and the posterior that goes with them."""
         self.kernel_ = self._own_kernel(fixed=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self.X_train_, self.y_train_ = np.array(X) if self.copy_X_train else X, labels
+        self.X_train_, self.y_train_ = X, labels
         with Threads(1) as threads:
             model, self._work = self._opened(threads, None)
             self._slope = np.inf  # the largest entry of the last gradient

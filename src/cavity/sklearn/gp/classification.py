@@ -7,16 +7,16 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
 """
 
+from inspect import signature
+
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
-from cavity.sklearn.checks import NamesArguments, log_probabilities, loo_log_density
-from cavity.sklearn.faces import Classifier
+from cavity.sklearn.checks import counted_rows, log_probabilities, loo_log_density
+from cavity.sklearn.faces import Classifier, Face
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
 from cavity.sklearn.gp.learner import check_settings, single_threaded
@@ -31,7 +31,7 @@ def _has_probabilities(estimator):
     return True
 
 
-class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
+class GaussianProcessClassifier(Classifier, Face):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
     scikit-learn's classifier has the same model and Laplace's approximation of its posterior. EP's is the closer one:
@@ -131,16 +131,7 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
         multi_class="one_vs_rest",
         n_jobs=None,
     ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.optimizer = optimizer
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.max_iter_predict = max_iter_predict
-        self.warm_start = warm_start
-        self.copy_X_train = copy_X_train
-        self.random_state = random_state
-        self.multi_class = multi_class
-        self.n_jobs = n_jobs
+        self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -171,8 +162,7 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
             If EP or the search for the parameters ended early, or the search at their bounds.
         """
         self._check_settings()
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
+        X, y, _ = counted_rows(self, X, y, dtype=np.float64)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.n_classes_ = self.classes_.size
         if self.n_classes_ == 1:
@@ -180,12 +170,10 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
                 f"GaussianProcessClassifier requires 2 or more distinct classes; got 1 class (only class "
                 f"{self.classes_[0]!r} is present)"
             )
-        names = ("kernel", "likelihood", "optimizer", "n_restarts_optimizer", "max_iter_predict", "warm_start")
-        settings = {name: getattr(self, name) for name in (*names, "copy_X_train", "random_state")}
-        self.base_estimator_ = BinaryClassifier(**settings)
+        self.base_estimator_ = BinaryClassifier(**self._settings(*signature(BinaryClassifier).parameters))
         if self.n_classes_ > 2:
             self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
-        self.base_estimator_.fit(X, y)
+        self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y)
         self._labels = labels
         values = [each.log_marginal_likelihood_value_ for each in self._models()]
         self.log_marginal_likelihood_value_, self.log_evidence_ = np.mean(values), float(np.sum(values))
@@ -260,18 +248,10 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
                 f"{theta.shape[0]}."
             )
         each = theta.reshape(-1, size) if theta.size > size else [theta] * len(models)
-        return np.mean(
-            [
-                model.log_marginal_likelihood(part, clone_kernel=clone_kernel)
-                for model, part in zip(models, each, strict=True)
-            ]
-        )
+        pairs = zip(models, each, strict=True)
+        return np.mean([model.log_marginal_likelihood(part, clone_kernel=clone_kernel) for model, part in pairs])
 
     # ------------------------------------------------------------------------------------------ predicting
-
-    def _rows(self, X):
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
 
     @single_threaded
     def predict(self, X):
@@ -290,14 +270,14 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
         check_is_fitted(self)
         if self.n_classes_ > 2 and self.multi_class == "one_vs_rest":
             return super().predict(X)
-        return self.base_estimator_.predict(self._rows(X))
+        return self.base_estimator_.predict(self._new_rows(X))
 
     predict_proba = available_if(_has_probabilities)(Classifier.predict_proba)
     predict_log_proba = available_if(_has_probabilities)(Classifier.predict_log_proba)
 
     @single_threaded
     def _log_probabilities(self, X):
-        X = self._rows(X)
+        X = self._new_rows(X)
         return log_probabilities(self.posteriors_, X)
 
     @single_threaded
@@ -325,4 +305,4 @@ class GaussianProcessClassifier(Classifier, NamesArguments, BaseEstimator):
                 "Returning the mean and variance of the latent function f is only supported for binary classification, "
                 f"received {self.n_classes_} classes; each of posteriors_ has predict."
             )
-        return self.base_estimator_.latent_mean_and_variance(self._rows(X))
+        return self.base_estimator_.latent_mean_and_variance(self._new_rows(X))

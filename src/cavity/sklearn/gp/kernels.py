@@ -13,7 +13,8 @@ from sklearn.gaussian_process import kernels
 
 from cavity import covariances
 from cavity.base.errors import warn
-from cavity.sklearn.mixture.em import UnfinishedWarning
+from cavity.covariances import slots
+from cavity.sklearn.checks import UnfinishedWarning
 
 FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
     kernels.ConstantKernel: (covariances.Constant, {"variance": "constant_value"}),
@@ -22,7 +23,7 @@ FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its pa
     kernels.RationalQuadratic: (covariances.RationalQuadratic, {"lengthscale": "length_scale", "shape": "alpha"}),
     kernels.ExpSineSquared: (covariances.Periodic, {"lengthscale": "length_scale", "period": "periodicity"}),
 }
-MATERN = {
+MATERN = {  # by nu
     0.5: covariances.Matern12,
     1.5: covariances.Matern32,
     2.5: covariances.Matern52,
@@ -123,21 +124,17 @@ def _label(kernel):
 
 def _leaf(kernel, family, names, first, power=1):
     """Return a kernel that is one covariance, each parameter the power of the kernel's; all others are fixed at 1."""
-    starts, free = {}, []
+    starts = {}
     for hyperparameter in kernel.hyperparameters:
         if not hyperparameter.fixed:
             starts[hyperparameter.name] = first
             first += hyperparameter.n_elements
-            free.append(hyperparameter.name)
     values = {name: _positive(kernel, theirs) ** power for name, theirs in names.items()}
     names = {"variance": None, **names}
-    fixed = tuple(name for name, theirs in names.items() if theirs not in free)
-    found = family(**values, fixed=fixed, bounds={name: UNBOUNDED for name in names})
-    index = []
-    for name in found.parameter_names:  # such as "rbf.lengthscale[2]"
-        name, _, column = name.rpartition(".")[2].partition("[")
-        index.append(starts[names[name]] + int(column.rstrip("]") or 0))
-    return Linked(found, tuple(index), (float(power),) * len(index))
+    fixed = tuple(name for name, theirs in names.items() if theirs not in starts)
+    found = family(**values, fixed=fixed, bounds=dict.fromkeys(names, UNBOUNDED))
+    index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.free_slots(found))
+    return Linked(found, index, (float(power),) * len(index))
 
 
 def _positive(kernel, name):
@@ -197,16 +194,22 @@ def log_prior(kernel):
     return 0.0, np.zeros(kernel.n_dims)
 
 
+def _entries(kernel):
+    """Return what every entry of theta stands for: its place in a parameter, the parameter's name, and its bounds."""
+    if isinstance(kernel, covariances.Covariance):
+        return [(slot.index or 0, f"{slot.label}.{slot.name}", slot.bounds) for slot in slots.free_slots(kernel)]
+    free = [each for each in kernel.hyperparameters if not each.fixed]
+    return [(i, each.name, each.bounds[i]) for each in free for i in range(each.n_elements)]
+
+
 def warn_at_bounds(kernel):
-    """Warn about learnt parameters at one of their bounds."""
-    if isinstance(kernel, kernels.Kernel):
-        kernel._check_bounds_params()  # its own words
-        return
+    """Warn about learnt parameters at one of their bounds, in scikit-learn's words."""
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
-    for name, (low, high) in zip(kernel.parameter_names, close, strict=True):
+    for (place, name, bounds), (low, high) in zip(_entries(kernel), close, strict=True):
         if low or high:
+            side, more, bound = ("lower", "Decreasing", bounds[0]) if low else ("upper", "Increasing", bounds[1])
             warn(
-                f"The {name} found is at its {'lower' if low else 'upper'} bound; wider bounds may give a larger "
-                "evidence",
+                f"The optimal value found for dimension {place} of parameter {name} is close to the specified {side} "
+                f"bound {bound}. {more} the bound and calling fit again may find a better value.",
                 UnfinishedWarning,
             )

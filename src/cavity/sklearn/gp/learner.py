@@ -4,7 +4,7 @@ from functools import wraps
 from operator import itemgetter
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.gaussian_process import kernels
 from sklearn.utils import check_random_state
 
@@ -12,9 +12,9 @@ from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.blocks.executors import single_blas
 from cavity.covariances import Covariance
-from cavity.sklearn.checks import NamesArguments
+from cavity.sklearn.checks import UnfinishedWarning
+from cavity.sklearn.faces import Face
 from cavity.sklearn.gp import kernels as own_kernels
-from cavity.sklearn.mixture.em import UnfinishedWarning
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
 
@@ -40,7 +40,7 @@ def check_settings(estimator):
     arrays.flag(estimator.copy_X_train, "copy_X_train")
 
 
-class Learner(NamesArguments, BaseEstimator):
+class Learner(Face):
     """An estimator with a kernel.
 
     A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient

@@ -108,14 +108,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         n_targets=None,
         random_state=None,
     ):
-        self.kernel = kernel
-        self.alpha = alpha
-        self.optimizer = optimizer
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.normalize_y = normalize_y
-        self.copy_X_train = copy_X_train
-        self.n_targets = n_targets
-        self.random_state = random_state
+        self._keep(locals())
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -192,13 +185,10 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         self.X_train_ = np.array(X) if self.copy_X_train else X
         self.y_train_ = np.array(y) if self.copy_X_train else y
 
-    def _targets(self):
-        """Return the scaled targets, (N, T)."""
-        return self.y_train_.reshape(len(self.y_train_), -1)
-
     def _regression(self, covariance):
+        """Return what the rows tell of all T targets, with such a covariance."""
         try:
-            return exact.regress(covariance, self.X_train_, self._noise, self._targets())
+            return exact.regress(covariance, self.X_train_, self._noise, self.y_train_.reshape(len(self.y_train_), -1))
         except NotPositiveDefiniteError as error:
             raise NotPositiveDefiniteError(
                 f"The kernel, {self.kernel_}, is not returning a positive definite matrix. Try gradually increasing "

@@ -3,17 +3,16 @@
 import time
 
 import numpy as np
-from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
 from cavity.blocks.executors import Threads
-from cavity.sklearn.checks import NamesArguments, sample_weights
-from cavity.sklearn.mixture.em import TYPES, warn_unfinished
+from cavity.sklearn.checks import counted
+from cavity.sklearn.faces import FLOATS, Face
+from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import METHODS
-
-FLOATS = [np.float64, np.float32]  # kept as they are, others become float64
 
 
 class Progress:
@@ -23,14 +22,16 @@ class Progress:
         self._verbose, self._interval = int(verbose), interval
         self._begun = self._last = time.perf_counter()
 
-    def begin(self, init):
-        """Say which initialization begins."""
+    def begin(self, init, bound):
+        """Say which initialization begins, from such a bound."""
         self._begun = self._last = time.perf_counter()
+        self._bound = bound
         if self._verbose:
             print(f"Initialization {init}")
 
-    def step(self, n_iter, change):
+    def step(self, n_iter, bound):
         """Say that an iteration is done, and by how much the bound changed."""
+        change, self._bound = bound - self._bound, bound
         if self._verbose and n_iter % self._interval == 0:
             now = time.perf_counter()
             more = f"\t time {now - self._last:.5f}s\t change {change:.5f}" if self._verbose > 1 else ""
@@ -44,7 +45,7 @@ class Progress:
             print(f"Initialization {'converged' if converged else 'did not converge'}.{more}")
 
 
-class Mixture(DensityMixin, NamesArguments, BaseEstimator):
+class Mixture(DensityMixin, Face):
     """Base of the mixtures.
 
     A subclass has `_fit_rows(X, weight, random_state, threads)`, which sets the fitted attributes and returns why the
@@ -82,7 +83,13 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         ConvergenceWarning
             If the stopping rule was not met; both scikit-learn's and `cavity.ConvergenceWarning`.
         """
-        self._fit(X, sample_weight)
+        self._check_settings()
+        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
+        X, weight = self._weighted_rows(X, sample_weight)
+        with Threads(self.n_threads) as threads:
+            reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
+        if not self.converged_ and self.max_iter > 0:
+            warn_unfinished(reason)
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):
@@ -102,35 +109,20 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         ndarray, shape (N,)
             Indices of components, as `predict` gives them.
         """
-        self._fit(X, sample_weight)
-        return self.predict(X)
-
-    def _fit(self, X, sample_weight):
-        self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
-        X, weight = self._weighted_rows(X, sample_weight)
-        with Threads(self.n_threads) as threads:
-            reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
-        if not self.converged_ and self.max_iter > 0:
-            warn_unfinished(reason)
+        return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
         arrays.choice(self.covariance_type, "covariance_type", TYPES)
         arrays.choice(self.init_params, "init_params", METHODS)
-        for name, low in (("n_components", 1), ("max_iter", 0), ("n_init", 1), ("verbose_interval", 1)):
-            arrays.integer(getattr(self, name), name, low=low)
-        arrays.integer(self.n_threads, "n_threads", low=1)
+        for name in ("n_components", "max_iter", "n_init", "verbose_interval", "n_threads"):
+            arrays.integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
         for name in ("tol", "reg_covar"):
             arrays.number(getattr(self, name), name, low=0, closed_low=True)
 
     def _weighted_rows(self, X, sample_weight, least=None):
         """Return X and weights (or None) without the rows of weight zero; at least K rows, if not said otherwise."""
-        weight = None
-        if sample_weight is not None:
-            weight = sample_weights(sample_weight, len(X))
-            kept = weight > 0
-            X, weight = (X, weight) if kept.all() else (X[kept], weight[kept])
+        X, weight = counted(sample_weight, X)
         if len(X) < (self.n_components if least is None else least):
             raise ValueError(
                 f"Expected n_samples >= n_components but got n_components = {self.n_components}, n_samples = {len(X)}"
@@ -158,15 +150,21 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         k, d = self.n_components, self.n_features_in_
         return {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}
 
-    def _best_start(self, climb, started):
-        """Return the best of `n_init` fits by climb(report), which returns the bound, whether it converged, and more.
+    def _set_mixture(self, dtype, weights, means, covariances, root):
+        """Set the attributes of a mixture whose precisions have the factors `root`."""
+        found = (np.asarray(each).astype(dtype) for each in (weights, means, covariances, root))
+        self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = found
+        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
 
-        A fit that goes on from the last one has but one start.
+    def _best_start(self, climb, started):
+        """Return the best of `n_init` fits by climb(report), which returns its bound, whether it converged, and itself.
+
+        It calls report(n_iter, bound) after each iteration. A fit that goes on from the last one has but one start.
         """
         progress = Progress(self.verbose, self.verbose_interval)
         best = None
         for init in range(1 if started else self.n_init):
-            progress.begin(init)
+            progress.begin(init, self.lower_bound_ if started else -np.inf)
             done = climb(progress.step)
             progress.end(*done[:2])
             best = done if best is None or done[0] > best[0] else best
@@ -205,7 +203,7 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         return self._judged(X, "responsibilities")
 
     def score_samples(self, X):
-        """Log density of each row.
+        """Log density of each row; of a Bayesian mixture the posterior predictive one, of Student-t densities.
 
         Parameters
         ----------
@@ -215,7 +213,7 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
         Returns
         -------
         ndarray, shape (N,)
-            The log densities.
+            The log densities, which integrate to one.
         """
         return self._judged(X, "log_density")
 
@@ -238,8 +236,7 @@ class Mixture(DensityMixin, NamesArguments, BaseEstimator):
 
     def _judged(self, X, what):
         """Return what a subclass says about new rows, checked, in their precision."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=FLOATS, reset=False)
+        X = self._new_rows(X, FLOATS)
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 

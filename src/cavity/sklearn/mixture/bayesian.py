@@ -24,9 +24,10 @@ from cavity.models.mixture.posterior import draw, factors_of, posterior_of
 from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.sklearn.faces import FLOATS
 from cavity.sklearn.mixture import priors
-from cavity.sklearn.mixture.base import FLOATS, Mixture
-from cavity.sklearn.mixture.em import precisions, roots, warn_unfinished
+from cavity.sklearn.mixture.base import Mixture
+from cavity.sklearn.mixture.em import roots, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of
 
 WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
@@ -194,8 +195,7 @@ class BayesianGaussianMixture(Mixture):
         model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
         data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
         found = priors.settled(self, data, threads)
-        for name, value in found.items():
-            setattr(self, f"{name}_", value)
+        vars(self).update({f"{name}_": value for name, value in found.items()})
         square = np.asarray(found["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
         model = replace(model, **found | {"covariance_prior": square + ridge})
@@ -227,36 +227,21 @@ class BayesianGaussianMixture(Mixture):
         return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
 
     def _climb(self, sweeps, start, report):
-        """Return how coordinate ascent ended; report(n_iter, change) hears of every pass."""
+        """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""
         if self.max_iter == 0:
-            return engine.Ascent(
-                state=start,
-                image=start,
-                elbo=-np.inf,
-                status=MAX_ITER,
-                n_iter=0,
-                trace={"elbo": np.empty(0)},
-                contraction=np.nan,
-                predicted_gap=np.inf,
-            )
-        bounds = [-np.inf]
-
-        def callback(n_iter, elbo):
-            bounds.append(elbo)
-            report(n_iter, elbo - bounds[-2])
-
-        options = AscentOptions(
-            accelerate=True, max_iter=self.max_iter, tol=self.tol / sweeps.n_samples, callback=callback
-        )
+            nothing_done = dict(elbo=-np.inf, status=MAX_ITER, n_iter=0, trace={"elbo": np.empty(0)})
+            nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)
+            return engine.MeanFieldFit(state=start, image=start, **nothing_done)
+        tol = self.tol / sweeps.n_samples
+        options = AscentOptions(accelerate=True, max_iter=self.max_iter, tol=tol, callback=report)
         return engine.ascend(sweeps, start, options)
 
     def _keep_posterior(self, posterior, dtype):
         """Set the attributes of a posterior."""
         self.posterior_ = posterior
-        self.weights_, self.means_ = posterior.weights.astype(dtype), posterior.mean.astype(dtype)
-        self.covariances_ = np.asarray(posterior.covariance).astype(dtype)
-        self.precisions_cholesky_ = roots(np.asarray(posterior.covariance), self.covariance_type).astype(dtype)
-        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+        covariances = np.asarray(posterior.covariance)
+        root = roots(covariances, self.covariance_type)
+        self._set_mixture(dtype, posterior.weights, posterior.mean, covariances, root)
         self.mean_precision_ = posterior.mean_precision
         freedom = posterior.degrees_of_freedom
         self.degrees_of_freedom_ = freedom[:, 0] if np.ndim(freedom) == 2 else freedom
@@ -321,21 +306,6 @@ class BayesianGaussianMixture(Mixture):
         return self
 
     # ------------------------------------------------------------------------------------------ judging
-
-    def score_samples(self, X):
-        """Log posterior predictive density of each row, a mixture of Student-t densities.
-
-        Parameters
-        ----------
-        X : array_like, shape (N, D)
-            The rows.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-            The log densities, which integrate to one.
-        """
-        return super().score_samples(X)
 
     def _judge(self, X, what):
         return getattr(self.posterior_, what)(X)

@@ -14,23 +14,19 @@ References
 from dataclasses import dataclass, replace
 
 import numpy as np
-from sklearn import exceptions
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import ConvergenceWarning, warn
+from cavity.base.errors import warn
 from cavity.base.triangles import inverse_lower
 from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.scaling import Scaling
+from cavity.sklearn.checks import UnfinishedWarning
 
 TYPES = ("full", "tied", "diag", "spherical")
 NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
-
-
-class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
-    """An iteration stopped before its stopping rule was met: a warning of both libraries."""
 
 
 class CollapsedError(ValueError):
@@ -194,7 +190,7 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
     before : float
         The bound of the estimates, if it is known, else -inf.
     report : callable
-        Called as report(n_iter, change) after every iteration.
+        Called as report(n_iter, bound) after every iteration.
     """
     bounds, bound, converged, reason = [], before, False, ""
     kind = estimates.covariance_type
@@ -208,6 +204,6 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
             break
         bound = total / data.n_samples
         bounds.append(bound)
-        report(len(bounds), bound - last)
+        report(len(bounds), bound)
         converged = abs(bound - last) < tol
     return Ascent(estimates, bound, bounds, converged, reason)

@@ -7,7 +7,6 @@ References
 
 import numpy as np
 from scipy.special import logsumexp, softmax
-from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.blocks import merge, sources
@@ -21,7 +20,6 @@ from cavity.sklearn.mixture.em import (
     maximise,
     moments,
     open_unscaled,
-    precisions,
     roots,
     roots_of_precisions,
 )
@@ -156,11 +154,8 @@ class GaussianMixture(Mixture):
             return done.bound, done.converged, done
 
         bound, converged, done = self._best_start(climb, started)
-        self.weights_ = done.estimates.weights.astype(X.dtype)
-        self.means_ = (origin + done.estimates.mean).astype(X.dtype)
-        self.covariances_ = done.estimates.covariance.astype(X.dtype)
-        self.precisions_cholesky_ = done.estimates.root.astype(X.dtype)
-        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+        found = done.estimates
+        self._set_mixture(X.dtype, found.weights, origin + found.mean, found.covariance, found.root)
         self.n_iter_, self.converged_ = len(done.bounds), converged
         self.lower_bound_, self.lower_bounds_ = bound, done.bounds
         return done.reason
@@ -252,7 +247,6 @@ class GaussianMixture(Mixture):
         float
             Minus twice the log likelihood, and log N for each parameter; the lower the better.
         """
-        check_is_fitted(self)
         log_density = self.score_samples(X)
         return float(-2.0 * np.sum(log_density) + self._n_parameters() * np.log(len(log_density)))
 
@@ -269,5 +263,4 @@ class GaussianMixture(Mixture):
         float
             Minus twice the log likelihood, and 2 for each parameter; the lower the better.
         """
-        check_is_fitted(self)
         return float(-2.0 * np.sum(self.score_samples(X)) + 2.0 * self._n_parameters())

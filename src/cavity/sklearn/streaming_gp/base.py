@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import clone
 
 from cavity.base import arrays
 from cavity.covariances import Covariance
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.sklearn.checks import NamesArguments, weighted_rows
+from cavity.sklearn.checks import counted_rows
+from cavity.sklearn.faces import Face
 from cavity.sklearn.gp import kernels as own_kernels
 from cavity.sklearn.gp.noise import taken_apart
 
@@ -36,7 +36,7 @@ class Batch:
         return cls(X[is_new], y[is_new], None if np.all(weight == 1) else weight, n, float(np.sum(weight)))
 
 
-class Streaming(NamesArguments, BaseEstimator):
+class Streaming(Face):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
     def _checked(self, X, y, sample_weight, *, reset, **options):
@@ -46,36 +46,31 @@ class Streaming(NamesArguments, BaseEstimator):
         arrays.number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
         if not isinstance(self.learn, bool | np.bool_):
             arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
-        return weighted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
+        return counted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
 
     def _parts(self, n_features, alpha=0.0):
         """Return the kernel to begin with, taken apart."""
         kernel = self._default if self.kernel is None else self.kernel
         return taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features, alpha)
 
-    def _begun(self, parts, likelihood, batch, y, learn):
-        """Return the state of a first batch with targets y; `learn` as `StreamingGP.fit` has it."""
-        names = ("inducing", "n_inducing", "tolerance", "jitter")
-        settings = {name: getattr(self, name) for name in names}
-        model = StreamingGP(parts.covariance, likelihood, alpha=self.power, **settings)
-        return model.fit(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+    def _next_state(self, state, parts, likelihood, batch, y, learn):
+        """Return the state of one more batch, with targets y; the given one stays as it is.
 
-    def _continued(self, state, batch, y, learn):
-        """Return the state of one more batch; the given one stays as it is."""
-        return state.copy().update(batch.X, y, sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+        Without one (None) the batch is the first of such a kernel and likelihood. `learn` is that of `StreamingGP.fit`.
+        """
+        options = dict(sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+        if state is not None:
+            return state.copy().update(batch.X, y, **options)
+        settings = self._settings("inducing", "n_inducing", "tolerance", "jitter")
+        return StreamingGP(parts.covariance, likelihood, alpha=self.power, **settings).fit(batch.X, y, **options)
 
-    def _keep(self, states, n_samples, kernels, learnt):
-        """Set the attributes that sum up states, and the kernels if there are new ones."""
+    def _set_states(self, states, batch, first, kernels, learnt):
+        """Set the attributes that sum up states after a batch, and the kernels if there are new ones."""
         if kernels:
             self.kernel_ = own_kernels.joined(kernels)
         if learnt:
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)
-        self.n_samples_seen_ = n_samples
+        self.n_samples_seen_ = batch.n + (0 if first else self.n_samples_seen_)
         self.information_lost_ = float(arrays.added(state.information_lost for state in states))
         self.converged_ = all(state.converged for state in states)
-
-    def _new_rows(self, X):
-        """Return checked rows to predict."""
-        check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)

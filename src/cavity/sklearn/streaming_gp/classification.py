@@ -7,7 +7,6 @@ References
 
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.sklearn.checks import classes_in, known_classes, log_probabilities, one_vs_rest
@@ -110,15 +109,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         learn="first",
         n_threads=1,
     ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.power = power
-        self.inducing = inducing
-        self.n_inducing = n_inducing
-        self.tolerance = tolerance
-        self.jitter = jitter
-        self.learn = learn
-        self.n_threads = n_threads
+        self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -191,9 +182,7 @@ class StreamingGPClassifier(Classifier, Streaming):
 
     def _checked(self, X, y, sample_weight, reset):
         arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOODS))
-        X, y, weight = super()._checked(X, y, sample_weight, reset=reset)
-        check_classification_targets(y)
-        return X, y, weight
+        return super()._checked(X, y, sample_weight, reset=reset)
 
     def _take(self, X, y, weight, classes, states):
         """Take in rows: on top of the states, or from the prior if there are none."""
@@ -209,16 +198,14 @@ class StreamingGPClassifier(Classifier, Streaming):
         learn = after.all(axis=1) & bool(self.learn)
         if isinstance(self.learn, str):
             learn &= ~before.all(axis=1)
-        problems = list(zip(signs, learn.tolist(), strict=True))
-        if states:
-            found = [self._continued(state, batch, *each) for state, each in zip(states, problems, strict=True)]
-        else:
-            found = [self._begun(parts, LIKELIHOODS[self.likelihood], batch, *each) for each in problems]
+        likelihood = LIKELIHOODS[self.likelihood]
+        problems = zip(states or [None] * len(signs), signs, learn.tolist(), strict=True)
+        found = [self._next_state(state, parts, likelihood, batch, *each) for state, *each in problems]
         self.classes_, self.states_, self._seen, self._parts_now = classes, found, after, parts
         kernels = [] if states else [parts.kernel] * len(found)
         if learn.any():
             kernels = [parts.with_values(state.model.covariance) for state in found]
-        self._keep(found, batch.n + (self.n_samples_seen_ if states else 0), kernels, learn.any())
+        self._set_states(found, batch, not states, kernels, learn.any())
         self.log_bound_ = float(arrays.added(state.log_bound for state in found))
 
     def _log_probabilities(self, X):

@@ -120,16 +120,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         normalize_y=False,
         n_threads=1,
     ):
-        self.kernel = kernel
-        self.alpha = alpha
-        self.power = power
-        self.inducing = inducing
-        self.n_inducing = n_inducing
-        self.tolerance = tolerance
-        self.jitter = jitter
-        self.learn = learn
-        self.normalize_y = normalize_y
-        self.n_threads = n_threads
+        self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -160,7 +151,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         ConvergenceWarning
             If the search for the parameters ended early, or at their bounds.
         """
-        self._begin(self._checked(X, y, sample_weight, reset=True))
+        self._take(self._checked(X, y, sample_weight, reset=True), None)
         return self
 
     def partial_fit(self, X, y, sample_weight=None):
@@ -192,15 +183,8 @@ class StreamingGPRegressor(Regressor, Streaming):
         SettingsWarning
             With ``learn=True``, if what is known of the rows before holds parameters that the new rows speak against.
         """
-        if not hasattr(self, "state_"):
-            return self.fit(X, y, sample_weight)
-        batch = self._checked(X, y, sample_weight, reset=False)
-        targets = (batch.y - self._centre) / self._spread
-        learn = self._what_to_learn(self._parts_now) if self.learn != "first" else False
-        state = self._continued(self.state_, batch, targets, learn)
-        if learn is True and not self._parts_now.allow(state.model.likelihood.noise_variance):
-            state = self._continued(self.state_, batch, targets, "covariance")
-        self._take(state, self.n_samples_seen_ + batch.n, self._total_weight + batch.total, learn)
+        state = getattr(self, "state_", None)
+        self._take(self._checked(X, y, sample_weight, reset=state is None), state)
         return self
 
     def _checked(self, X, y, sample_weight, reset):
@@ -209,40 +193,41 @@ class StreamingGPRegressor(Regressor, Streaming):
         X, y, weight = super()._checked(X, y, sample_weight, reset=reset, y_numeric=True)
         return Batch.of(X, y.astype(np.float64, copy=False), weight)
 
-    def _what_to_learn(self, parts):
-        """Return `learn` as the model has it."""
-        if not self.learn:
-            return False
-        parts.check_learnable()
-        return True if parts.learns_noise else "covariance"
+    def _take(self, batch, state):
+        """Take in rows: on top of a state, or from the prior if it is None."""
+        first = state is None
+        parts, centre, spread = self._begun(batch) if first else (self._parts_now, self._centre, self._spread)
+        learn = bool(self.learn) if first or self.learn != "first" else False
+        if learn:
+            parts.check_learnable()
+            learn = True if parts.learns_noise else "covariance"
 
-    def _begin(self, batch):
-        """Take in rows from the prior."""
+        def continued(noise, learn):
+            return self._next_state(state, parts, Gaussian(noise), batch, (batch.y - centre) / spread, learn)
+
+        after = continued(parts.alpha + parts.noise_variance, learn)
+        noise = after.model.likelihood.noise_variance
+        if learn is True and not parts.allow(noise):
+            after = continued(parts.alpha + parts.noise_in(noise), "covariance")
+            noise = after.model.likelihood.noise_variance
+        kernels = [parts.kernel] if first else []
+        if learn:
+            kernels = [parts.with_values(after.model.covariance, parts.noise_in(noise))]
+        self.state_, self._parts_now, self._centre, self._spread = after, parts, centre, spread
+        self._total_weight = batch.total + (0.0 if first else self._total_weight)
+        self._set_states([after], batch, first, kernels, learn)
+        self.inducing_points_, self.noise_variance_ = after.inducing, noise * spread**2
+        self.log_bound_ = after.log_bound - self._total_weight * float(np.log(spread))
+
+    def _begun(self, batch):
+        """Return the kernel to begin with, taken apart, and what targets are measured from and in."""
         parts = self._parts(batch.X.shape[1], float(self.alpha))
-        noise = parts.alpha + parts.noise_variance
-        if noise == 0:
+        if parts.alpha + parts.noise_variance == 0:
             raise ValueError("alpha must be positive where the kernel has no white noise, got 0")
         centre, spread = centre_and_scale(batch.y, batch.weight) if self.normalize_y else (0.0, 1.0)
         with np.errstate(over="ignore"):
             within_range(np.square(spread), "the squares of y")
-        targets, learn = (batch.y - centre) / spread, self._what_to_learn(parts)
-        state = self._begun(parts, Gaussian(noise), batch, targets, learn)
-        found = state.model.likelihood.noise_variance
-        if learn is True and not parts.allow(found):
-            state = self._begun(parts, Gaussian(parts.alpha + parts.noise_in(found)), batch, targets, "covariance")
-        self._parts_now, self._centre, self._spread = parts, float(centre), float(spread)
-        self._take(state, batch.n, batch.total, learn, parts.kernel)
-
-    def _take(self, state, n_samples, weight, learn, kernel=None):
-        """Set the attributes of a state that has taken in so many rows of such a weight."""
-        noise = state.model.likelihood.noise_variance
-        if learn:
-            kernel = self._parts_now.with_values(state.model.covariance, self._parts_now.noise_in(noise))
-        self.state_, self._total_weight = state, weight
-        self._keep([state], n_samples, [] if kernel is None else [kernel], learn)
-        self.inducing_points_ = state.inducing
-        self.noise_variance_ = noise * self._spread**2
-        self.log_bound_ = state.log_bound - weight * float(np.log(self._spread))
+        return parts, float(centre), float(spread)
 
     def _moments(self, X, with_std, with_cov):
         X = self._new_rows(X)

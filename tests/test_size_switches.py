@@ -304,7 +304,7 @@ SWITCHES = [
     Switch("models.mixture.start.DISTANCE_ROWS", (N, 7), mixture(weight=True), few=True),
     Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
-    Switch("blocks.merge.ROWS", (N, 7), unit_mixture, RULES),
+    Switch("blocks.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
     Switch(
         "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS",
         ((HUGE, 8), (D * 8, 8)),

@@ -224,7 +224,7 @@ def test_samples_are_rows_at_equal_distances(tmp_path, kind, size):
 def test_blocks_of_wide_rows_are_bounded():
     widths = [1, 2, 7, 8, 9, 100, 1000, 100_000]
     sizes = [sources.rows_per_block(width) for width in widths]
-    assert sizes[0] == sizes[3] == merging.ROWS == 1 << 17  # the kernels' chunks of partial sums fit in
+    assert sizes[0] == sizes[3] == merging.ROWS_PER_CALL == 1 << 17  # the kernels' chunks of partial sums fit in
     assert all(size & (size - 1) == 0 for size in sizes)
     assert all(size * width <= 1 << 20 or size == 1 << 10 for size, width in zip(sizes, widths, strict=True))
     assert sizes == sorted(sizes, reverse=True)
@@ -597,7 +597,7 @@ with Threads(2) as threads:
 @pytest.mark.skipif(sys.platform != "linux", reason="other units of ru_maxrss")
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_memory_does_not_grow_with_a_file(tmp_path, dtype):
-    small = save(tmp_path, np.zeros(4 * merging.ROWS, dtype=dtype), "small.npy")
+    small = save(tmp_path, np.zeros(4 * merging.ROWS_PER_CALL, dtype=dtype), "small.npy")
     large = np.lib.format.open_memmap(tmp_path / "large.npy", mode="w+", dtype=dtype, shape=(10_000_000,))
     del large  # a file of zeros, 80 or 40 MB
     command = [sys.executable, "-c", MEMORY, str(small), str(tmp_path / "large.npy")]

@@ -62,7 +62,7 @@ class Case:
         self.sites = self.sites if negative else None
 
     def library(self, start, kernel):
-        """(increment, its Increment, its Solution)."""
+        """(increment, its Increment, its IncrementPoint)."""
         X, y, w = self.old_batch
         model, basis = (
             model_of(self.alpha, likelihood=likelihoods.Gaussian(0.2)),

@@ -15,10 +15,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import names_of
-from cavity.blocks.merge import ROWS, merge, starts
+from cavity.blocks.merge import ROWS_PER_CALL, merge, starts
 from cavity.blocks.npy import open_npy
 
-BLOCK_NUMBERS = 8 * ROWS  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
+BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
 LEAST_BLOCK_ROWS = 1 << 10
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
@@ -32,8 +32,8 @@ def rows(data, index):
 
 
 def rows_per_block(n_features):
-    """Return the number of rows in a block: ROWS, or a smaller power of two where rows are wide."""
-    size = ROWS
+    """Return the number of rows in a block: ROWS_PER_CALL, or a smaller power of two where rows are wide."""
+    size = ROWS_PER_CALL
     while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
         size //= 2
     return size

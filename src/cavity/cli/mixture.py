@@ -61,7 +61,7 @@ def numbers(text):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PointTable:
     """What is fitted: the data as `fit` takes them, and words about them."""
 
     X: object
@@ -112,7 +112,7 @@ def read(options):
         if options.columns is None and len(varied):
             X, names = rows.columns(varied), [names[d] for d in varied]
             notes = notes + [f"{name} (one value)" for name in alike]
-    return Problem(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
+    return PointTable(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
 
 
 def model_of(options, n_features):

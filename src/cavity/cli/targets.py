@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.constants import MAD_TO_SD
 from cavity.cli import table as cli_table
 from cavity.cli.options import POSITIVE, Number, given, typed
 from cavity.likelihoods import counts, labels, noise
@@ -17,7 +18,6 @@ LIKELIHOODS = {
     "student-t": (noise.StudentT, ("degrees_of_freedom", "scale")),
     "laplace": (noise.Laplace, ("scale",)),
 }
-MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 ORDERED = "ordered-probit"  # of Gaussian processes only
 BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
 
@@ -33,7 +33,7 @@ def settings(noise_variance, scale):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class RegressionTable:
     """What is fitted: the columns that the options choose, and what was done to them."""
 
     title: str  # of the table
@@ -123,7 +123,7 @@ def chosen(table, options, likelihood, classes=None):
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
     if weights is not None:
         check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
-    return Problem(
+    return RegressionTable(
         title=table.about.get("title", table.source),
         units=table.about.get("units", {}),
         X=np.array([table.numbers(name) for name in features]).reshape(len(features), len(y)).T.copy(),

@@ -38,7 +38,7 @@ LOST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class EnergyPoint:
     """A belief, F there, and the sites and cavities that its moments imply."""
 
     belief: object
@@ -103,8 +103,8 @@ class DoubleLoop:
         return MAX_ITER
 
     def _point(self, belief, start):
-        """The Point of a belief, None if it is not proper; `start` are cavities nearby."""
-        return None if belief is None else Point(belief, *self.energy(belief, start))
+        """The EnergyPoint of a belief, None if it is not proper; `start` are cavities nearby."""
+        return None if belief is None else EnergyPoint(belief, *self.energy(belief, start))
 
     def _towards(self, here, h, g):
         """The belief of the implied sites (None if it is not proper), and the slope of -F on the way there."""

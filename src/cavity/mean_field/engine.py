@@ -26,7 +26,7 @@ from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
-FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
+INEXPLICABLE_FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
 RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
 SHORTEST_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
 FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
@@ -81,7 +81,7 @@ def ascend(model, state, options):
             continue
         last = climb.elbo
         climb.visit(climb.image)
-        if climb.elbo < last - FALL * max(1.0, abs(last)):
+        if climb.elbo < last - INEXPLICABLE_FALL * max(1.0, abs(last)):
             warn(
                 f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",

@@ -5,13 +5,13 @@ import pytest
 
 from cavity import GLM, likelihoods
 from cavity.base import arrays
-from cavity.models.glm.problem import Prior, Problem
+from cavity.models.glm.problem import GLMProblem, Prior
 
 X, Y = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, 0.5], [1e-200, 0.0]]), [1, 0, 0, 1]
 
 
 def test_rows_in_use():
-    problem = Problem.checked(GLM(likelihoods.Probit()), X, Y, None, [1.0, 1.0, 0.0, 2.0])
+    problem = GLMProblem.checked(GLM(likelihoods.Probit()), X, Y, None, [1.0, 1.0, 0.0, 2.0])
     assert problem.rows.f_known.tolist() == [False, True, False, True]
     assert problem.used.n == 1
     np.testing.assert_array_equal(problem.used.X, X[:1])
@@ -39,6 +39,6 @@ def test_a_fit_factorises_its_prior_once(options, monkeypatch):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"prior_variance must be a number or have shape \(2,\) or \(2, 2\)"):
-        Problem.checked(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y, None, None)
+        GLMProblem.checked(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y, None, None)
     with pytest.raises(OverflowError, match="row 2 leaves"):
-        Problem.checked(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y, None, None)
+        GLMProblem.checked(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y, None, None)

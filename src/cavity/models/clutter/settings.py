@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from cavity.base.constants import MAD_TO_SD
 from cavity.base.errors import SettingsWarning, warn
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 
-MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
 BEYOND = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there

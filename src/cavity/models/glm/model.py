@@ -18,7 +18,7 @@ from cavity.base.frozen import Frozen, put
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.posterior import posterior_of
-from cavity.models.glm.problem import Problem
+from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
 from cavity.models.latent import check_kind
 
@@ -162,7 +162,7 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        problem = Problem.checked(self, X, y, offset, sample_weight)
+        problem = GLMProblem.checked(self, X, y, offset, sample_weight)
         arrays.choice(method, "method", ("ep", "adf"))
         if learn is not None:
             arrays.choice(learn, "learn", ("prior_variance",))

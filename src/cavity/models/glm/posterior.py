@@ -14,7 +14,7 @@ from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.glm.learn import weight_gradient
-from cavity.models.glm.problem import Prior, Problem
+from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
@@ -293,7 +293,7 @@ class GLMPosterior(LatentPosterior):
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
                 X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
-        problem = Problem.checked(self.model, X, y, offset, sample_weight)
+        problem = GLMProblem.checked(self.model, X, y, offset, sample_weight)
         if problem.rows.X.shape[1] != len(self.mean):
             found = problem.rows.X.shape[1]
             raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {found}")

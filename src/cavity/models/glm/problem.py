@@ -41,7 +41,7 @@ class Prior:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class GLMProblem:
     """Rows and prior of a fit."""
 
     model: object  # the GLM

@@ -10,17 +10,17 @@ from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.models.glm.learn import engine_of, learned
-from cavity.models.glm.problem import Problem
+from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.weights import Weights
 
 MOST_COPIES = 1e7  # of rows, all together, in ADF
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Solution:
+class GLMSolution:
     """How a fit ended, and what it knows of the weights."""
 
-    problem: Problem  # with the prior that was learnt, if any was
+    problem: GLMProblem  # with the prior that was learnt, if any was
     fit: Fit
     weights: Weights
 
@@ -32,10 +32,10 @@ def solved(problem, method, options=None, learn=False, n_threads=1, before=None)
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
-        return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
+        return GLMSolution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
         covariance = WeightRoot(prior.root) if before is None else before
-        return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
+        return GLMSolution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads) as threads, single_blas():
         if method == "adf":
             geometry, fit = _assimilated(problem, threads)
@@ -45,7 +45,7 @@ def solved(problem, method, options=None, learn=False, n_threads=1, before=None)
                 problem, start = learned(problem, sites, threads, options)
             geometry = problem.geometry(threads)
             fit = engine_of(geometry, sites, options, start).run()
-        return Solution(problem, fit, Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief)))
+        return GLMSolution(problem, fit, Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief)))
 
 
 def _nothing_learnt(method):

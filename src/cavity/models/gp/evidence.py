@@ -76,7 +76,7 @@ class Settings:
 
 
 @dataclass(slots=True, eq=False)
-class Point:
+class EvidencePoint:
     """The posterior at some settings; `geometry` is valid until the next one is asked for."""
 
     settings: Settings
@@ -103,7 +103,7 @@ class Evidence:
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
 
     def at(self, settings, *, known=None, **options):
-        """Return the Point of some settings.
+        """Return the EvidencePoint of some settings.
 
         `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
         """
@@ -118,7 +118,7 @@ class Evidence:
         return point
 
     def final(self, settings, options):
-        """Return the Point that a fit ends with, for options as the user gave them.
+        """Return the EvidencePoint that a fit ends with, for options as the user gave them.
 
         The schedule "auto" tries the other one where the first finds no fixed point.
         """
@@ -134,7 +134,7 @@ class Evidence:
         return replace(point, geometry=geometry)
 
     def _ep(self, settings, options):
-        """Return the Point of settings whose likelihood is not Gaussian, by EP."""
+        """Return the EvidencePoint of settings whose likelihood is not Gaussian, by EP."""
         rows = self.rows
         base = rows.offset
         if settings.basis is not None:
@@ -145,7 +145,7 @@ class Evidence:
         if fit.converged:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
-        return Point(settings, value, fit.belief, geometry, fit)
+        return EvidencePoint(settings, value, fit.belief, geometry, fit)
 
     def _exact(self, settings, known):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
@@ -178,7 +178,7 @@ class Evidence:
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
         geometry.hold(belief, solver)
-        return Point(settings, value, belief, geometry, None)
+        return EvidencePoint(settings, value, belief, geometry, None)
 
     def gradient(self, point):
         """Return the gradient in the log parameters of the covariance, in the coefficients and in the log scales.

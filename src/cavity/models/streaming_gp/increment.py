@@ -41,7 +41,7 @@ from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
-class Solution:
+class IncrementPoint:
     """The posterior of w at some settings, and what led there."""
 
     settings: Settings
@@ -106,7 +106,7 @@ class Increment:
         self.start = None
 
     def at(self, settings, *, sites=None, **ep):
-        """Return the Solution at some settings, which owns W until the next call.
+        """Return the IncrementPoint at some settings, which owns W until the next call.
 
         `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
         """
@@ -142,7 +142,7 @@ class Increment:
         return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
 
     def _solved(self, settings, basis, sites, information, carried, fit):
-        """The Solution with the rows' sites on top of the old factor."""
+        """The IncrementPoint with the rows' sites on top of the old factor."""
 
         def task(index):
             _, W, residual = self._features(basis, index)
@@ -156,7 +156,7 @@ class Increment:
         out = Information.of(A, r, constant).factorised()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
         within_range(np.array([value]), "the increment of the log bound")
-        self.latest = Solution(settings, basis, sites, out, carried, value, fit, by_rows)
+        self.latest = IncrementPoint(settings, basis, sites, out, carried, value, fit, by_rows)
         return self.latest
 
     def gradient(self, solution):

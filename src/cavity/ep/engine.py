@@ -146,16 +146,10 @@ class Engine:
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
         tau, rho = self.good
         self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
-        self._refresh()
-        self.damping.shorten(0.5)
-
-    def _refresh(self):
-        """Sum the belief from the sites, which are shrunk if it is not proper."""
-        belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
-        if belief is None:
+        self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
+        if self.belief is None:
             self._make_proper()
-        else:
-            self.belief = belief
+        self.damping.shorten(0.5)
 
     # ------------------------------------------------------------------------------------------ sequential
 

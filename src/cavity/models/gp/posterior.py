@@ -146,7 +146,7 @@ class GaussianProcessPosterior(ProcessPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("covariance", short(self.model.covariance)),
                 ("likelihood", short(self.model.likelihood)),
-                ("mean", short(np.ndarray.tolist(np.asarray(self.model.mean)))),
+                ("mean", short(np.asarray(self.model.mean).tolist())),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )

@@ -321,7 +321,7 @@ class StreamingGPState(SparsePosterior):
                 ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
-                ("mean", short(np.ndarray.tolist(np.asarray(model.mean)))),
+                ("mean", short(np.asarray(model.mean).tolist())),
                 ("lost", lost),
                 ("last update", f"{method}, {done}"),
                 *worst,

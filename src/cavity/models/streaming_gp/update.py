@@ -173,7 +173,7 @@ class Update:
 def named(now, rows, columns):
     """Return what rows change in a snapshot beside numbers: names of columns, whether there are offsets."""
     changes = {} if columns == now.columns else {"columns": columns}
-    if not now.has_offset and rows.offset is not None and np.any(rows.offset):
+    if rows.has_offset and not now.has_offset:
         changes["has_offset"] = True
     return changes
 

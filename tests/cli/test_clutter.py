@@ -8,11 +8,11 @@ import threading
 
 import numpy as np
 import pytest
+from support.commands import runner
 
 import cavity
 from cavity import data
 from cavity.base.errors import about
-from cavity.cli import main
 from cavity.cli import options as shared
 
 SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
@@ -21,16 +21,7 @@ SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
 @pytest.fixture
 def run(capsys):
     """Run the command in this process; returns status, printed text, error text."""
-
-    def call(*arguments):
-        try:
-            status = main([str(a) for a in arguments])
-        except SystemExit as stop:
-            status = stop.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
+    return runner(capsys)
 
 
 def test_newcomb_as_a_command(tmp_path):

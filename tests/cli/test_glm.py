@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from support.commands import runner, write
 
 import cavity
 from cavity import data
@@ -16,16 +17,7 @@ from cavity.cli.glm import standardized
 @pytest.fixture
 def run(capsys):
     """Run the command in this process; returns status, printed text, error text."""
-
-    def call(*arguments, command=("fit", "glm")):
-        try:
-            status = main([*command, *(str(a) for a in arguments)])
-        except SystemExit as stop:
-            status = stop.code
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
+    return runner(capsys, "fit", "glm")
 
 
 def pima():
@@ -50,13 +42,6 @@ def problem(n=120, seed=0):
         "real": 5.0 + linear + 0.2 * rng.standard_t(4, n),
         "label": (rng.normal(size=n) < linear).astype(float),
     }
-
-
-def write(path, columns):
-    """Write a dict of columns as .csv, numbers to their last bit."""
-    text = [[value if isinstance(value, str) else repr(float(value)) for value in cells] for cells in columns.values()]
-    path.write_text("\n".join(",".join(row) for row in [list(columns), *zip(*text, strict=True)]) + "\n")
-    return path
 
 
 def table_of(out):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from support.commands import runner, write
 
 import cavity
 from cavity import covariances, data
-from cavity.cli import main
 
 
 def test_motorcycle_is_silvermans():
@@ -39,22 +39,7 @@ def test_banana_is_that_of_the_benchmark():
 @pytest.fixture
 def run(capsys):
     """Run `cavity fit gp` (or another command) in this process; return status, printed text, errors."""
-
-    def call(*arguments, command=("fit", "gp")):
-        try:
-            status = main([str(a) for a in (*command, *arguments)])
-        except SystemExit as stop:
-            status = stop.code
-        return status, *capsys.readouterr()
-
-    return call
-
-
-def write(path, columns):
-    """Write a dict of columns as .csv, numbers to their last bit."""
-    text = [[value if isinstance(value, str) else repr(float(value)) for value in cells] for cells in columns.values()]
-    path.write_text("\n".join(",".join(row) for row in [list(columns), *zip(*text, strict=True)]) + "\n")
-    return path
+    return runner(capsys, "fit", "gp")
 
 
 def table(n=60, seed=0):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.commands import runner
 
 import cavity
 from cavity import data
@@ -13,12 +14,7 @@ from cavity.cli import main
 @pytest.fixture
 def run(capsys):
     """Run the command; return its status, what it printed, and its errors."""
-
-    def call(*arguments):
-        status = main([str(argument) for argument in arguments])
-        return status, *capsys.readouterr()
-
-    return call
+    return runner(capsys)
 
 
 @pytest.fixture(scope="module")

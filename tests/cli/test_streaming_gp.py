@@ -10,10 +10,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
+from support.commands import runner, write
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.cli import main, options, prequential, readers, streaming_gp
+from cavity.cli import options, prequential, readers, streaming_gp
 
 
 def batches(source, *sizes):
@@ -24,22 +25,7 @@ def batches(source, *sizes):
 @pytest.fixture
 def run(capsys):
     """Run `cavity fit streaming-gp` (or another command) in this process; return status, printed text, errors."""
-
-    def call(*arguments, command=("fit", "streaming-gp")):
-        try:
-            status = main([str(a) for a in (*command, *arguments)])
-        except SystemExit as stop:
-            status = stop.code
-        return status, *capsys.readouterr()
-
-    return call
-
-
-def write(path, columns):
-    """Write a dict of columns as .csv, numbers to their last bit."""
-    text = [[value if isinstance(value, str) else repr(float(value)) for value in cells] for cells in columns.values()]
-    path.write_text("\n".join(",".join(row) for row in [list(columns), *zip(*text, strict=True)]) + "\n")
-    return path
+    return runner(capsys, "fit", "streaming-gp")
 
 
 def table(n=90, seed=0):

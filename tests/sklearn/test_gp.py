@@ -7,7 +7,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from numpydoc.validate import validate
 from scipy.special import expit, logsumexp, ndtr
 from scipy.stats import multivariate_normal, norm
 from sklearn import gaussian_process as theirs
@@ -29,6 +28,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.faces import docstring_errors, public_members
 
 import cavity
 from cavity import covariances
@@ -97,12 +97,9 @@ def test_settings_are_those_of_scikit_learn(kind):
 
 @BOTH
 def test_docstrings_follow_numpydoc(kind):
-    members = [name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))]
+    members = public_members(kind)
     assert len(members) > 2
-    for name in ("", *members, "log_marginal_likelihood"):
-        name = f"cavity.sklearn.{kind.__name__}.{name}".rstrip(".")
-        needed = {"GL08", "SS03", "SS05", "PR01", "PR02", "PR03", "PR04", "PR10", "RT03"}
-        assert [problem for problem in validate(name)["errors"] if problem[0] in needed] == []
+    assert docstring_errors(kind.__name__, [*members, "log_marginal_likelihood"]) == []
 
 
 @pytest.mark.parametrize("module", [classification, regression])

@@ -9,6 +9,7 @@ from scipy.linalg import solve_triangular
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, names_of
+from cavity.base.loop import CONVERGED
 from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
@@ -19,6 +20,8 @@ from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
 from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.learnt import Learnt
+from cavity.models.search import NOT_LEARNT
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -38,18 +41,20 @@ def posterior_of(solution, method, before=None, **labels):
     if method == "ep" and fit.tau is not None:
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     ended = fit if before is None else before
+    status = ended.status if solution.at_rest or not fit.converged else NOT_LEARNT
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
         variance=weights.variance,
         log_evidence=fit.log_evidence + (0.0 if before is None else before.log_evidence) + total,
-        converged=ended.converged,
+        converged=status == CONVERGED,
         n_iter=fit.n_iter,
-        status=ended.status,
+        status=status,
         residual=fit.residual,
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
+        learnt=solution.learnt if before is None else before.learnt,
         _covariance=weights.covariance,
         _loo=loo,
         _tau=tau,
@@ -65,7 +70,7 @@ class GLMPosterior(LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings; with ``learn="prior_variance"`` the learned ones.
+        The settings, with what was learnt in them.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)
@@ -98,6 +103,8 @@ class GLMPosterior(LatentPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
 
     Notes
     -----
@@ -127,6 +134,7 @@ class GLMPosterior(LatentPosterior):
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
+    learnt: Learnt | None = None
 
     kind = "glm"
     record = RECORD

@@ -2,6 +2,7 @@
 
 from cavity.base.records import FLAG, Array, Record, one_of, together
 from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.learnt import LEARNT
 
 
 def _arrays_of(settings):
@@ -41,6 +42,7 @@ RECORD = Record(
         "approximation": one_of("full", "diagonal"),
         "intercept?": FLAG,
         "has_offset?": FLAG,
+        "learnt?": LEARNT,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},

@@ -14,7 +14,8 @@ from cavity import GLM, likelihoods
 from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
-from cavity.models.glm.learn import PRIOR, Evidence, Vector, checked_groups
+from cavity.models.glm.evidence import PRIOR, Evidence, Vector
+from cavity.models.glm.learn import checked_groups
 from cavity.models.glm.problem import GLMProblem
 
 MADE = {

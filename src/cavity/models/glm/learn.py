@@ -6,22 +6,19 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.ep.engine import Engine
-from cavity.ep.sites import Sites
-from cavity.ep.stochastic import Stochastic
-from cavity.ep.visits import cavities
-from cavity.ep.weights import weights_of
-from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, open_parameters, slopes
+from cavity.likelihoods.parameters import open_parameters
+from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
-from cavity.models.search import NOT_LEARNT, Objective, came_to_rest, climb, warn_without_start
+from cavity.models.search import NOT_LEARNT, SEARCH_TOL, Objective, came_to_rest, climb, warn_without_start
 
-PRIOR = "prior_variance"
 LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 FARTHER = float(np.log(100.0))  # from where a search ended, to see whether the evidence falls
 FLAT = 1e-6  # nats that it must fall
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
+CURVATURE_TOL = 1e-8  # of the fits for these
+CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMITS = {  # what likelihoods are at the far end of a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
@@ -86,167 +83,6 @@ def checked_groups(value, variance, n_features, names, n_added=0):
     return np.concatenate([np.full(n_added, -1), groups.astype(np.intp)])
 
 
-def engine_of(geometry, sites, options, start):
-    """Return the engine of a schedule."""
-    if options.schedule == "stochastic":
-        return Stochastic(geometry, sites, options)
-    return Engine(geometry, sites, options, start)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is searched: factors on prior variances, as logs, and the likelihood."""
-
-    log_factors: np.ndarray
-    likelihood: object
-
-
-class Vector:
-    """The free settings as one vector: logs of factors on prior variances, then free numbers of the likelihood."""
-
-    def __init__(self, names, groups, likelihood, unit):
-        self.groups = groups
-        self.labels = () if PRIOR not in names else (None,) if groups is None else np.unique(groups[groups >= 0])
-        self.n_prior = len(self.labels)
-        self.free = FreeParameters(likelihood, [name for name in names if name != PRIOR], unit)
-        self.likelihood = likelihood
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_prior + self.free.size
-
-    def pack(self, log_factor, likelihood):
-        """The vector of a common factor and a likelihood."""
-        return np.append(np.full(self.n_prior, log_factor), self.free.pack(likelihood))
-
-    def unpack(self, x):
-        """The settings of a vector."""
-        return Settings(x[: self.n_prior], self.free.unpack(x[self.n_prior :], self.likelihood))
-
-    def bounds(self, *others):
-        """(low, high) of every entry."""
-        far = np.log(PARAMETER_RANGE)
-        prior = np.full((self.n_prior, 2), far) * [-1.0, 1.0]
-        return np.concatenate([prior, self.free.bounds(self.likelihood, *map(self.free.pack, others))])
-
-    def factors(self, log_factors, n):
-        """A factor on each of n prior variances, or one on all."""
-        if self.groups is None:
-            return float(np.exp(log_factors[0]))
-        out = np.ones(n)
-        for label, value in zip(self.labels, log_factors, strict=True):
-            out[self.groups == label] = np.exp(value)
-        return out
-
-    def gradient(self, evidence, point):
-        """That of the log evidence at a point."""
-        by_prior = evidence.prior_gradient(point, self) if self.n_prior else np.zeros(0)
-        return np.append(by_prior, evidence.likelihood_gradient(point, self.free))
-
-    def log_prior(self, _):
-        """No settings are more likely than others."""
-        return 0.0, np.zeros(0)
-
-
-@dataclass(slots=True)
-class EvidencePoint:
-    """A fit at some settings."""
-
-    settings: Settings
-    problem: object
-    geometry: object
-    fit: object
-    log_evidence: float
-
-    @property
-    def converged(self):
-        """Whether it is a fixed point of EP."""
-        return self.fit.converged
-
-
-class Evidence:
-    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
-
-    Where that leads nowhere, as from settings that are far away, it starts without sites.
-    """
-
-    def __init__(self, problem, vector, threads, options):
-        self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start = replace(options, callback=None), None
-
-    def problem_at(self, settings):
-        """The problem with a prior."""
-        prior, problem = self.problem.prior, self.problem
-        if not len(settings.log_factors):
-            return problem
-        return problem.with_prior(
-            prior.mean, prior.variance * self.vector.factors(settings.log_factors, len(prior.mean))
-        )
-
-    def sites(self, likelihood):
-        """The sites of the rows."""
-        rows = self.problem.used
-        return Sites(likelihood, rows.y, rows.weights, self.options.power)
-
-    def at(self, settings, **options):
-        """The `EvidencePoint` of some settings; `options` replace those of EP."""
-        problem = self.problem_at(settings)
-        geometry = problem.geometry(self.threads)
-        options = replace(self.options, **options)
-        fit = self._fit(geometry, settings.likelihood, options)
-        if self.start is not None and (fit is None or not fit.converged):
-            self.start = None
-            fit = self._fit(geometry, settings.likelihood, options)
-        if fit.converged and fit.tau is not None:
-            self.start = fit.tau, fit.rho
-        value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
-        return EvidencePoint(settings, problem, geometry, fit, value)
-
-    def _fit(self, geometry, likelihood, options):
-        """Run the engine; None where arithmetic fails."""
-        try:
-            return engine_of(geometry, self.sites(likelihood), options, self.start).run()
-        except (ArithmeticError, np.linalg.LinAlgError):
-            if self.start is None:
-                raise
-            return None
-
-    def prior_gradient(self, point, vector):
-        """Derivatives in the logs of factors: of the expected log prior, as sites are constants at a fixed point.
-
-        [M]_ and math of GPML section 5.5.
-        """
-        if vector.groups is None:
-            return np.array([point.fit.belief.prior_slope()])
-        prior = point.problem.prior
-        mean, covariance = weights_of(prior.moments, point.geometry, point.fit.belief)
-        slopes_of = weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
-        return np.array([np.sum(slopes_of[vector.groups == label]) for label in vector.labels])
-
-    def likelihood_gradient(self, point, free):
-        """Derivatives in the free numbers of the likelihood, at constant cavities."""
-        if not free.size:
-            return np.zeros(0)
-        likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
-        sites, m, v = self.sites(likelihood), np.empty(geometry.n_rows), np.empty(geometry.n_rows)
-        for part in geometry.blocks(0, geometry.n_rows):
-            _, mean, variance = geometry.values(fit.belief, part)
-            m[part], v[part], _ = cavities(
-                mean, variance, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part)
-            )
-
-        def total(likelihood):
-            return self.sites(likelihood).total(m, v) + self.problem.rows.log_p_known(likelihood)[1]
-
-        return slopes(free, likelihood, total)
-
-
-def weight_gradient(prior_variance, apart, variances):
-    """The derivatives for each weight, from its posterior mean less that of the prior and its posterior variance."""
-    return 0.5 * ((apart**2 + variances) / prior_variance - 1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a search ended with: the problem with what was learnt, sites to start from, and how it ended."""
@@ -277,8 +113,7 @@ def learned(problem, names, groups, threads, options):
     names, units = _labels(vector, problem.prior.variance)
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
     if at_rest:
-        flat = _without_maximum(objective, vector, x, bounds, value)
-        sd, note = _standard_errors(evidence, vector, x, bounds, flat, names)
+        sd, note = _errors(evidence, vector, x, bounds, value, names)
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
     scale = [*factors.tolist(), *np.ones(vector.free.size)]
@@ -364,66 +199,83 @@ def _labels(vector, variance):
     return [*names, *vector.free.labels()], np.array(units)
 
 
-def _without_maximum(objective, vector, x, bounds, value):
-    """Return which free numbers have no maximum of the evidence: farther out it does not fall.
+def _errors(evidence, vector, x, bounds, value, names):
+    """Return the standard errors of the free numbers, None where there are none, and why.
 
-    One warning for each, but for prior variances of several groups: that some vanish is what is asked for.
+    They come from the curvature of the log evidence. Where it has no maximum, a warning says so.
     """
-    flat = np.zeros(len(x), dtype=bool)
-    bounded = np.isfinite(bounds[:, 0])
-    for i in np.flatnonzero(bounded)[: None if len(x) <= MOST_ERRORS else 0]:
-        for way in (-1.0, 1.0):
-            further = x.copy()
-            further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
-            if not flat[i] and objective.value(further) <= value + FLAT:
-                flat[i] = True
-                if i >= vector.n_prior or vector.n_prior == 1:
-                    _warn_flat(vector, x, i, way)
-    return flat
+    none = [None] * len(x)
+    if len(x) > MOST_ERRORS:
+        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
+    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    free = np.flatnonzero(~stopped)
+    curvature = _curvature(evidence, vector, x, free)
+    if curvature is not None:
+        stopped[free[np.diagonal(curvature) < CLEAR]] = True
+    flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
+    if curvature is None:
+        return none, "no standard errors: EP fails near the maximum"
+    inside = ~np.isin(free, flat)
+    curvature, free = curvature[np.ix_(inside, inside)], free[inside]
+    if len(free) and not np.linalg.eigvalsh(curvature)[0] > 0:
+        return none, "no standard errors: the log evidence is not curved downwards in every direction"
+    covariance, slopes_of = np.zeros((len(x), len(x))), np.eye(len(x))
+    covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
+    slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", slopes_of, covariance, slopes_of))
+    words = ", ".join(names[i] for i in flat)
+    note = f"no standard error of {words}: the log evidence has no maximum there" if flat else ""
+    return [None if i in flat else float(value) for i, value in enumerate(sd)], note
+
+
+def _curvature(evidence, vector, x, free):
+    """Return minus the second derivatives of the log evidence in some free numbers; None where EP fails.
+
+    By differences of the gradient.
+    """
+    tol = min(evidence.options.tol, CURVATURE_TOL)
+
+    def gradient(i, step):
+        point = evidence.at(vector.unpack(x + step * (np.arange(len(x)) == i)), tol=tol)
+        return vector.gradient(evidence, point)[free] if point.converged else None
+
+    rows = np.empty((len(free), len(free)))
+    for row, i in zip(rows, free, strict=True):
+        try:
+            ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        if ahead is None or behind is None:
+            return None
+        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
+    return 0.5 * (rows + rows.T)
+
+
+def _has_no_maximum(evidence, vector, x, i, bounds, value):
+    """Whether the evidence does not fall far out in a free number; a warning says so.
+
+    None for prior variances of several groups: that some vanish is what is asked for.
+    """
+    for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
+        further = x.copy()
+        further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
+        try:
+            point = evidence.at(vector.unpack(further), tol=SEARCH_TOL, double_loop=0)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            continue
+        if point.converged and -point.log_evidence <= value + FLAT:
+            if i >= vector.n_prior or vector.n_prior == 1:
+                _warn_flat(vector, x, i, way)
+            return True
+    return False
 
 
 def _warn_flat(vector, x, i, way):
     if i < vector.n_prior:
-        name, place, limit = PRIOR.replace("_", " "), f"{np.exp(x[i]):.1g} times the given one", ""
+        name, place, limit = "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
     else:
-        likelihood = vector.unpack(x).likelihood
-        name = vector.free.labels()[i - vector.n_prior]
-        place = f"{vector.free.values(likelihood)[i - vector.n_prior]:.2g}"
+        likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
+        name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
         limit = LIMITS.get((type(likelihood).__name__, name), "") if way > 0 else ""
     words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
     warn(words + limit, NumericalWarning)
-
-
-def _standard_errors(evidence, vector, x, bounds, flat, names):
-    """Return the standard errors of the free numbers, None where there are none, and why.
-
-    From the curvature of the log evidence, by differences of its gradient.
-    """
-    stopped = flat | (x <= bounds[:, 0]) | (x >= bounds[:, 1])
-    free, none = np.flatnonzero(~stopped), [None] * len(x)
-    if len(free) > MOST_ERRORS:
-        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
-    tol = min(evidence.options.tol, 1e-8)
-
-    def gradient(i, step):
-        point = evidence.at(vector.unpack(x + step * (np.arange(len(x)) == i)), tol=tol)
-        return vector.gradient(evidence, point)[free] if point.converged else np.full(len(free), np.nan)
-
-    try:
-        rows = [(gradient(i, CURVATURE_STEP) - gradient(i, -CURVATURE_STEP)) / (-2 * CURVATURE_STEP) for i in free]
-    except (ArithmeticError, np.linalg.LinAlgError):
-        return none, "no standard errors: EP fails near the maximum"
-    curvature = np.array(rows).reshape(len(free), len(free))
-    if np.isnan(curvature).any():
-        return none, "no standard errors: EP fails near the maximum"
-    curvature = 0.5 * (curvature + curvature.T)
-    if len(free) and not np.linalg.eigvalsh(curvature)[0] > 0:
-        return none, "no standard errors: the log evidence is not curved downwards in every direction"
-    covariance = np.zeros((len(x), len(x)))
-    covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
-    slopes_of = np.eye(len(x))
-    slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
-    spread = np.sqrt(np.einsum("ij,jk,ik->i", slopes_of, covariance, slopes_of))
-    names = ", ".join(name for name, none in zip(names, stopped, strict=True) if none)
-    note = f"no standard error of {names}: the log evidence has no maximum there" if stopped.any() else ""
-    return [None if stopped[i] else float(value) for i, value in enumerate(spread)], note

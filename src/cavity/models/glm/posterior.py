@@ -14,7 +14,7 @@ from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
-from cavity.models.glm.learn import weight_gradient
+from cavity.models.glm.evidence import weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved

@@ -10,7 +10,8 @@ from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import check_closed
-from cavity.models.glm.learn import Found, engine_of, learned
+from cavity.models.glm.evidence import engine_of
+from cavity.models.glm.learn import Found, learned
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.weights import Weights
 from cavity.models.learnt import Learnt

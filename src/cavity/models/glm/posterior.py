@@ -8,7 +8,7 @@ from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
@@ -142,6 +142,11 @@ class GLMPosterior(LatentPosterior):
                 ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
             ],
         )
+
+    @property
+    def coefficient_names(self):
+        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @cached_property
     def covariance(self):

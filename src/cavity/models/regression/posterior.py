@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order
+from cavity.base.frames import coefficient_names, in_order
 from cavity.base.frozen import check_positive, put
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
@@ -124,6 +124,11 @@ class WeightsPosterior(VariationalPosterior):
     n_samples: int
     columns: tuple | None = None
     _root: np.ndarray
+
+    @property
+    def coefficient_names(self):
+        """Names of the weights, (D,): the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean))
 
     @property
     def covariance(self):

@@ -13,7 +13,7 @@ from cavity.base.frames import in_order
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import program_of
@@ -161,7 +161,7 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
-    def predict(self, X, *, offset=None, noise=False, n_threads=1):
+    def predict(self, X, *, offset=None, noise=False, n_threads=None):
         """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
 
         Parameters
@@ -172,8 +172,9 @@ class ProcessPosterior(LatentPosterior):
             Known part of f.
         noise : bool, default False
             Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -189,7 +190,7 @@ class ProcessPosterior(LatentPosterior):
         """
         X, base = self._new_rows(X, offset)
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
-        n_threads, kept = arrays.integer(n_threads, "n_threads", low=1), local()
+        n_threads, kept = threads_of(n_threads), local()
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             blocks = starts(len(X), ROWS_A_TASK)
             parts = threads.run(lambda start, stop: self._moments(X[start:stop], threads, kept), blocks)

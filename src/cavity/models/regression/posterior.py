@@ -17,6 +17,7 @@ from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.models.coefficients import Coefficients
 
 PREDICT_ROWS = 4096
 
@@ -116,7 +117,7 @@ def _one_prior_each(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(VariationalPosterior):
+class WeightsPosterior(Coefficients, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: np.ndarray

@@ -1,15 +1,16 @@
 """Likelihoods of counts."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
 from scipy.special import gammaln
 
 from cavity.base import arrays
-from cavity.base.frozen import check_positive
 from cavity.base.special import binet, gap
 from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 LARGEST_RATE = 9.2e18  # of counts that are drawn
 
@@ -101,16 +102,17 @@ class NegativeBinomial(_Count):
 
     Parameters
     ----------
-    dispersion : float, default 1.0
-        r > 0; the counts become Poisson as it grows.
+    dispersion : float or None, default None
+        r > 0; the counts become Poisson as it grows. None for the fit to find it.
     """
 
-    dispersion: float = 1.0
+    dispersion: float | None = None
 
     _kind = NEGATIVE_BINOMIAL
+    parameters: ClassVar = {"dispersion": "positive"}
 
     def __post_init__(self):
-        check_positive(self, "dispersion")
+        check_fields(self)
 
     def _parameters(self):
         return self.dispersion, np.log(self.dispersion)
@@ -127,6 +129,7 @@ class NegativeBinomial(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
+        check_closed(self)
         y, r = np.asarray(y, dtype=np.float64), self.dispersion
         some = np.where(y > 0, y, 1.0)
         n = r + some
@@ -137,19 +140,23 @@ class NegativeBinomial(_Count):
 
     def conditional_variance(self, f):
         """Variance mu + mu^2/dispersion; see `Likelihood.conditional_variance`."""
+        check_closed(self)
         mean = np.exp(f)
         return mean + mean**2 / self.dispersion
 
     def _overdispersion(self):
+        check_closed(self)
         return 1.0 / self.dispersion
 
     def cdf(self, y, f):
         """Probability of a count up to y; see `Likelihood.cdf`."""
+        check_closed(self)
         y = np.floor(y)
         return np.where(y < 0, 0.0, _tail(np.maximum(y, 0.0) + 1.0, self.dispersion, f - np.log(self.dispersion)))
 
     def draw(self, f, rng):
         """Draw counts: those of Poisson, of a rate that is a Gamma variable; see `Likelihood.draw`."""
+        check_closed(self)
         return _poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
 
 

@@ -1,6 +1,7 @@
 """Likelihoods of labels: binary ones, ordered ones, and values known to lie in an interval."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
@@ -9,6 +10,7 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, _Noisy, kernel_settings, site_kernel
 from cavity.likelihoods.counts import check_counts
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 
 def _labels(y, name="y"):
@@ -112,8 +114,8 @@ class Interval(_Noisy):
 
     Parameters
     ----------
-    noise_variance : float, default 1.0
-        Variance of the Gaussian noise on f; 0 for f itself in the range.
+    noise_variance : float or None, default 1.0
+        Variance of the Gaussian noise on f; 0 for f itself in the range, None for the fit to find it.
 
     Examples
     --------
@@ -124,14 +126,16 @@ class Interval(_Noisy):
     [-3.301738, -1.70651]
     """
 
-    noise_variance: float = 1.0
+    noise_variance: float | None = 1.0
 
     _kind = INTERVAL
     any_power = False
     _y_ndim = 2
+    parameters: ClassVar = {"noise_variance": "positive"}
 
     def __post_init__(self):
-        put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
+        if self.noise_variance is not None:
+            put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
     def check(self, y):
         """Accept lower and upper bounds.
@@ -150,7 +154,7 @@ class Interval(_Noisy):
         if array.ndim not in (1, 2) or array.shape[-1] != 2:
             raise ValueError(f"y must have shape (N, 2), a lower and an upper bound each, got {array.shape}")
         lower, upper = array[..., 0], array[..., 1]
-        exact = (lower == upper) & np.isfinite(lower) & (self.noise_variance > 0)
+        exact = (lower == upper) & np.isfinite(lower) & (self.noise_variance != 0)
         good = (lower < upper) | exact
         if not good.all():
             row = int(np.argmin(np.atleast_1d(good)))
@@ -164,6 +168,7 @@ class Interval(_Noisy):
 
     def log_p(self, y, f):
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
+        check_closed(self)
         lower, upper = y[..., 0], y[..., 1]
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
@@ -171,18 +176,22 @@ class Interval(_Noisy):
 
     def conditional_variance(self, f):
         """The noise variance; see `Likelihood.conditional_variance`."""
+        check_closed(self)
         return np.full(np.shape(f), self.noise_variance)
 
     def cdf(self, y, f):
         """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
+        check_closed(self)
         return ndtr((y - f) / np.sqrt(self.noise_variance)) if self.noise_variance > 0 else np.where(y >= f, 1.0, 0.0)
 
     def draw(self, f, rng):
         """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
         return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
 
     def quantile(self, q, mean, variance):
         """Those of a normal variable; see `Likelihood.quantile`."""
+        check_closed(self)
         return mean + np.sqrt(variance + self.noise_variance) * ndtri(q)
 
 
@@ -192,8 +201,8 @@ class OrderedProbit(_Compiled):
 
     Parameters
     ----------
-    thresholds : sequence of float
-        The K - 1 thresholds, increasing.
+    thresholds : sequence of float or None, default None
+        The K - 1 thresholds, increasing. None for the fit to find them: K is then the number of classes it sees.
 
     Examples
     --------
@@ -203,21 +212,19 @@ class OrderedProbit(_Compiled):
     [0.2398, 0.5205, 0.2398]
     """
 
-    thresholds: tuple
+    thresholds: tuple | None = None
 
     _kind = INTERVAL
     any_power = False
+    parameters: ClassVar = {"thresholds": "increasing"}
 
     def __post_init__(self):
-        values = arrays.finite_array(self.thresholds, "thresholds", ndim=(1,))
-        if values.size == 0 or not np.all(np.diff(values) > 0):
-            raise arrays.wrong("thresholds", f"must be increasing and at least one, got {values.tolist()}")
-        put(self, thresholds=arrays.as_tuple(values))
+        check_fields(self)
 
     @property
     def n_classes(self):
-        """The number of classes K."""
-        return len(self.thresholds) + 1
+        """The number of classes K; None while the thresholds are open."""
+        return None if self.thresholds is None else len(self.thresholds) + 1
 
     def _parameters(self):
         return (1.0,)
@@ -236,7 +243,7 @@ class OrderedProbit(_Compiled):
             The class numbers, as float64.
         """
         array = check_counts(y)
-        if array.size and array.max() > len(self.thresholds):
+        if self.thresholds is not None and array.size and array.max() > len(self.thresholds):
             row = int(np.argmax(array))
             raise ValueError(
                 f"y must be at most {len(self.thresholds)} for {len(self.thresholds)} thresholds, "
@@ -254,6 +261,7 @@ class OrderedProbit(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the class; see `Likelihood.log_p`."""
+        check_closed(self)
         return _log_interval(self, *self._bounds(y), f)
 
 

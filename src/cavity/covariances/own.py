@@ -50,7 +50,7 @@ class Own:
     priors: Mapping = MappingProxyType({})
 
     def gram(self, X, *args, **options):
-        """Covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
+        """Matrix of covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
 
         Parameters
         ----------

@@ -74,7 +74,7 @@ def scaling_parameters(covariance):
 def _scaled_places(covariance, first=0):
     """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
     if not parts_of(covariance):
-        return None if "variance" in covariance.fixed else {first}
+        return {first} if any(slot.role == "variance" for slot in free_slots(covariance)) else None
     found = []
     for part in parts_of(covariance):
         found.append(_scaled_places(part, first))

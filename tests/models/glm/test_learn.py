@@ -296,7 +296,7 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match=words):
             fit()
-    with pytest.raises(TypeError, match="learn must be None, True, a name or a tuple"):
+    with pytest.raises(TypeError, match="learn must be True, a name or a tuple"):
         GLM(likelihoods.Laplace()).fit(X, y, learn=3)
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.likelihoods.parameters import open_parameters
+from cavity.likelihoods.base import guessed
+from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import NOT_LEARNT, SEARCH_TOL, Objective, came_to_rest, climb, warn_without_start
@@ -29,14 +29,9 @@ LIMITS = {  # what likelihoods are at the far end of a parameter
 def names_to_learn(likelihood, learn):
     """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
     known = (PRIOR, *likelihood.parameters)
-    if learn is None or isinstance(learn, bool | np.bool_):
-        asked = known if learn else ()
-    elif isinstance(learn, str):
-        asked = (arrays.choice(learn, "learn", known),)
-    elif isinstance(learn, tuple | list):
-        asked = tuple(arrays.choice(name, "learn", known) for name in learn)
-    else:
-        raise TypeError(f"learn must be None, True, a name or a tuple of names, got {learn!r}")
+    if learn is None:
+        learn = False
+    asked = named_parameters(learn, known, known)
     needed = open_parameters(likelihood)
     return tuple(name for name in known if name in asked or name in needed)
 
@@ -98,8 +93,7 @@ def learned(problem, names, groups, threads, options):
     starts = _likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    y = problem.used.y
-    vector = Vector(names, groups, starts[0], float(np.std(y[np.isfinite(y)])) or 1.0)
+    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
     evidence = Evidence(problem, vector, threads, options)
     objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
     start = _start(objective, vector, starts, bounds)
@@ -148,7 +142,7 @@ def _fitted(problem):
     """Return rough values of f: of the least-squares regression, or of the offset alone where there are few rows."""
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    guess = likelihood._guess(rows.y)
+    guess = guessed(likelihood, rows.y)
     if guess is None:
         return offset
     rest, d = guess - offset, rows.X.shape[1]

@@ -23,6 +23,7 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ProcessPosterior, checked_rows, short
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
+from cavity.models.learnt import Learnt
 from cavity.models.search import NOT_LEARNT
 
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
@@ -60,6 +61,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
+        learnt=None if found is None else found.learnt,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -97,6 +99,8 @@ class GaussianProcessPosterior(ProcessPosterior):
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     classes : tuple of str or None
         What the labels of a target with classes stand for, in their order, where that was said.
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names` and `values`.
 
     Examples
     --------
@@ -130,6 +134,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _rows: Rows
     _solver: Solver
     _options: Options
+    learnt: Learnt | None = None
 
     kind = "gaussian_process"
     record = RECORD

@@ -10,7 +10,8 @@ from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.models.gp.process import check_columns, short, what_to_learn
+from cavity.likelihoods.parameters import scales_of
+from cavity.models.gp.process import check_columns, closed, short, what_to_learn
 from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -370,15 +371,16 @@ def begun(model, X, options):
 def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
-    learn, scales = what_to_learn(now.model, learn, noise_variance is not None)
+    learn, scales = what_to_learn(now.model, learn, noise_variance is not None, scales_of(now.model.likelihood))
     n_threads = threads_of(n_threads)
     columns = names_of(X) if now.columns is None else now.columns
     X = in_order(X, now.columns)
     rows = checked_rows(now.model, state.n_features, X, y, offset, noise_variance, sample_weight)
     if rows is None:
         return state
+    now = replace(now, model=closed(now.model, rows))
     with np.errstate(over="ignore", invalid="ignore"):
-        if rows.n == 1 and not learn:
+        if rows.n == 1 and not learn and not scales:
             changes = named(now, rows, columns)
             if rows.noise is not None:
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}

@@ -37,7 +37,9 @@ BINARY = {
     "polars enum": pl.Series(TEXT, dtype=pl.Enum(["no", "yes"])),
     "arrow": pa.array(TEXT),
     "dictionary": pa.array(TEXT).dictionary_encode(),
-    "chunks": pa.chunked_array([pa.array(["yes", "no"]).dictionary_encode(), pa.array(["no", "yes"]).dictionary_encode()]),
+    "chunks": pa.chunked_array(
+        [pa.array(["yes", "no"]).dictionary_encode(), pa.array(["no", "yes"]).dictionary_encode()]
+    ),
 }
 
 
@@ -67,7 +69,14 @@ def test_the_order_of_classes(likelihood):
 
 
 def test_codes_stay_what_they_are():
-    for y in ([0, 1, 1], [-1, 1, 1], [True, False], [1, 1], np.array([0.0, 1.0]), pd.Series([True, False], dtype="boolean")):
+    for y in (
+        [0, 1, 1],
+        [-1, 1, 1],
+        [True, False],
+        [1, 1],
+        np.array([0.0, 1.0]),
+        pd.Series([True, False], dtype="boolean"),
+    ):
         found, classes = coded(y, Probit())
         assert classes is None
         np.testing.assert_array_equal(found, np.asarray(y, dtype=float))

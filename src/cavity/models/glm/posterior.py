@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
+from cavity.models.coefficients import Coefficients
 from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
@@ -60,7 +61,7 @@ def posterior_of(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(LatentPosterior):
+class GLMPosterior(Coefficients, LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -93,7 +94,7 @@ class GLMPosterior(LatentPosterior):
     classes : tuple or None
         The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
         the numbers of classes.
-    roles : dict
+    roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     centre, spread : ndarray or None
         What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
@@ -127,7 +128,7 @@ class GLMPosterior(LatentPosterior):
     _rho: np.ndarray | None
     columns: tuple | None = None
     classes: tuple | None = None
-    roles: dict = field(default_factory=dict)
+    roles: dict | None = None
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
     intercept: bool = False
@@ -259,6 +260,27 @@ class GLMPosterior(LatentPosterior):
             columns -= self.centre
             columns /= self.spread
         return out
+
+    def _per_column(self):
+        """Return names, means and variances of the coefficients of the columns before scaling."""
+        names, mean, variance = self.coefficient_names, self.mean, self.variance
+        if self.centre is None:
+            return names, mean, variance
+        with np.errstate(over="ignore", under="ignore"):
+            mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
+        at_zero = self._prepared(np.zeros((1, self.n_features)))
+        first = self._weights.predict(at_zero, np.zeros(1))
+        names = ("intercept", *names[self.intercept :])
+        moments = (np.append(one, rest) for one, rest in zip(first, (mean, variance), strict=True))
+        return names, *(within_range(each, "summary: coefficients") for each in moments)
+
+    def _covariance_per_column(self):
+        """Return the covariance of these coefficients."""
+        if self.centre is None:
+            return self.covariance
+        slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
+        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes])
+        return back @ self.covariance @ back.T
 
     def sample(self, n, rng):
         """Draw weights from the posterior.

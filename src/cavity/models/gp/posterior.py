@@ -96,7 +96,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     classes : tuple or None
         The values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, truth values, or the
         numbers of classes.
-    roles : dict
+    roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
 
     Examples
@@ -122,9 +122,6 @@ class GaussianProcessPosterior(ProcessPosterior):
     residual: float
     n_samples: int
     trace: dict
-    columns: tuple | None
-    classes: tuple | None
-    roles: dict
     _loo: np.ndarray
     _tau: np.ndarray
     _rho: np.ndarray
@@ -132,6 +129,9 @@ class GaussianProcessPosterior(ProcessPosterior):
     _rows: Rows
     _solver: Solver
     _options: Options
+    columns: tuple | None = None
+    classes: tuple | None = None
+    roles: dict | None = None
 
     kind = "gaussian_process"
     record = RECORD

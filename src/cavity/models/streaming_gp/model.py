@@ -131,7 +131,7 @@ class StreamingGP(LatentProcess):
         damping=1.0,
         max_iter=200,
         tol=1e-8,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Take in the first rows, or all of them.
@@ -161,8 +161,9 @@ class StreamingGP(LatentProcess):
         tol : float, default 1e-8
             Stopping rule of EP: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep of EP with the settings that were found; a true result
             stops it. Gaussian noise needs no sweeps.
@@ -215,7 +216,7 @@ class StreamingGP(LatentProcess):
             callback=callback,
         )
         given = y, offset, noise_variance, sample_weight
-        X, values, roles = by_name(opened(X), *given, self.inducing_columns)
+        X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)
 

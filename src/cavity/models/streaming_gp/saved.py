@@ -10,7 +10,7 @@ from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import LIKELIHOOD
+from cavity.models.latent import OPEN_LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
@@ -61,7 +61,7 @@ SETTINGS = {
     },
     **kept("D"),
     "covariance": COVARIANCE,
-    "likelihood": LIKELIHOOD,
+    "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": FLAG,
 }
@@ -99,7 +99,7 @@ def rebuilt(stored, settings):
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])
-    parts |= {name: settings.get(name) for name in ("columns", "classes")} | {"roles": settings.get("roles", {})}
+    parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
     ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)

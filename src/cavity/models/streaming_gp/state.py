@@ -10,7 +10,7 @@ from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
@@ -99,7 +99,7 @@ class StreamingGPState(SparsePosterior):
 
     # ------------------------------------------------------------------------------------------ taking in rows
 
-    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=1):
+    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=None):
         """Take in rows, one or many, in place.
 
         Parameters
@@ -117,8 +117,9 @@ class StreamingGPState(SparsePosterior):
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -224,7 +225,7 @@ class StreamingGPState(SparsePosterior):
             if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
                 raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
         names = {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
-        return names | {"roles": other.roles | self.roles}
+        return names | {"roles": self.roles if other.roles is None else other.roles | (self.roles or {})}
 
     def forget(self, factor):
         """Let all rows so far count less.
@@ -365,7 +366,7 @@ def begun(model, X, options, roles):
         Rows, of which D and the names of the columns are taken.
     options : Options
         Those of EP.
-    roles : dict
+    roles : dict or None
         The names of columns by what was taken from them.
     """
     shape = np.shape(X)
@@ -381,9 +382,9 @@ def begun(model, X, options, roles):
 def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
-    X, (y, *others), roles = by_name(X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
+    X, (y, *others), roles = by_name(now.model, X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
     learn, scales = what_to_learn(now.model, learn, others[1] is not None)
-    n_threads = arrays.integer(n_threads, "n_threads", low=1)
+    n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:
         y, classes = coded(y, now.model.likelihood)
     else:

@@ -48,3 +48,40 @@ class Weights:
     def deviations(self, z):
         """Return rows of independent standard normal numbers as deviations of the weights from their mean."""
         return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)
+
+
+def unscaled(weights, centre, spread, intercept):
+    """Return the weights of columns as they were before `centre` was taken from them and they were divided by `spread`.
+
+    Parameters
+    ----------
+    weights : Weights
+        Those of the prepared columns.
+    centre, spread : ndarray (D,) or None
+        What was done to the columns; None where nothing was.
+    intercept : bool
+        Whether the first weight is that of a column of ones, which then takes over what the centres leave. Without one
+        that constant part of f is in no weight.
+
+    Returns
+    -------
+    Weights
+        b = w/spread, and b_0 = w_0 - sum_j centre_j b_j; independent weights do not stay independent, so of these the
+        variances only.
+    """
+    if centre is None:
+        return weights
+    scale = np.append(1.0, 1.0 / spread) if intercept else 1.0 / spread
+    mean, variance, covariance = weights.mean * scale, weights.variance * scale**2, None
+    if weights.covariance is not None:
+        root = (weights.covariance.full_root().T * scale).T
+        if intercept:
+            root = np.diagflat(root) if root.ndim == 1 else root
+            root[0] -= centre @ root[1:]  # (D,) (D, 1 + D)
+        covariance = WeightRoot(root)
+        variance = covariance.variances()
+    elif intercept:
+        variance[0] += centre**2 @ variance[1:]
+    if intercept:
+        mean[0] -= centre @ mean[1:]
+    return Weights(mean, variance, covariance)

@@ -28,6 +28,7 @@ _PUBLIC = {
     "SphericalGaussian": "distributions.gaussian",
     "StreamingGP": "models.streaming_gp.model",
     "StreamingGPState": "models.streaming_gp.state",
+    "Table": "base.summary",
     "UnitMixture": "models.unit_mixture.model",
     "UnitMixturePosterior": "models.unit_mixture.posterior",
     "divide": "distributions.products",

@@ -105,6 +105,13 @@ def test_missing_values_are_named_by_row_and_column(library):
     assert seen.mean[0] == pytest.approx([2.0, 1.5, 0.5])
 
 
+def test_names_of_coefficients():
+    assert frames.coefficient_names(("a", "b"), 3, True) == ("intercept", "a", "b")
+    assert frames.coefficient_names(None, 2) == ("x1", "x2")
+    assert MODELS["glm"](mixed("pandas"), Y).coefficient_names == ("flag", "size", "count")
+    assert MODELS["linear"](TRUTH, Y).coefficient_names == ("x1", "x2", "x3")
+
+
 TEXT = {
     "text": (["x", "y", "x"], "got text in column 'city' .*make one column of 0 and 1"),
     "dates": ([np.datetime64("2020-01-01").astype("O")] * 3, "got dates or times in column 'city' "),

@@ -70,6 +70,12 @@ def check_alike(names, others, what="columns"):
     return others if names is None else names
 
 
+def coefficient_names(columns, n, intercept=False):
+    """Return the names of n weights: "intercept" for the first if there is one, then the columns, or x1, x2, ..."""
+    first = ("intercept",) if intercept else ()
+    return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
+
+
 def numbers(value, name):
     """Return a table as an array (N, D) and a column as one (N,), nan for what is missing; other values as they are.
 

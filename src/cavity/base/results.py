@@ -101,6 +101,24 @@ def table(title, rows):
     return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
 
+def title_of(posterior):
+    """Return the first line of a repr, without its end."""
+    return repr(posterior).partition("\n")[0]
+
+
+def evidence_of(posterior):
+    """Return how a posterior calls what it is worth, and the number of nats, None where that is not known."""
+    name = next(name for name in ("log_evidence", "elbo", "log_bound") if hasattr(posterior, name))
+    return name, getattr(posterior, name)
+
+
+def notes_of(posterior):
+    """Return what a table of a posterior says below: what it is worth, and if the fit did not come to rest."""
+    name, value = evidence_of(posterior)
+    worth = () if value is None or np.ndim(value) else (f"{name} {value:.3f}",)
+    return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
+
+
 def drawn(name, *results):
     """Return the figure that a function of `cavity.plot` draws of results: the one door from here to there.
 

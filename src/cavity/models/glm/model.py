@@ -18,6 +18,7 @@ from cavity.base.frozen import Frozen, put
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
+from cavity.likelihoods.parameters import check_declared
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
@@ -63,6 +64,7 @@ class GLM(Frozen):
 
     def __post_init__(self):
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
+        check_declared(self.likelihood)
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))

@@ -8,11 +8,12 @@ from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
+from cavity.models.coefficients import Coefficients
 from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
@@ -59,7 +60,7 @@ def posterior_of(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(LatentPosterior):
+class GLMPosterior(Coefficients, LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -142,6 +143,11 @@ class GLMPosterior(LatentPosterior):
                 ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
             ],
         )
+
+    @property
+    def coefficient_names(self):
+        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @cached_property
     def covariance(self):
@@ -248,6 +254,27 @@ class GLMPosterior(LatentPosterior):
             columns -= self.centre
             columns /= self.spread
         return out
+
+    def _per_column(self):
+        """Return names, means and variances of the coefficients of the columns before scaling."""
+        names, mean, variance = self.coefficient_names, self.mean, self.variance
+        if self.centre is None:
+            return names, mean, variance
+        with np.errstate(over="ignore", under="ignore"):
+            mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
+        at_zero = self._prepared(np.zeros((1, self.n_features)))
+        first = self._weights.predict(at_zero, np.zeros(1))
+        names = ("intercept", *names[self.intercept :])
+        moments = (np.append(one, rest) for one, rest in zip(first, (mean, variance), strict=True))
+        return names, *(within_range(each, "summary: coefficients") for each in moments)
+
+    def _covariance_per_column(self):
+        """Return the covariance of these coefficients."""
+        if self.centre is None:
+            return self.covariance
+        slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
+        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes])
+        return back @ self.covariance @ back.T
 
     def sample(self, n, rng):
         """Draw weights from the posterior.

@@ -1,7 +1,7 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
 import re
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from threading import local
 
 import numpy as np
@@ -20,6 +20,7 @@ from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
+from cavity.likelihoods.parameters import check_declared, scales_of
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -43,13 +44,7 @@ class LatentProcess(Frozen):
         check_kind(self.covariance, "covariance", Covariance, "covariances")
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         leaves(self.covariance)  # TypeError for one of the user's own
-        for name in self.likelihood.scales:
-            kind = type(self.likelihood).__name__
-            if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
-                raise TypeError(
-                    f"likelihood {kind} must be a dataclass with the fields in its scales, {name!r} among them"
-                )
-            arrays.number(getattr(self.likelihood, name), f"{name} of {kind}", low=0)
+        check_declared(self.likelihood)
         if isinstance(self.mean, str):
             arrays.choice(self.mean, "mean", ("constant", "linear"))
             return
@@ -111,7 +106,7 @@ def what_to_learn(model, learn, known_noise):
     if not isinstance(learn, bool | np.bool_):
         kind = ValueError if isinstance(learn, str) else TypeError
         raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
-    return bool(learn), model.likelihood.scales if learn and not known_noise else ()
+    return bool(learn), scales_of(model.likelihood) if learn and not known_noise else ()
 
 
 def short(settings):

@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order
+from cavity.base.frames import coefficient_names, in_order
 from cavity.base.frozen import check_positive, put
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
@@ -17,6 +17,7 @@ from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.models.coefficients import Coefficients
 
 PREDICT_ROWS = 4096
 
@@ -116,7 +117,7 @@ def _one_prior_each(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(VariationalPosterior):
+class WeightsPosterior(Coefficients, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: np.ndarray
@@ -124,6 +125,11 @@ class WeightsPosterior(VariationalPosterior):
     n_samples: int
     columns: tuple | None = None
     _root: np.ndarray
+
+    @property
+    def coefficient_names(self):
+        """Names of the weights, (D,): the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean))
 
     @property
     def covariance(self):

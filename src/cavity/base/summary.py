@@ -1,0 +1,195 @@
+"""Tables of results: rows with names, columns of numbers, shown with the digits that their uncertainty leaves."""
+
+import html
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import special
+
+from cavity.base import arrays
+from cavity.base.frozen import Frozen
+
+FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
+MOST_DIGITS, MOST_DECIMALS = 9, 7  # beyond which numbers are shown with an exponent
+ROWS_SHOWN = 60  # most rows of a table that are shown; to_frame has all
+PROBABILITY = "probability"  # format of a column: between 0 and 1, which it never quite is
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Frozen):
+    """A table of results: it shows itself as text and in notebooks, and turns into a pandas data frame.
+
+    Parameters
+    ----------
+    title : str
+        What it is a table of.
+    names : tuple of str
+        Of the rows.
+    columns : dict
+        Columns by their names, each with one entry for every row: numbers, nan where there is none, or text.
+    formats : dict, default {}
+        How columns are shown: a number of decimals, "probability", or the name of the column of standard deviations
+        that says how many digits are known; six figures where nothing is said.
+    notes : tuple of str, default ()
+        Lines below the rows.
+    below : Table, optional
+        A second table, of other things.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> posterior = cavity.LinearRegression(noise_variance=1.0, prior_variance=10.0).fit([[1.0], [2.0]], [1.1, 1.9])
+    >>> table = posterior.summary(level=0.9)
+    >>> list(table.columns), table.columns["mean"].round(3).tolist()
+    (['mean', 'sd', '5%', '95%', 'P(>0)'], [0.961])
+    """
+
+    title: str
+    names: tuple
+    columns: dict
+    formats: Mapping = field(default_factory=dict)
+    notes: tuple = ()
+    below: "Table | None" = None
+
+    def to_frame(self):
+        """Return the rows as a pandas data frame, their names as its index; `notes` and `below` are not in it.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The numbers with all their digits.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed, with the command that installs it.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("this needs pandas, which is not installed; run: pip install pandas") from error
+        return pandas.DataFrame(self.columns, index=list(self.names))
+
+    def _cells(self):
+        """The text of the header and of the rows, each of which begins with its name; of very many some are missing."""
+        n, half = len(self.names), ROWS_SHOWN // 2
+        shown = range(n) if n <= ROWS_SHOWN else [*range(half), *range(n - half, n)]
+        rows = [[self.names[i], *(self._cell(name, i) for name in self.columns)] for i in shown]
+        if n > ROWS_SHOWN:
+            rows.insert(half, [f"... {n - ROWS_SHOWN} rows more ...", *[""] * len(self.columns)])
+        return [["", *self.columns], *rows]
+
+    def _cell(self, name, i):
+        """The text of one cell."""
+        value, form = self.columns[name][i], self.formats.get(name)
+        if value is None or value != value:
+            return ""
+        if isinstance(value, str):
+            return value
+        if form == PROBABILITY:
+            return "<0.001" if value < 5e-4 else ">0.999" if value > 1 - 5e-4 else f"{value:.3f}"
+        if isinstance(form, int):
+            return f"{value:z.{form}f}"
+        return f"{value:.6g}" if form is None else number(value, self.columns[form][i])
+
+    def __repr__(self):
+        rows = self._cells()
+        widths = [max(_width(row[j]) for row in rows) for j in range(len(rows[0]))]
+        lines = [self.title]
+        for row in rows:
+            cells = (f"{' ' * (w - _width(cell))}{cell}" for w, cell in zip(widths[1:], row[1:], strict=True))
+            lines.append("  ".join(["", row[0] + " " * (widths[0] - _width(row[0])), *cells]).rstrip())
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines if self.below is None else [*lines, repr(self.below)])
+
+    def _repr_html_(self):
+        header, *rows = self._cells()
+        lines = [f"<table><caption>{html.escape(self.title)}</caption><thead><tr>"]
+        lines += [f"<th>{html.escape(cell)}</th>" for cell in header]
+        lines.append("</tr></thead><tbody>")
+        for name, *cells in rows:
+            values = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
+            lines.append(f"<tr><th>{html.escape(name)}</th>{values}</tr>")
+        lines.append("</tbody></table>")
+        lines += [f"<p>{html.escape(note)}</p>" for note in self.notes]
+        return "".join(lines if self.below is None else [*lines, self.below._repr_html_()])
+
+
+def number(value, sd):
+    """Return a number as text, with the digits that its standard deviation leaves; six figures if that is unknown."""
+    if not (sd > 0 and np.isfinite(sd) and np.isfinite(value)):
+        return f"{value:z.6g}"
+    decimals = FIGURES - 1 - int(np.floor(np.log10(sd)))
+    if max(abs(value), sd) < 10.0**MOST_DIGITS and decimals <= MOST_DECIMALS:
+        return f"{value:z.{max(decimals, 0)}f}"
+    if value == 0:
+        return "0"
+    order = int(np.floor(np.log10(abs(value))))
+    return f"{value:.{min(max(order + decimals, 0), 16)}e}"
+
+
+def _width(text):
+    """How many columns of a terminal a text takes."""
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
+    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
+
+
+# ------------------------------------------------------------------------------------------ marginals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marginals:
+    """What is known of some numbers, one by one.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Theirs.
+    mean, sd : ndarray (n,)
+        Moments; nan where there are none.
+    quantile : callable
+        quantile(p) are the p-quantiles (n,).
+    positive : ndarray (n,) or None
+        Probabilities that they are above 0; None where they cannot be anything else.
+    """
+
+    names: tuple
+    mean: np.ndarray
+    sd: np.ndarray
+    quantile: Callable
+    positive: np.ndarray | None = None
+
+    def interval(self, level):
+        """Return the central intervals of that probability, (n, 2)."""
+        level = arrays.number(level, "level", low=0, high=1)
+        return np.column_stack([self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)])
+
+
+def gaussian(names, mean, sd):
+    """Return normal marginals; an sd of 0 is a known number."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        score = np.where(sd > 0, mean / sd, np.sign(mean) * np.inf)
+    positive = np.where(np.isnan(score), 0.0, special.ndtr(score))
+    return Marginals(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
+
+
+def summarized(title, marginals, level, *, notes=(), below=None):
+    """Return the table of some marginals: mean, sd, interval and, where numbers have a sign, P(>0)."""
+    parts = marginals if isinstance(marginals, list) else [marginals]
+    bounds = np.concatenate([part.interval(level) for part in parts])
+    low, high = (f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
+    columns = {
+        "mean": np.concatenate([part.mean for part in parts]),
+        "sd": np.concatenate([part.sd for part in parts]),
+        low: bounds[:, 0],
+        high: bounds[:, 1],
+    }
+    formats = dict.fromkeys(columns, "sd")
+    if any(part.positive is not None for part in parts):
+        unknown = [np.full(len(p.names), np.nan) if p.positive is None else p.positive for p in parts]
+        columns["P(>0)"] = np.concatenate(unknown)
+        formats["P(>0)"] = PROBABILITY
+    names = tuple(name for part in parts for name in part.names)
+    return Table(title, names, columns, formats, notes, below)

@@ -1,0 +1,64 @@
+"""Tables of coefficients: names, units, covariances."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import cavity
+from cavity import likelihoods
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(60, 3)) * [1.0, 50.0, 0.01] + [0.0, 200.0, 1.0]
+F = 1.0 + X @ [0.5, 0.02, -40.0]
+Y = F + RNG.normal(size=60)
+FITS = {
+    "glm": lambda: cavity.GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
+    "diagonal": lambda: cavity.GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
+    "linear": lambda: cavity.LinearRegression().fit(X, Y),
+    "logistic": lambda: cavity.LogisticRegression().fit(X, F + 1.0 < Y),
+}
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_the_table_is_that_of_the_marginals(kind):
+    posterior = FITS[kind]()
+    frame = posterior.summary(level=0.8).to_frame()
+    truth = stats.norm(posterior.mean, np.sqrt(posterior.variance))
+    np.testing.assert_array_equal(frame["mean"], posterior.mean)
+    np.testing.assert_array_equal(frame["sd"], posterior.sd)
+    np.testing.assert_allclose(frame[["10%", "90%"]], np.transpose(truth.interval(0.8)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(frame["P(>0)"], truth.sf(0), rtol=1e-9)
+    np.testing.assert_array_equal(posterior.interval(0.8), frame[["10%", "90%"]])
+    assert list(frame.index) == ["x1", "x2", "x3"] == list(posterior.coefficient_names)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("approximation", ["full", "diagonal"])
+def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
+    """The line through the coefficients of the table is the mean of f, its variance that of f."""
+    centre, spread = X.mean(0), X.std(0)
+    scaled = np.column_stack([np.ones(60), (X - centre) / spread])[:, 0 if intercept else 1 :]
+    fit = cavity.GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
+    posterior = replace(fit, centre=centre, spread=spread, intercept=intercept, columns=("a", "b", "c"))
+    table = posterior.summary()
+    assert table.names == ("intercept", "a", "b", "c")
+    rows = np.column_stack([np.ones(5), X[:5]])
+    mean, variance = posterior.predict(X[:5])
+    np.testing.assert_allclose(rows @ table.columns["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(table.columns["sd"][0] ** 2, posterior.predict(np.zeros((1, 3)))[1], rtol=1e-9)
+    np.testing.assert_allclose(table.columns["sd"][1:], posterior.sd[-3:] / spread, rtol=1e-12)
+    if approximation == "full":
+        covariance = posterior.covariance_table().to_frame().to_numpy()
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), table.columns["sd"], rtol=1e-9)
+        np.testing.assert_allclose(np.einsum("ij,jk,ik->i", rows, covariance, rows), variance, rtol=1e-6)
+
+
+def test_covariances_by_names():
+    posterior = FITS["glm"]()
+    frame = posterior.covariance_table().to_frame()
+    np.testing.assert_array_equal(frame, posterior.covariance)
+    assert list(frame.index) == list(frame.columns) == ["x1", "x2", "x3"]
+    correlation = posterior.covariance_table(correlation=True).to_frame().to_numpy()
+    np.testing.assert_allclose(correlation * np.outer(posterior.sd, posterior.sd), posterior.covariance, rtol=1e-12)

@@ -5,6 +5,9 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 
 from cavity import likelihoods
+from cavity.base.frames import taken
+from cavity.base.kept import kept
+from cavity.base.labels import recoded
 from cavity.base.records import (
     ANY_NUMBER,
     FLAG,
@@ -14,10 +17,8 @@ from cavity.base.records import (
     TEXT,
     Array,
     Made,
-    Nullable,
     check_settings,
     integer,
-    names,
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import observations
@@ -94,8 +95,7 @@ FITTED = {  # settings of every posterior of latent values
     "residual": ANY_NUMBER,
     "n_samples": integer(1),
     "likelihood": LIKELIHOOD,
-    "columns?": Nullable(names("C")),
-    "classes?": Nullable(names()),
+    **kept("C"),
 }
 EP_TRACE = {
     "trace_change?": Array("c", "any"),
@@ -143,8 +143,11 @@ class LatentPosterior(Posterior):
         ndarray (n,)
             log p(y | x, data).
         """
+        X, (y, offset), _ = taken(X, {"y": y, "offset": offset}, self.columns, self.roles)
         mean, variance = self.predict(X, offset=offset)
-        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+        likelihood = self.model.likelihood
+        y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
+        return log_density(likelihood, y, mean, variance)
 
     def expected(self, X, offset=None):
         """Mean of a new observation, integrated over the posterior.

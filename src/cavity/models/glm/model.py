@@ -13,8 +13,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
 from cavity.base.frozen import Frozen, put
+from cavity.base.labels import coded
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
@@ -166,6 +167,8 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
+        X, (y, offset, sample_weight), roles = taken(X, {"y": y, "offset": offset, "sample_weight": sample_weight})
+        y, classes = coded(y, self.likelihood)
         problem = GLMProblem.checked(self, X, y, offset, sample_weight)
         arrays.choice(method, "method", ("ep", "adf"))
         if learn is not None:
@@ -192,4 +195,5 @@ class GLM(Frozen):
         solution = solved(problem, method, options, learn is not None, n_threads)
         if method == "ep":
             solution.fit.warn(options)
-        return posterior_of(solution, method, columns=names_of(X), has_offset=problem.rows.has_offset)
+        kept = {"columns": names_of(X), "classes": classes, "roles": roles}
+        return posterior_of(solution, method, has_offset=problem.rows.has_offset, **kept)

@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,8 @@ from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, in_order, names_of
+from cavity.base.frames import coefficient_names, in_order, names_of, taken
+from cavity.base.labels import recoded
 from cavity.base.results import table
 from cavity.base.rows import design_matrix, row_vector
 from cavity.distributions.gaussian import Gaussian
@@ -90,8 +91,11 @@ class GLMPosterior(Coefficients, LatentPosterior):
         "change" and "improper" for every sweep, "double_loop" the number of its steps.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
-    classes : tuple of str or None
-        What the labels of two classes stand for, that of -1 (or 0) first, where that was said.
+    classes : tuple or None
+        The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
+        the numbers of classes.
+    roles : dict
+        The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     centre, spread : ndarray or None
         What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
         where the weights belong to the columns as they are.
@@ -124,6 +128,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     _rho: np.ndarray | None
     columns: tuple | None = None
     classes: tuple | None = None
+    roles: dict = field(default_factory=dict)
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
     intercept: bool = False
@@ -218,6 +223,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
         ValueError, TypeError
             For bad rows; for columns that are missing or unknown, naming them.
         """
+        X, (offset,), _ = taken(X, {"offset": offset}, self.columns, self.roles)
         X = self._rows_of(X)
         offset = np.zeros(X.shape[0]) if offset is None else row_vector(offset, "offset", X.shape[0])
         return self._weights.predict(X, offset, self._prepared if self._prepares else None)
@@ -315,8 +321,10 @@ class GLMPosterior(Coefficients, LatentPosterior):
         GLMPosterior
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
+        given = {"y": y, "offset": offset, "sample_weight": sample_weight}
+        X, (y, offset, sample_weight), roles = taken(X, given, self.columns, self.roles)
+        y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
-        X = in_order(X, self.columns)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
                 X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
@@ -328,4 +336,4 @@ class GLMPosterior(Coefficients, LatentPosterior):
         solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         has_offset = self.has_offset or problem.rows.has_offset
-        return posterior_of(solution, "adf", self, columns=columns, has_offset=has_offset, **labels)
+        return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

@@ -9,7 +9,7 @@ import numpy as np
 from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order
+from cavity.base.frames import taken
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
@@ -262,6 +262,7 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset):
         """Return new rows checked, and their prior means."""
-        X = checked_X(in_order(X, self.columns), self.n_features)
+        X, (offset,), _ = taken(X, {"offset": offset}, self.columns, self.roles)
+        X = checked_X(X, self.n_features)
         base = prior_means(self.model, X)
         return X, base if offset is None else base + row_vector(offset, "offset", len(X))

@@ -17,6 +17,7 @@ from cavity.base.records import (
     TEXT,
     Array,
     Made,
+    Nullable,
     check_settings,
     integer,
 )

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
-from cavity import GLM, likelihoods
+from cavity import likelihoods
 from cavity.ep.options import Options
-from cavity.ep.weights import WeightRoot
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
-from cavity.models.glm.weights import Weights, unscaled
+from cavity.models.glm.weights import Weights
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(30, 3))
@@ -42,25 +42,3 @@ def test_independent_weights_agree_with_and_without_preparation():
     np.testing.assert_allclose(plain[0], X @ weights.mean + offset)
     with pytest.raises(OverflowError, match="row 0 of X"):
         weights.predict(1e200 * X, offset)
-
-
-@pytest.mark.parametrize("root", [np.array([0.5, 2.0, 1.5]), np.linalg.cholesky(np.eye(3) + 0.4), None])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_weights_of_scaled_columns_say_the_same_about_the_columns(root, intercept):
-    mean, centre, spread = np.array([0.5, -1.0, 2.0]), np.array([3.0, -1.0, 0.5]), np.array([2.0, 0.1, 5.0])
-    covariance = None if root is None else WeightRoot(root)
-    weights = Weights(mean, np.array([1.0, 0.5, 2.0]), None) if root is None else Weights.of(mean, covariance)
-    if intercept:  # b = A w, from f = w_0 + sum_j w_j (x_j - centre_j)/spread_j
-        centre, spread = centre[1:], spread[1:]
-        A = np.block([[np.ones((1, 1)), -(centre / spread)[None, :]], [np.zeros((2, 1)), np.diag(1 / spread)]])
-    else:
-        A = np.diag(1 / spread)
-    full = np.diag(weights.variance) if root is None else (np.diag(root**2) if root.ndim == 1 else root @ root.T)
-    found = unscaled(weights, centre, spread, intercept)
-    np.testing.assert_allclose(found.mean, A @ mean, rtol=1e-13)
-    np.testing.assert_allclose(found.variance, np.diag(A @ full @ A.T), rtol=1e-13)
-    if root is not None:
-        kept = found.covariance.full_root()
-        kept = np.diag(kept) if kept.ndim == 1 else kept
-        np.testing.assert_allclose(kept @ kept.T, A @ full @ A.T, rtol=1e-12, atol=1e-13)
-    assert unscaled(weights, None, None, intercept) is weights

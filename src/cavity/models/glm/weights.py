@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.rows import check_moments
 from cavity.blocks.sources import rows
 from cavity.ep.weights import WeightRoot
@@ -29,9 +30,10 @@ class Weights:
 
         `prepared` turns rows of X into those that the weights belong to, if it is given.
         """
-        if self.covariance is None and prepared is None:
+        if self.covariance is None and (prepared is None or hasattr(X, "tocsr")):
             from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
+            X = X if prepared is None else prepared(X)
             mean, variance = diagonal.predict(X, self.mean, self.variance, offset)
         else:
             mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
@@ -50,38 +52,32 @@ class Weights:
         return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)
 
 
-def unscaled(weights, centre, spread, intercept):
-    """Return the weights of columns as they were before `centre` was taken from them and they were divided by `spread`.
+def prepared_rows(X, centre, spread, intercept):
+    """Return rows as the weights take them: divided by `spread` about `centre`, if there are any, ones put before them.
 
     Parameters
     ----------
-    weights : Weights
-        Those of the prepared columns.
+    X : ndarray (n, D), or scipy.sparse
+        Rows; sparse ones stay sparse where they are not scaled.
     centre, spread : ndarray (D,) or None
-        What was done to the columns; None where nothing was.
+        What is subtracted from each column, and what it is then divided by.
     intercept : bool
-        Whether the first weight is that of a column of ones, which then takes over what the centres leave. Without one
-        that constant part of f is in no weight.
+        Whether there is a column of ones.
 
     Returns
     -------
-    Weights
-        b = w/spread, and b_0 = w_0 - sum_j centre_j b_j; independent weights do not stay independent, so of these the
-        variances only.
+    ndarray or CSR array
+        In memory of its own.
     """
-    if centre is None:
-        return weights
-    scale = np.append(1.0, 1.0 / spread) if intercept else 1.0 / spread
-    mean, variance, covariance = weights.mean * scale, weights.variance * scale**2, None
-    if weights.covariance is not None:
-        root = (weights.covariance.full_root().T * scale).T
-        if intercept:
-            root = np.diagflat(root) if root.ndim == 1 else root
-            root[0] -= centre @ root[1:]  # (D,) (D, 1 + D)
-        covariance = WeightRoot(root)
-        variance = covariance.variances()
-    elif intercept:
-        variance[0] += centre**2 @ variance[1:]
-    if intercept:
-        mean[0] -= centre @ mean[1:]
-    return Weights(mean, variance, covariance)
+    if hasattr(X, "tocsr") and centre is None:
+        from scipy import sparse
+
+        return sparse.hstack([np.ones((X.shape[0], int(intercept))), X], format="csr")
+    X = X.toarray() if hasattr(X, "toarray") else X
+    out = np.ones((len(X), intercept + X.shape[1]))
+    columns = out[:, 1:] if intercept else out
+    arrays.copy_real(X, columns)
+    if centre is not None:
+        columns -= centre
+        columns /= spread
+    return out

@@ -242,7 +242,10 @@ def test_names_that_are_not_there():
     for call, message in (
         (lambda: fit(TABLE, "dead"), "y='dead': X has no column 'dead'; it has 'age', 'dose', 'smokes', 'died', 'w'"),
         (lambda: fit(TABLE, LABEL, offset="pop"), "offset='pop': X has no column 'pop'"),
-        (lambda: fit(X, "died"), r"y='died' is the name of a column, but X \(ndarray\) has none: give a data frame as X"),
+        (
+            lambda: fit(X, "died"),
+            r"y='died' is the name of a column, but X \(ndarray\) has none: give a data frame as X",
+        ),
         (lambda: fit(X, LABEL, sample_weight="w"), "sample_weight='w' is the name of a column, but X"),
         (lambda: fit(TABLE["age"], "died"), r"y='died' is the name of a column, but X \(Series\) has none"),
         (lambda: fit(TABLE[["age", "died", "died"]], "died"), "y='died': X has two columns 'died'"),

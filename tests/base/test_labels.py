@@ -37,7 +37,9 @@ BINARY = {
     "polars enum": pl.Series(TEXT, dtype=pl.Enum(["no", "yes"])),
     "arrow": pa.array(TEXT),
     "dictionary": pa.array(TEXT).dictionary_encode(),
-    "chunks": pa.chunked_array([pa.array(["yes", "no"]).dictionary_encode(), pa.array(["no", "yes"]).dictionary_encode()]),
+    "chunks": pa.chunked_array(
+        [pa.array(["yes", "no"]).dictionary_encode(), pa.array(["no", "yes"]).dictionary_encode()]
+    ),
 }
 
 
@@ -67,7 +69,14 @@ def test_the_order_of_classes(likelihood):
 
 
 def test_codes_stay_what_they_are():
-    for y in ([0, 1, 1], [-1, 1, 1], [True, False], [1, 1], np.array([0.0, 1.0]), pd.Series([True, False], dtype="boolean")):
+    for y in (
+        [0, 1, 1],
+        [-1, 1, 1],
+        [True, False],
+        [1, 1],
+        np.array([0.0, 1.0]),
+        pd.Series([True, False], dtype="boolean"),
+    ):
         found, classes = coded(y, Probit())
         assert classes is None
         np.testing.assert_array_equal(found, np.asarray(y, dtype=float))
@@ -176,6 +185,8 @@ def test_models_speak_in_labels(tmp_path):
         if not (posterior.kind == "glm" and isinstance(model.likelihood, Own)):
             posterior.save(tmp_path / "p.npz")
             assert cavity.load(tmp_path / "p.npz").classes == ("healthy", "ill")
-    posterior = cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(X, np.where(label, np.datetime64("2020-01-02"), np.datetime64("2020-01-01")))
+    posterior = cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(
+        X, np.where(label, np.datetime64("2020-01-02"), np.datetime64("2020-01-01"))
+    )
     with pytest.raises(TypeError, match="classes must be texts or numbers to be saved, got datetime.date"):
         posterior.save(tmp_path / "p.npz")

@@ -62,8 +62,8 @@ def taken(X, given, columns=None, roles=None, name="X"):
         The other columns, in the order of the fit.
     values : tuple
         Those of `given`, with columns in place of names.
-    roles : dict of str to str or tuple
-        The names of columns by arguments, those of the fit included.
+    roles : dict of str to str or tuple, or None
+        The names of columns by arguments, those of the fit included; None if there are none.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def taken(X, given, columns=None, roles=None, name="X"):
                     f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
                     f"data frame as {name}, or an array as {argument}"
                 )
-        return X, tuple(given.values()), roles
+        return X, tuple(given.values()), roles or None
     values, found = dict(given), {}
     for argument, value in given.items():
         remembered = value is None and argument in roles
@@ -100,7 +100,7 @@ def taken(X, given, columns=None, roles=None, name="X"):
     out -= set(columns or ())
     left = [j for j, each in enumerate(names) if each not in out]
     X = X if len(left) == len(names) else _picked(X, left)
-    return in_order(X, columns, name), tuple(values.values()), found | roles
+    return in_order(X, columns, name), tuple(values.values()), found | roles or None
 
 
 def _named(argument, value, names, n):

@@ -37,9 +37,9 @@ def kept(axis):
 
 def written(posterior):
     """Return these settings of a posterior as a file has them."""
-    columns, classes = posterior.columns, posterior.classes
+    columns, classes, roles = posterior.columns, posterior.classes, posterior.roles
     return {
         "columns": None if columns is None else list(columns),
         "classes": None if classes is None else CLASSES.apart(classes),
-        "roles": ROLES.apart(posterior.roles),
+        **({} if roles is None else {"roles": ROLES.apart(roles)}),
     }

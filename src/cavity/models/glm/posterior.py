@@ -1,6 +1,6 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -8,10 +8,10 @@ from scipy.linalg import solve_triangular
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, in_order, names_of, taken
+from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.results import short, table
-from cavity.base.rows import design_matrix, row_vector
+from cavity.base.rows import design_matrix
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
@@ -95,7 +95,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     classes : tuple or None
         The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
         the numbers of classes.
-    roles : dict
+    roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     centre, spread : ndarray or None
         What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
@@ -130,7 +130,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     _rho: np.ndarray | None
     columns: tuple | None = None
     classes: tuple | None = None
-    roles: dict = field(default_factory=dict)
+    roles: dict | None = None
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
     intercept: bool = False
@@ -223,31 +223,60 @@ class GLMPosterior(Coefficients, LatentPosterior):
         shift = solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
-    def predict(self, X, offset=None):
-        """Predict the latent value f = x'w + offset: its moments.
+    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None):
+        """Predict the latent value f = x'w + offset of new rows, or a new observation y: mean and variance.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
             Rows. The columns of a data frame are found by their names, in whatever order. Where the posterior has
             `centre`, `spread` or `intercept`, they are the columns before scaling, without a column of ones.
-        offset : array_like (n,), optional
-            Known part of f.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to. Its log is added to the offset.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int or array_like (n,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f under the posterior; noise of the likelihood is not in them.
+            Of f, or of y, under the posterior.
 
         Raises
         ------
         ValueError, TypeError
-            For bad rows; for columns that are missing or unknown, naming them.
+            For bad rows; for columns that are missing or unknown, naming them; for noise=True where y has classes (see
+            predict_proba), or no mean or variance.
+        OverflowError
+            If moments leave the range of float64.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson()).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
+        [3.59, 4.75]
         """
-        X, (offset,), _ = taken(X, {"offset": offset}, self.columns, self.roles)
+        return self._observed(self._latent(X, offset, exposure), noise, trials)
+
+    def _latent(self, X, offset, exposure):
+        X, offset, exposure = self._taken(X, offset, exposure)
         X = self._rows_of(X)
-        offset = np.zeros(X.shape[0]) if offset is None else row_vector(offset, "offset", X.shape[0])
-        return self._weights.predict(X, offset, self._prepared if self._prepares else None)
+        known = self._known_part(offset, exposure, X.shape[0])
+        known = np.zeros(X.shape[0]) if known is None else known
+        return self._weights.predict(X, known, self._prepared if self._prepares else None)
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        X, offset, exposure = self._taken(X, offset, exposure)
+        X = self._rows_of(X)
+        known = self._known_part(offset, exposure, X.shape[0])
+        weights = self.sample(n, rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = ((self._prepared(X) if self._prepares else X) @ weights.T).T  # (n, D) (D, draws)
+            return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     @property
     def _weights(self):
@@ -265,8 +294,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
         return self.intercept or self.centre is not None
 
     def _rows_of(self, X):
-        """Return new rows checked, their columns in the order of the fit, not yet prepared."""
-        X = design_matrix(in_order(X, self.columns), self.model.approximation)
+        """Return new rows in the order of the fit checked, not yet prepared."""
+        X = design_matrix(X, self.model.approximation)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
         return X

@@ -252,7 +252,7 @@ class LinearRegressionPosterior(WeightsPosterior):
         N.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
-    roles : dict
+    roles : dict or None
         {"y": the name of its column}, where it was given by name.
     elbo : float
         The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.

@@ -245,7 +245,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     classes : tuple or None
         The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
-    roles : dict
+    roles : dict or None
         {"y": the name of its column}, where it was given by name.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.

@@ -1,6 +1,6 @@
 """What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -10,7 +10,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, taken
 from cavity.base.frozen import check_positive, put
-from cavity.base.kept import kept
+from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
@@ -98,7 +98,7 @@ PRIOR = {
 
 def record_of(model, settings=MappingProxyType({}), rules=()):
     """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
-    own = {"model": model, "n_samples": integer(1), **kept("D")}
+    own = {"model": model, "n_samples": integer(1), **kept("D"), "classes?": CLASSES}
     places = {"root": "_root", "alpha_": "alpha."}
     return Record(_arrays_of, VARIATIONAL | own | settings, (_one_prior_each, *rules), places)
 
@@ -126,7 +126,7 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
     n_samples: int
     columns: tuple | None = None
     classes: tuple | None = None
-    roles: dict = field(default_factory=dict)
+    roles: dict | None = None
     _root: np.ndarray
 
     @property

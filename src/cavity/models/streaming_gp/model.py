@@ -216,7 +216,7 @@ class StreamingGP(LatentProcess):
             callback=callback,
         )
         given = y, offset, noise_variance, sample_weight
-        X, values, roles = by_name(opened(X), *given, self.inducing_columns)
+        X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)
 

@@ -99,7 +99,7 @@ def rebuilt(stored, settings):
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])
-    parts |= {name: settings.get(name) for name in ("columns", "classes")} | {"roles": settings.get("roles", {})}
+    parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
     ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)

@@ -12,7 +12,7 @@ from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import short, table
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, what_to_learn
-from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
@@ -225,7 +225,7 @@ class StreamingGPState(SparsePosterior):
             if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
                 raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
         names = {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
-        return names | {"roles": other.roles | self.roles}
+        return names | {"roles": self.roles if other.roles is None else other.roles | (self.roles or {})}
 
     def forget(self, factor):
         """Let all rows so far count less.
@@ -366,7 +366,7 @@ def begun(model, X, options, roles):
         Rows, of which D and the names of the columns are taken.
     options : Options
         Those of EP.
-    roles : dict
+    roles : dict or None
         The names of columns by what was taken from them.
     """
     shape = np.shape(X)
@@ -382,7 +382,7 @@ def begun(model, X, options, roles):
 def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
-    X, (y, *others), roles = by_name(X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
+    X, (y, *others), roles = by_name(now.model, X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
     learn, scales = what_to_learn(now.model, learn, others[1] is not None)
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
 import cavity
 from cavity import covariances
@@ -17,9 +18,9 @@ LABEL = (FRAME["dose"] + RNG.normal(size=40) > 0).to_numpy()
 REAL = X @ [0.1, 1.0, -0.5] + 0.1 * RNG.normal(size=40)
 RBF = covariances.RBF(1.0, [9.0, 1.0, 1.0])
 FITS = {
-    "glm": lambda X: cavity.GLM(labels.Probit()).fit(X, LABEL),
-    "diagonal glm": lambda X: cavity.GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
-    "glm by adf": lambda X: cavity.GLM(labels.Probit()).fit(X, LABEL, method="adf"),
+    "glm": lambda X: GLM(labels.Probit()).fit(X, LABEL),
+    "diagonal glm": lambda X: GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
+    "glm by adf": lambda X: GLM(labels.Probit()).fit(X, LABEL, method="adf"),
     "linear": lambda X: cavity.LinearRegression().fit(X, REAL),
     "logistic": lambda X: cavity.LogisticRegression().fit(X, LABEL),
     "gp": lambda X: cavity.GaussianProcess(RBF).fit(X, REAL, learn=False),
@@ -157,7 +158,7 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
     design = np.column_stack([np.ones(40), (X - centre) / spread])
     turned = NEW[["smokes", "age", "dose"]]
     for approximation in ("full", "diagonal"):
-        fit = cavity.GLM(labels.Probit(), approximation=approximation).fit(design, LABEL)
+        fit = GLM(labels.Probit(), approximation=approximation).fit(design, LABEL)
         described = {"columns": tuple(FRAME), "centre": centre, "spread": spread, "intercept": True}
         posterior = replace(fit, **described, classes=("no", "yes"))
         posterior.save(tmp_path / "p.npz")
@@ -193,7 +194,7 @@ def test_rows_out_of_range_are_named():
 
 
 def test_offsets_are_remembered(tmp_path):
-    model = cavity.GLM(counts.Poisson())
+    model = GLM(counts.Poisson())
     for offset, has in ((None, False), (np.zeros(40), False), (pd.Series(np.ones(40)), True)):
         posterior = model.fit(X / 50, LABEL, offset=offset)
         posterior.save(tmp_path / "p.npz")
@@ -203,7 +204,7 @@ def test_offsets_are_remembered(tmp_path):
 
 TABLE = FRAME.assign(died=np.where(LABEL, "yes", "no"), w=RNG.uniform(1.0, 2.0, 40), log_pop=0.1 * RNG.normal(size=40))
 BY_NAME = {
-    "glm": lambda X, y, **more: cavity.GLM(labels.Probit(), prior_variance=1e-4).fit(X, y, **more),
+    "glm": lambda X, y, **more: GLM(labels.Probit(), prior_variance=1e-4).fit(X, y, **more),
     "gp": lambda X, y, **more: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, y, learn=False, **more),
     "streaming": lambda X, y, **more: cavity.StreamingGP(RBF, labels.Probit()).fit(X, y, learn=False, **more),
 }
@@ -266,11 +267,11 @@ def test_other_names_and_pairs():
     table = pd.DataFrame({0: X[:, 1], 1: REAL})
     assert cavity.LinearRegression().fit(table, 1).columns == ("0",)
     bounds = pd.DataFrame({"low": REAL - 1.0, "high": REAL + 1.0, "dose": X[:, 1]})
-    posterior = cavity.GLM(labels.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
+    posterior = GLM(labels.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
     assert (posterior.columns, posterior.roles) == (("dose",), {"y": ("low", "high")})
     assert np.isfinite(posterior.log_density(bounds, ["low", "high"])).all()
     two = TABLE[:2][["dose", "died"]]
-    assert cavity.GLM(labels.Probit()).fit(two[["dose"]], ["no", "yes"]).classes == ("no", "yes")  # labels of two rows
+    assert GLM(labels.Probit()).fit(two[["dose"]], ["no", "yes"]).classes == ("no", "yes")  # labels of two rows
 
 
 def test_inducing_points_of_a_frame_go_by_name():

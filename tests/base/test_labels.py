@@ -168,8 +168,8 @@ def test_models_speak_in_labels(tmp_path):
     text = np.where(label, "ill", "healthy")
     RBF = cavity.covariances.RBF()
     for model, options in (
-        (cavity.GLM(Logit(), prior_variance=1.0), {}),
-        (cavity.GLM(Own(), prior_variance=1.0), {}),
+        (cavity.GLM(Logit(), prior_variance=1.0, intercept=False), {}),
+        (cavity.GLM(Own(), prior_variance=1.0, intercept=False), {}),
         (cavity.LogisticRegression(), {}),
         (cavity.GaussianProcess(RBF, Probit()), {"learn": False}),
         (cavity.StreamingGP(RBF, Probit()), {"learn": False}),
@@ -185,7 +185,9 @@ def test_models_speak_in_labels(tmp_path):
         if not (posterior.kind == "glm" and isinstance(model.likelihood, Own)):
             posterior.save(tmp_path / "p.npz")
             assert cavity.load(tmp_path / "p.npz").classes == ("healthy", "ill")
-    posterior = cavity.GLM(Probit()).fit(X, np.where(label, np.datetime64("2020-01-02"), np.datetime64("2020-01-01")))
+    posterior = cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(
+        X, np.where(label, np.datetime64("2020-01-02"), np.datetime64("2020-01-01"))
+    )
     with pytest.raises(TypeError, match="classes must be texts or numbers to be saved, got datetime.date"):
         posterior.save(tmp_path / "p.npz")
 

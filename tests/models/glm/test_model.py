@@ -7,10 +7,10 @@ import pytest
 from reference import glm as reference
 from scipy import sparse
 from scipy.stats import multivariate_normal, norm
-from support.glms import factors
+from support.glms import GLM, factors
 
 import cavity
-from cavity import GLM, likelihoods
+from cavity import likelihoods
 from cavity.ep import dense
 
 SCHEDULES = ("parallel", "sequential")

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
-from cavity.base.results import table
+from cavity.base.results import short, table
 from cavity.base.rows import design_matrix
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
@@ -19,7 +19,7 @@ from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
-from cavity.models.glm.weights import Weights
+from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
 
 
@@ -67,7 +67,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings; with ``learn="prior_variance"`` the learned ones.
+        The settings in numbers, those that were learned or left to the data included; they are of the weights, that of
+        an intercept first.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)
@@ -103,12 +104,13 @@ class GLMPosterior(Coefficients, LatentPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
+    chosen : tuple of str
+        The settings that were left to the data: some of "likelihood", "prior_variance" and "intercept".
 
     Notes
     -----
-    `centre`, `spread` and `intercept` describe what was done to a table before it was fitted, as the command line does:
-    `predict`, `update` and all else that takes rows then want the columns of the table, and do the same to them. `fit`
-    does nothing to X, and leaves them None and False.
+    `centre`, `spread` and `intercept` describe what was done to X before it was fitted: `predict`, `update` and all
+    else that takes rows want columns like those of X, and do the same to them.
     """
 
     model: object
@@ -133,6 +135,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
+    chosen: tuple = ()
 
     kind = "glm"
     record = RECORD
@@ -142,12 +145,30 @@ class GLMPosterior(Coefficients, LatentPosterior):
         return table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
+                *self._settings(),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
                 ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
             ],
         )
+
+    def _settings(self):
+        """Return the lines of the repr about what was chosen from the data."""
+        likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
+        variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
+        if "likelihood" in self.chosen:
+            likelihood += " (chosen from y)"
+        if "()" not in likelihood or "likelihood" in self.chosen:
+            yield "likelihood", likelihood
+        columns = variances[self.intercept :]
+        if "prior_variance" in self.chosen and columns.size:
+            ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
+            yield "prior", f"variance {' to '.join(ends)} (scaled to the data)"
+        if self.intercept:
+            yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
+        if self.centre is not None:
+            yield "columns", "divided by their standard deviations"
 
     @property
     def coefficient_names(self):
@@ -281,14 +302,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
 
     def _prepared(self, x):
         """Return rows as the weights take them."""
-        x = x.toarray() if hasattr(x, "toarray") else x
-        out = np.ones((len(x), len(self.mean)))
-        columns = out[:, 1:] if self.intercept else out
-        arrays.copy_real(x, columns)
-        if self.centre is not None:
-            columns -= self.centre
-            columns /= self.spread
-        return out
+        return prepared_rows(x, self.centre, self.spread, self.intercept)
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""
@@ -297,6 +311,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
             return names, mean, variance
         with np.errstate(over="ignore", under="ignore"):
             mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
+        if not (self.intercept or np.any(self.centre)):
+            return names, mean, variance
         at_zero = self._prepared(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
         names = ("intercept", *names[self.intercept :])
@@ -308,7 +324,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
         if self.centre is None:
             return self.covariance
         slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes])
+        centred = self.intercept or np.any(self.centre)
+        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
         return back @ self.covariance @ back.T
 
     def sample(self, n, rng):
@@ -356,7 +373,9 @@ class GLMPosterior(Coefficients, LatentPosterior):
         columns = names_of(X) if self.columns is None else self.columns
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
+                X = self._prepared(self._rows_of(X))
+            if self.centre is not None:
+                within_range(X, "X: columns divided by spread")
         problem = GLMProblem.checked(self.model, X, y, offset, sample_weight)
         if problem.rows.X.shape[1] != len(self.mean):
             found = problem.rows.X.shape[1]

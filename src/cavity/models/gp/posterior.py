@@ -11,7 +11,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, table
+from cavity.base.results import freeze, short, table
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
@@ -21,7 +21,7 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
-from cavity.models.gp.process import ProcessPosterior, checked_rows, short
+from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
 from cavity.models.search import NOT_LEARNT

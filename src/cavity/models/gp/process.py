@@ -1,6 +1,5 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
-import re
 from dataclasses import dataclass, field
 from threading import local
 
@@ -106,11 +105,6 @@ def what_to_learn(model, learn, known_noise):
         kind = ValueError if isinstance(learn, str) else TypeError
         raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
     return bool(learn), scales_of(model.likelihood) if learn and not known_noise else ()
-
-
-def short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def checked_X(X, like=None):

@@ -9,9 +9,9 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import table
+from cavity.base.results import short, table
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.models.gp.process import check_columns, short, what_to_learn
+from cavity.models.gp.process import check_columns, what_to_learn
 from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior

@@ -15,6 +15,7 @@ import pytest
 from numpydoc.validate import validate
 
 import cavity
+from cavity.base.names import Public
 from cavity.models import saved
 
 SOURCE = Path(cavity.__file__).parent
@@ -94,6 +95,46 @@ def test_public_names_resolve():
         cavity.nonsense  # noqa: B018
 
 
+def test_checkers_see_the_names_that_are_lazy():
+    """The imports that only type checkers read are those of the table, each from the same module."""
+    tree = ast.parse(path_of("cavity").read_text())
+    block = next(node.body for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name: (node.module, alias.asname) for node in block for alias in node.names}
+    lazy = {name: (f"cavity.{module}", name) for name, module in cavity._PUBLIC.items()}
+    assert typed == lazy | {name: ("cavity", name) for name in (*cavity._MODULES, *cavity._FACES)}
+
+
+def test_dir_shows_public_names_only():
+    """Completion of notebooks asks `dir`."""
+    assert {"plot", "sklearn", *cavity.__all__} == set(dir(cavity))
+    modules = [getattr(cavity, name) for name in dir(cavity) if inspect.ismodule(getattr(cavity, name))]
+    assert len(modules) == 8
+    for module in modules:
+        assert dir(module) == sorted(module.__all__)
+    for module in (cavity, *modules):
+        for thing in (getattr(module, name) for name in module.__all__):
+            if inspect.isclass(thing) and issubclass(thing, Public):
+                shown = dir(thing.__new__(thing, *([1.0, 1.0] if thing is cavity.Gaussian else [])))
+                assert shown
+                assert not [name for name in shown if name.startswith("_")], thing
+
+
+def test_what_users_hold_is_public():
+    things = [
+        getattr(module, name) for module in (cavity, cavity.covariances, cavity.likelihoods) for name in module.__all__
+    ]
+    held = [thing for thing in things if inspect.isclass(thing) and not issubclass(thing, Exception | Warning)]
+    assert [thing for thing in held if not issubclass(thing, Public)] == []
+
+
+@pytest.mark.parametrize(("name", "needs"), [("plot", "matplotlib"), ("sklearn", "sklearn")])
+def test_faces_without_their_extra_name_the_command(name, needs):
+    code = f"import sys; sys.modules[{needs!r}] = None; import cavity; cavity.{name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: " in done.stderr
+    assert f"cavity[{name}]" in done.stderr
+
+
 def test_imports_go_one_way():
     level = {f"cavity.{name}": i for i, names in enumerate(LAYERS) for name in names}
     for module in PYTHON:
@@ -114,7 +155,7 @@ def test_kinds_of_files_are_read_above_the_models():
     """`cavity.models.saved` imports by name what it has in a table: every model, so only faces may import it."""
     modules = [*saved.OTHERS.values(), *(path.rpartition(".")[0] for path in saved.MODELS.values())]
     assert all(f"cavity.{module}" in PYTHON for module in modules)
-    users = {module for module in PYTHON if "cavity.models.saved" in set(imports_of(module))}
+    users = {module for module in PYTHON if "cavity.models.saved" in set(imports_of(module))} - {"cavity"}
     assert users <= {module for module in PYTHON if module.startswith(("cavity.cli", "cavity.sklearn", "cavity.plot"))}
 
 

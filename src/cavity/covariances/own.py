@@ -15,6 +15,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.names import Public
 from cavity.base.triangles import full
 from cavity.blocks import merge
 from cavity.covariances import priors
@@ -40,7 +41,7 @@ def checked_bounds(value, name):
     return float(pair[0]), float(pair[1])
 
 
-class Own:
+class Own(Public):
     """What a covariance that a user wrote says about itself; those of this library know it otherwise."""
 
     __slots__ = ()

@@ -6,11 +6,12 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import check_positive
+from cavity.base.names import Public
 from cavity.distributions.gamma import Gamma
 
 
 @dataclass(frozen=True, slots=True)
-class LogNormal:
+class LogNormal(Public):
     """Prior of a positive parameter whose log is N(log(median), sd^2).
 
     Parameters

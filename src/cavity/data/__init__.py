@@ -6,6 +6,8 @@ from importlib.resources import files
 
 import numpy as np
 
+__all__ = ["load", "names", "table"]
+
 
 def names():
     """Return the names of the shipped data sets."""
@@ -87,3 +89,7 @@ def _array(cells):
         return np.array([float(cell) for cell in cells])
     except ValueError:
         return np.array(cells)
+
+
+def __dir__():
+    return sorted(__all__)

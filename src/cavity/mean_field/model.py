@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays, trees
+from cavity.base.names import Public
 from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.distributions import factors as families
@@ -17,7 +18,7 @@ FACTORS = Setting(
 )
 
 
-class Model:
+class Model(Public):
     """A model whose posterior is approximated by independent factors q = q_1 q_2 ..., for subclasses to fill in.
 
     The factors are distributions of `cavity.distributions`, by name in a dict. In a conditionally conjugate model the

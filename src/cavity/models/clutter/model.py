@@ -14,6 +14,7 @@ from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
+from cavity.base.names import Public
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
@@ -26,7 +27,7 @@ LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clutter:
+class Clutter(Public):
     """Robust location of a spherical Gaussian signal in background clutter, by ADF or EP [M]_.
 
     Each point is signal with probability 1 - w and clutter with probability w::

@@ -18,6 +18,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
+from cavity.base.names import Public
 from cavity.blocks.executors import Threads, threads_of
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
@@ -42,7 +43,7 @@ PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianMixture:
+class GaussianMixture(Public):
     """A mixture of K Gaussians with unknown means, precisions and weights [B]_.
 
     The model is, for "full" covariances::

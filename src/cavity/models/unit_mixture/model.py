@@ -15,6 +15,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.names import Public
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -32,7 +33,7 @@ from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, Un
 
 
 @dataclass(frozen=True, slots=True)
-class UnitMixture:
+class UnitMixture(Public):
     """A mixture of K Gaussians of equal variance whose means are unknown [B]_.
 
     The model is::

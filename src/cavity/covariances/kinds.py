@@ -1,9 +1,11 @@
 """The kinds of covariance a user writes down."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
 from math import factorial, sqrt
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from cavity.base.frozen import put
 from cavity.covariances import priors, program
 from cavity.covariances.base import KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
+
+if TYPE_CHECKING:
+    from cavity.covariances.base import Covariance
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -364,7 +369,7 @@ class White(Leaf):
     _op, _label = program.WHITE, "white"
 
 
-def from_settings(settings):
+def from_settings(settings: dict[str, Any]) -> Covariance:
     """Rebuild a covariance from what `Covariance.to_settings` returned.
 
     Parameters

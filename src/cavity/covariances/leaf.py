@@ -1,8 +1,11 @@
 """Covariances that are not composed: their positive parameters, columns, bounds and priors."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +124,7 @@ class Leaf(Built):
         """Return the chosen columns, None for all."""
         return None
 
-    def to_settings(self):
+    def to_settings(self) -> dict[str, Any]:
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         settings = {"kind": type(self).__name__}
         settings |= {name: np.asarray(getattr(self, name)).tolist() for name in (*self._others, *self._slots)}

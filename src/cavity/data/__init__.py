@@ -3,18 +3,20 @@
 import csv
 import json
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 __all__ = ["load", "names", "table"]
 
 
-def names():
+def names() -> list[str]:
     """Return the names of the shipped data sets."""
     return sorted(path.name.removesuffix(".json") for path in files(__name__).iterdir() if path.name.endswith(".json"))
 
 
-def load(name):
+def load(name: str) -> tuple[npt.NDArray[Any], dict[str, Any]]:
     """Return a shipped data set of one column.
 
     Parameters
@@ -47,7 +49,7 @@ def load(name):
     return next(iter(columns.values())), about
 
 
-def table(name):
+def table(name: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
     """Return a shipped data set of any number of columns.
 
     Parameters

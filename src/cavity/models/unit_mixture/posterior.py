@@ -1,6 +1,9 @@
 """The posterior of a unit mixture."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -8,6 +11,7 @@ from scipy.special import logsumexp
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table
+from cavity.base.types import Array, ArrayLike, Data, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
@@ -65,7 +69,7 @@ class UnitMixturePosterior(VariationalPosterior):
     kind = "unit_mixture"
     record = RECORD
 
-    def responsibilities(self, y):
+    def responsibilities(self, y: ArrayLike) -> Array:
         """Return the probability of each component for each point.
 
         Parameters
@@ -95,7 +99,7 @@ class UnitMixturePosterior(VariationalPosterior):
         known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
         return responsibilities(self._points(y), *known)
 
-    def predict(self, y):
+    def predict(self, y: ArrayLike) -> IntArray:
         """Return the most probable component of each point.
 
         Parameters
@@ -110,7 +114,7 @@ class UnitMixturePosterior(VariationalPosterior):
         """
         return np.argmax(self.responsibilities(y), axis=1)
 
-    def log_density(self, y):
+    def log_density(self, y: ArrayLike) -> Array:
         """Return the log of the posterior predictive density of each point.
 
         Parameters
@@ -139,7 +143,7 @@ class UnitMixturePosterior(VariationalPosterior):
             result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
         return within_range(result, "log_density: values")
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> Array:
         """Draw new observations from the posterior predictive distribution.
 
         Parameters
@@ -159,7 +163,7 @@ class UnitMixturePosterior(VariationalPosterior):
         spread = np.sqrt(self.noise_variance + self.variance)
         return generator.normal(self.mean[component], spread[component])
 
-    def update(self, y, **options):
+    def update(self, y: Data, **options: Any) -> UnitMixturePosterior:
         """Fit more data with this posterior as the prior of the component means; weights and noise variance stay.
 
         Parameters

@@ -98,7 +98,7 @@ class Covariance(Own):
     __slots__ = ()
     __array_ufunc__ = None  # numbers of numpy leave * to this class
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         is_base = getattr(cls, "_op", None) is None and getattr(cls, "_step", None) is None
         if cls.__module__.startswith(__package__) and not is_base:

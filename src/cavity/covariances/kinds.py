@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.types import FloatOrArray
 from cavity.covariances import priors, program
 from cavity.covariances.base import KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
@@ -24,7 +25,7 @@ class Stationary(ColumnLeaf):
     """Base of the covariances with a variance and lengthscales, which depend on differences of rows."""
 
     variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
+    lengthscale: FloatOrArray = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -192,7 +193,7 @@ class Matern(ColumnLeaf):
 
     nu: float
     variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
+    lengthscale: FloatOrArray = 1.0
 
     orders: ClassVar = tuple(n + 0.5 for n in range(11))
     _label, _others = "matern", ("nu",)
@@ -278,7 +279,7 @@ class Periodic(Stationary):
     [[0.135335, 1.0]]
     """
 
-    period: float | np.ndarray = 1.0
+    period: FloatOrArray = 1.0
 
     _op, _label = program.PERIODIC, "periodic"
     _slots, _per_column = ("variance", "lengthscale", "period"), ("lengthscale", "period")
@@ -311,7 +312,7 @@ class Linear(ColumnLeaf):
     [[2.0, 3.0], [3.0, 9.0]]
     """
 
-    variance: float | np.ndarray = 1.0
+    variance: FloatOrArray = 1.0
 
     _op, _label = program.LINEAR, "linear"
     _slots, _per_column = ("variance",), ("variance",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -31,9 +31,9 @@ class Leaf(Built):
     kernel's `_op` and `_operand`.
     """
 
-    fixed: tuple = ()
-    bounds: Mapping = field(default_factory=dict)
-    priors: Mapping = field(default_factory=dict)
+    fixed: str | tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    priors: Mapping[str, Any] = field(default_factory=dict)
 
     _op, _label = None, None
     _slots, _per_column, _roles, _others = ("variance",), (), {}, ()
@@ -155,7 +155,7 @@ class Leaf(Built):
 class ColumnLeaf(Leaf):
     """Base of the covariances that look at columns of the rows."""
 
-    columns: tuple | None = None
+    columns: Sequence[int] | None = None
 
     _slots, _per_column = ("variance", "lengthscale"), ("lengthscale",)
 

@@ -52,8 +52,8 @@ class Gamma(Distribution):
     (1.5, 0.75, 1.154431)
     """
 
-    shape: float | np.ndarray
-    rate: float | np.ndarray
+    shape: FloatOrArray
+    rate: FloatOrArray
 
     def __post_init__(self):
         shape, rate = arrays.positive_array(self.shape, "shape"), arrays.positive_array(self.rate, "rate")

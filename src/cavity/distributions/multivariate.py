@@ -58,11 +58,11 @@ class MultivariateGaussian(Distribution):
     [1.0, 2.0]
     """
 
-    mean: np.ndarray
-    tau: np.ndarray
-    covariance: np.ndarray
-    precision: np.ndarray
-    _factor: np.ndarray  # lower Cholesky factor of the covariance
+    mean: Array
+    tau: Array
+    covariance: Array
+    precision: Array
+    _factor: Array  # lower Cholesky factor of the covariance
     _given: str  # what is exact: mean and "covariance", mean and "precision", or "natural" parameters
 
     def __init__(

@@ -49,7 +49,7 @@ class Dirichlet(Distribution):
     ([0.5, 0.25, 0.25], -0.958426)
     """
 
-    concentration: np.ndarray
+    concentration: FloatOrArray
 
     def __post_init__(self):
         array = arrays.positive_array(self.concentration, "concentration")
@@ -159,8 +159,8 @@ class Categorical(Distribution):
     (1.039721, -0.693147)
     """
 
-    probabilities: np.ndarray
-    _logits: np.ndarray = field(init=False)
+    probabilities: FloatOrArray
+    _logits: Array = field(init=False)
 
     def __post_init__(self):
         array = arrays.finite_array(self.probabilities, "probabilities")

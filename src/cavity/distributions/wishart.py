@@ -62,9 +62,9 @@ class Wishart(Distribution):
     """
 
     degrees_of_freedom: float
-    inverse_scale: np.ndarray
-    _factor: np.ndarray = field(init=False)  # lower Cholesky factor of V
-    _root: np.ndarray = field(init=False)  # upper triangular, root root' is the inverse of V
+    inverse_scale: FloatOrArray
+    _factor: Array = field(init=False)  # lower Cholesky factor of V
+    _root: Array = field(init=False)  # upper triangular, root root' is the inverse of V
 
     def __post_init__(self):
         V = arrays.symmetric(self.inverse_scale, "inverse_scale")
@@ -212,10 +212,10 @@ class NormalWishart(Distribution):
     ([[2.5, 0.0], [0.0, 1.25]], [[0.5, 0.0], [0.0, 1.0]])
     """
 
-    mean: np.ndarray
+    mean: FloatOrArray
     mean_precision: float
     degrees_of_freedom: float
-    inverse_scale: np.ndarray
+    inverse_scale: FloatOrArray
     precision: Wishart = field(init=False)
 
     def __post_init__(self):

@@ -386,7 +386,7 @@ class MeanFieldPosterior(VariationalPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     """
 
-    factors: dict
+    factors: dict[str, Any]
 
     kind = "mean_field"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit
@@ -13,7 +13,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
-from cavity.base.types import Array, ArrayLike
+from cavity.base.types import Array, ArrayLike, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import lost
@@ -23,6 +23,9 @@ from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
+
+if TYPE_CHECKING:
+    from cavity.models.clutter.model import Clutter
 
 
 def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
@@ -89,20 +92,20 @@ class ClutterPosterior(Posterior):
         Names of the columns of x, if it was a data frame: those of later data frames are put in their order.
     """
 
-    model: object
-    mean: float | np.ndarray
-    variance: float | np.ndarray
-    log_evidence: float | np.ndarray
-    converged: bool | np.ndarray
-    n_iter: int | np.ndarray
-    status: str | np.ndarray
+    model: Clutter
+    mean: FloatOrArray
+    variance: FloatOrArray
+    log_evidence: FloatOrArray
+    converged: FloatOrArray
+    n_iter: FloatOrArray
+    status: FloatOrArray
     n_samples: int
     method: str
-    trace: dict
-    before: tuple | None
+    trace: dict[str, Any]
+    before: tuple[Any, ...] | None
     _sites: ClutterSites
     _units: WorkingUnits
-    columns: tuple | None = None
+    columns: tuple[str, ...] | None = None
 
     kind = "clutter"
     record = RECORD

@@ -7,7 +7,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -91,9 +91,9 @@ class FactorizedGaussian(Frozen):
     [5.263158, 5.263158]
     """
 
-    mean: np.ndarray
-    precision: np.ndarray
-    blocks: tuple | None = None
+    mean: FloatOrArray
+    precision: FloatOrArray
+    blocks: Sequence[Any] | None = None
     _target: Target = field(init=False)
 
     def __post_init__(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from cavity.base.records import Array, Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.types import ArrayLike, FloatOrArray, Seed
 from cavity.models.factorized.target import target_of
+
+if TYPE_CHECKING:
+    from cavity.models.factorized.model import FactorizedGaussian
 
 BLOCKS = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
@@ -52,8 +55,8 @@ class Marginals(Frozen):
         KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
     """
 
-    mean: np.ndarray
-    variance: np.ndarray
+    mean: Array
+    variance: Array
     kl: float
     kl_mean_field: float
     _covariances: tuple | None
@@ -104,8 +107,8 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         How far `kl` is above its minimum; not a prediction, as it is for other models.
     """
 
-    model: object
-    mean: np.ndarray
+    model: FactorizedGaussian
+    mean: Array
 
     kind = "factorized"
     record = RECORD

@@ -23,7 +23,7 @@ from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
-from cavity.base.types import ArrayLike, Data, Seed
+from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, threads_of
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
@@ -117,11 +117,11 @@ class GaussianMixture(Public):
     n_components: int
     covariance: str = "full"
     weights: str = "dirichlet"
-    weight_concentration_prior: float | tuple | None = None
-    mean_prior: tuple | None = None
-    mean_precision_prior: float | tuple = 1.0
-    degrees_of_freedom_prior: float | tuple | None = None
-    covariance_prior: float | tuple | None = None
+    weight_concentration_prior: FloatOrArray = None
+    mean_prior: FloatOrArray = None
+    mean_precision_prior: FloatOrArray = 1.0
+    degrees_of_freedom_prior: FloatOrArray = None
+    covariance_prior: FloatOrArray = None
 
     def __post_init__(self):
         put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))

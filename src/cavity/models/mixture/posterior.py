@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import softmax
@@ -23,6 +23,9 @@ from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
+
+if TYPE_CHECKING:
+    from cavity.models.mixture.model import GaussianMixture
 
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
 
@@ -59,10 +62,10 @@ class GaussianMixturePosterior(VariationalPosterior):
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     """
 
-    model: object
+    model: GaussianMixture
     n_samples: float
-    counts: np.ndarray
-    columns: tuple | None = None
+    counts: Array
+    columns: tuple[str, ...] | None = None
     _state: MixtureState
     _prior: MixtureState
     _scaling: Scaling

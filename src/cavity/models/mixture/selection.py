@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
-from cavity.base.types import Data
+from cavity.base.types import Array, Data
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -158,12 +158,12 @@ class Selection(Frozen):
         Why a fit failed, "" for those that did not.
     """
 
-    n_components: np.ndarray
-    elbo: np.ndarray
-    occupied: np.ndarray
-    posteriors: tuple
-    seconds: np.ndarray
-    failures: tuple
+    n_components: Array
+    elbo: Array
+    occupied: Array
+    posteriors: tuple[Any, ...]
+    seconds: Array
+    failures: tuple[Any, ...]
 
     def __post_init__(self):
         freeze(self)

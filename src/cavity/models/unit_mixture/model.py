@@ -20,7 +20,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.names import Public
-from cavity.base.types import ArrayLike, Data, Seed
+from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -88,11 +88,11 @@ class UnitMixture(Public):
     """
 
     n_components: int
-    prior_variance: float | tuple = 100.0
-    prior_mean: float | tuple = 0.0
+    prior_variance: FloatOrArray = 100.0
+    prior_mean: FloatOrArray = 0.0
     noise_variance: float = 1.0
-    weights: tuple | None = None
-    learn: tuple = ()
+    weights: FloatOrArray = None
+    learn: str | tuple[str, ...] = ()
 
     def __post_init__(self):
         k = arrays.integer(self.n_components, "n_components", low=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -11,10 +11,13 @@ from scipy.special import logsumexp
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table
-from cavity.base.types import Array, ArrayLike, Data, IntArray, Seed
+from cavity.base.types import Array, ArrayLike, Data, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
+
+if TYPE_CHECKING:
+    from cavity.models.unit_mixture.model import UnitMixture
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -56,15 +59,15 @@ class UnitMixturePosterior(VariationalPosterior):
         The name of the column, one, where the data are those of a table and the command line fitted them.
     """
 
-    model: object
-    mean: np.ndarray
-    variance: np.ndarray
-    weights: np.ndarray
-    counts: np.ndarray
+    model: UnitMixture
+    mean: Array
+    variance: Array
+    weights: Array
+    counts: Array
     noise_variance: float
-    prior_variance: float | np.ndarray
+    prior_variance: FloatOrArray
     n_samples: int
-    columns: tuple | None = None
+    columns: tuple[str, ...] | None = None
 
     kind = "unit_mixture"
     record = RECORD

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 ArrayLike = npt.ArrayLike
-Array = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 FloatOrArray = Any  # a float for one, an array for several: callers know what they asked for

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import Array, ArrayLike
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances import slots
 from cavity.covariances.own import Own
@@ -113,7 +113,7 @@ class Covariance(Own):
     def __rmul__(self, other: Covariance | float) -> Covariance:
         return _compose("Product", other, self)
 
-    def cross(self, X: ArrayLike, Z: ArrayLike, *, n_threads: int | None = None) -> Array:
+    def cross(self, X: ArrayLike, Z: ArrayLike, *, n_threads: int | None = None) -> FloatArray:
         """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
 
         Parameters
@@ -144,7 +144,7 @@ class Covariance(Own):
             program.cross(X, Z, out, threads)
         return out
 
-    def diagonal(self, X: ArrayLike) -> Array:
+    def diagonal(self, X: ArrayLike) -> FloatArray:
         """Variance of every row: the diagonal of `gram`.
 
         Parameters
@@ -162,7 +162,7 @@ class Covariance(Own):
 
     def gradient(
         self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
-    ) -> Array:
+    ) -> FloatArray:
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
 
         No matrix is stored for any parameter.
@@ -193,7 +193,7 @@ class Covariance(Own):
         with threads:
             return slots.gradient(self, X, weights, Z, threads)
 
-    def diagonal_gradient(self, X: ArrayLike, weights: ArrayLike) -> Array:
+    def diagonal_gradient(self, X: ArrayLike, weights: ArrayLike) -> FloatArray:
         """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
 
         Parameters
@@ -214,7 +214,7 @@ class Covariance(Own):
 
     def input_gradient(
         self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
-    ) -> Array:
+    ) -> FloatArray:
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
 
         Parameters
@@ -260,12 +260,12 @@ class Covariance(Own):
         return tuple(slot.full_name for slot in slots.free_slots(self))
 
     @property
-    def log_parameters(self) -> Array:
+    def log_parameters(self) -> FloatArray:
         """The logs of the free parameters, (n_free,)."""
         return np.log(slots.values(self))
 
     @property
-    def log_bounds(self) -> Array:
+    def log_bounds(self) -> FloatArray:
         """The logs of the bounds of the free parameters, (n_free, 2)."""
         return np.log(slots.bounds(self))
 
@@ -302,7 +302,7 @@ class Covariance(Own):
             values = np.where(vector == np.log(known), known, values)
         return slots.with_values(self, values)
 
-    def log_prior(self) -> tuple[float, Array]:
+    def log_prior(self) -> tuple[float, FloatArray]:
         """Log prior density of the free parameters, and its gradient in their logs.
 
         The density is that of the parameters themselves, not of their logs; those without a prior, and the fixed ones,
@@ -413,7 +413,7 @@ class Built(Covariance):
 
     __slots__ = ()
 
-    def gram(self, X: ArrayLike, *, out: Array | None = None, n_threads: int | None = None) -> Array:
+    def gram(self, X: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None) -> FloatArray:
         """Covariance matrix of rows with themselves.
 
         Parameters

@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.triangles import full
-from cavity.base.types import Array
+from cavity.base.types import FloatArray
 from cavity.blocks import merge
 from cavity.covariances import priors
 from cavity.covariances.program import Unready, spans
@@ -54,7 +54,7 @@ class Own(Public):
     bounds: Mapping = MappingProxyType({})
     priors: Mapping = MappingProxyType({})
 
-    def gram(self, X: Any, *args: Any, **options: Any) -> Array:
+    def gram(self, X: Any, *args: Any, **options: Any) -> FloatArray:
         """Matrix of covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
 
         Parameters

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import Frozen
-from cavity.base.types import Array, ArrayLike, FloatOrArray, Seed
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 
 
 def joint(logs, ndim):
@@ -81,7 +81,7 @@ class Distribution(Frozen):
         value = self._log_density(x)
         return value if np.ndim(value) else float(value)
 
-    def sample(self, n: int, rng: Seed) -> Array:
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Return independent samples.
 
         Parameters
@@ -110,12 +110,12 @@ class GaussianFamily(Distribution):
         return np.shape(self.tau)
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """tau and then rho, flattened: the exponent is tau'x - rho |x|^2/2."""
         return np.concatenate([np.ravel(self.tau), np.ravel(self.rho)])
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """E x and then -E |x|^2/2, flattened, of the normalised Gaussians; all must be proper."""
         mean, rho = self._proper_parts("statistics")
         with np.errstate(over="ignore"):

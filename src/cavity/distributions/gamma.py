@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
-from cavity.base.types import Array, FloatOrArray
+from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
 
 
@@ -73,12 +73,12 @@ class Gamma(Distribution):
         return np.shape(self.shape)
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """shape - 1 and then -rate, raveled."""
         return np.concatenate([np.ravel(self.shape) - 1.0, -np.ravel(self.rate)])
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """E log x = digamma(shape) - log rate and then E x = shape/rate, raveled."""
         return np.concatenate([np.ravel(self._expected_log()), np.ravel(self.mean)])
 

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.triangles import inverse_lower, solve_lower
-from cavity.base.types import Array, ArrayLike
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.distributions.family import Distribution
 
 
@@ -58,11 +58,11 @@ class MultivariateGaussian(Distribution):
     [1.0, 2.0]
     """
 
-    mean: Array
-    tau: Array
-    covariance: Array
-    precision: Array
-    _factor: Array  # lower Cholesky factor of the covariance
+    mean: FloatArray
+    tau: FloatArray
+    covariance: FloatArray
+    precision: FloatArray
+    _factor: FloatArray  # lower Cholesky factor of the covariance
     _given: str  # what is exact: mean and "covariance", mean and "precision", or "natural" parameters
 
     def __init__(
@@ -145,12 +145,12 @@ class MultivariateGaussian(Distribution):
         return self.mean.shape
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """tau and then the precision, raveled."""
         return np.concatenate([self.tau, self.precision.ravel()])
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """E x and then -E xx'/2, raveled."""
         with np.errstate(over="ignore"):
             second = -0.5 * (self.covariance + np.outer(self.mean, self.mean))

@@ -13,7 +13,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.types import Array, ArrayLike, FloatOrArray
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import Threads, spans, threads_of
 
 _kernel = _core.best("gaussian")
@@ -28,7 +28,7 @@ def multiply(
     tau2: ArrayLike,
     rho2: ArrayLike,
     gamma2: ArrayLike,
-    out: tuple[Array, Array, Array] | None = None,
+    out: tuple[FloatArray, FloatArray, FloatArray] | None = None,
     n_threads: int | None = None,
 ) -> FloatOrArray:
     """Multiply scaled Gaussians given as raw arrays, log scale included.
@@ -83,7 +83,7 @@ def divide(
     tau2: ArrayLike,
     rho2: ArrayLike,
     gamma2: ArrayLike,
-    out: tuple[Array, Array, Array] | None = None,
+    out: tuple[FloatArray, FloatArray, FloatArray] | None = None,
     n_threads: int | None = None,
 ) -> FloatOrArray:
     """Divide scaled Gaussians given as raw arrays, log scale included; the result may be improper.

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
-from cavity.base.types import Array, ArrayLike, FloatOrArray
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
 
 SUM_TOLERANCE = 1e-8  # how far from 1 the sum of probabilities may be
@@ -68,12 +68,12 @@ class Dirichlet(Distribution):
         return self.concentration.sum(axis=-1)
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """The concentrations minus 1, raveled."""
         return self.concentration.ravel() - 1.0
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """E log p, raveled."""
         logs = special.digamma(self.concentration) - special.digamma(self.total)[..., None]
         return within_range(logs, "Dirichlet: the expected logarithms").ravel()
@@ -160,7 +160,7 @@ class Categorical(Distribution):
     """
 
     probabilities: FloatOrArray
-    _logits: Array = field(init=False)
+    _logits: FloatArray = field(init=False)
 
     def __post_init__(self):
         array = arrays.finite_array(self.probabilities, "probabilities")
@@ -213,12 +213,12 @@ class Categorical(Distribution):
         return self.probabilities.shape[:-1]
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """Log probabilities, raveled."""
         return self._logits.ravel()
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """Probabilities, raveled."""
         return self.probabilities.ravel()
 

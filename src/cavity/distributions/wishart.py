@@ -13,7 +13,7 @@ from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
-from cavity.base.types import Array, FloatOrArray
+from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution
 
 
@@ -63,8 +63,8 @@ class Wishart(Distribution):
 
     degrees_of_freedom: float
     inverse_scale: FloatOrArray
-    _factor: Array = field(init=False)  # lower Cholesky factor of V
-    _root: Array = field(init=False)  # upper triangular, root root' is the inverse of V
+    _factor: FloatArray = field(init=False)  # lower Cholesky factor of V
+    _root: FloatArray = field(init=False)  # upper triangular, root root' is the inverse of V
 
     def __post_init__(self):
         V = arrays.symmetric(self.inverse_scale, "inverse_scale")
@@ -87,13 +87,13 @@ class Wishart(Distribution):
         return self.inverse_scale.shape
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """(nu - D - 1)/2 and then -V/2, raveled."""
         power = 0.5 * (self.degrees_of_freedom - self.dim - 1)
         return np.concatenate([[power], -0.5 * self.inverse_scale.ravel()])
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """E log|L| and then E L, raveled."""
         return np.concatenate([[self._expected_log_determinant()], self.mean.ravel()])
 
@@ -239,7 +239,7 @@ class NormalWishart(Distribution):
         return (self.dim + 1, self.dim)
 
     @property
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """beta m0, -beta/2, (nu - D)/2 and -(V + beta m0 m0')/2, raveled."""
         m, beta = self.mean, self.mean_precision
         with np.errstate(over="ignore"):
@@ -248,7 +248,7 @@ class NormalWishart(Distribution):
         return within_range(np.concatenate(parts), "natural: the parameters")
 
     @property
-    def statistics(self) -> Array:
+    def statistics(self) -> FloatArray:
         """The expectations of L mu, mu'L mu, log|L| and L, raveled."""
         L = self.precision.mean
         with np.errstate(over="ignore", invalid="ignore"):
@@ -257,7 +257,7 @@ class NormalWishart(Distribution):
         return within_range(np.concatenate([first, scalars, L.ravel()]), "statistics: the moments")
 
     @property
-    def covariance(self) -> Array:
+    def covariance(self) -> FloatArray:
         """The covariance V/(beta (nu - D - 1)) of mu, shape (D, D); infinite if nu <= D + 1."""
         surplus = self.degrees_of_freedom - self.dim - 1
         if surplus <= 0:

@@ -13,7 +13,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
-from cavity.base.types import Array, ArrayLike, FloatOrArray
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import lost
@@ -147,7 +147,7 @@ class ClutterPosterior(Posterior):
         return SphericalGaussian(tau, rho, log_scale)
 
     @property
-    def loo_log_density(self) -> Array:
+    def loo_log_density(self) -> FloatArray:
         """Log density of each point under the posterior of all others, shape (N,) or (B, N); free with EP.
 
         After ADF it is an approximation from the sites as they were when each point came by.
@@ -161,7 +161,7 @@ class ClutterPosterior(Posterior):
         distance2 = np.sum(shift * shift, axis=-1)
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
-    def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> Array:
+    def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.
 
         Parameters
@@ -181,7 +181,7 @@ class ClutterPosterior(Posterior):
             self._cavities("clutter_probability")
         return expit(self._evaluate(x, fitted)[1])
 
-    def log_density(self, x: ArrayLike) -> Array:
+    def log_density(self, x: ArrayLike) -> FloatArray:
         """Return the predictive log density of new points, the log of E p(x | theta) under the posterior.
 
         Parameters

@@ -13,7 +13,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.records import Array, Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
-from cavity.base.types import ArrayLike, FloatOrArray, Seed
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import target_of
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Marginals(Frozen):
         KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
     """
 
-    mean: Array
-    variance: Array
+    mean: FloatArray
+    variance: FloatArray
     kl: float
     kl_mean_field: float
     _covariances: tuple | None
@@ -73,7 +73,7 @@ class Marginals(Frozen):
         )
 
     @property
-    def block_covariances(self) -> tuple[Array, ...]:
+    def block_covariances(self) -> tuple[FloatArray, ...]:
         """A covariance matrix for every block, in the order of its coordinates."""
         if self._covariances is None:
             return tuple(self.variance[:, None, None])
@@ -108,7 +108,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
     """
 
     model: FactorizedGaussian
-    mean: Array
+    mean: FloatArray
 
     kind = "factorized"
     record = RECORD
@@ -146,7 +146,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         return self.model.theoretical_contraction
 
     @cached_property
-    def variance(self) -> Array:
+    def variance(self) -> FloatArray:
         """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
         target = target_of(self.model)
         if target.factors is None:
@@ -157,7 +157,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         return arrays.read_only(variance)
 
     @property
-    def block_covariances(self) -> tuple[Array, ...]:
+    def block_covariances(self) -> tuple[FloatArray, ...]:
         """Lambda_BB^-1 for every block, in the order of its coordinates."""
         target = target_of(self.model)
         if target.factors is None:
@@ -191,7 +191,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         """
         return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - target_of(self.model).log_root
 
-    def sample(self, n: int, rng: Seed) -> Array:
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw from q.
 
         Parameters

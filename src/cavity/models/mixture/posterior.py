@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.results import VariationalPosterior, freeze, table
-from cavity.base.types import Array, Data, IntArray, Seed
+from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
@@ -64,7 +64,7 @@ class GaussianMixturePosterior(VariationalPosterior):
 
     model: GaussianMixture
     n_samples: float
-    counts: Array
+    counts: FloatArray
     columns: tuple[str, ...] | None = None
     _state: MixtureState
     _prior: MixtureState
@@ -80,46 +80,46 @@ class GaussianMixturePosterior(VariationalPosterior):
             freeze(state.factors)
 
     @property
-    def weights(self) -> Array:
+    def weights(self) -> FloatArray:
         """Expected probabilities of the components, (K,)."""
         return self._state.weights.mean()
 
     @property
-    def weight_concentration(self) -> Array:
+    def weight_concentration(self) -> FloatArray:
         """Parameters of q(pi): of the Dirichlet (K,), or of the Beta of each stick (K - 1, 2)."""
         return self._state.weights.concentration
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> FloatArray:
         """Expected component means, (K, D), in the units of the data."""
         with np.errstate(over="ignore"):
             return within_range(self._scaling.user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
-    def mean_precision(self) -> Array:
+    def mean_precision(self) -> FloatArray:
         """How many observations each mean is known from, prior included, (K,); (K, D) where values were missing."""
         beta = self._state.factors.beta
         return beta[:, 0] if beta.shape[1] == 1 else beta
 
     @property
-    def degrees_of_freedom(self) -> Array:
+    def degrees_of_freedom(self) -> FloatArray:
         """Degrees of freedom of q(L): (K,) for full and spherical, a number for tied, (K, D) for diag covariances."""
         return self._plain(self._state.factors.nu)
 
     @property
-    def inverse_scale(self) -> Array:
+    def inverse_scale(self) -> FloatArray:
         """Inverse scale of q(L): (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical; in squared data units."""
         return self._squares(self._state.factors.scatter, "inverse_scale")
 
     @property
-    def covariance(self) -> Array:
+    def covariance(self) -> FloatArray:
         """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
         factors = self._state.factors
         nu = factors.nu[:, None, None] if self._state.full else factors.nu
         with np.errstate(over="ignore"):
             return self._squares(factors.scatter / nu, "covariance")
 
-    def component_covariances(self) -> Array:
+    def component_covariances(self) -> FloatArray:
         """Return the covariance matrices of all components, whatever kind they are.
 
         Returns
@@ -146,7 +146,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             return float(values[0]) if values.ndim == 1 else values[0]
         return values[:, 0] if self.model.covariance == "spherical" else values
 
-    def responsibilities(self, X: Data) -> Array:
+    def responsibilities(self, X: Data) -> FloatArray:
         """Return the probability of each component for each row.
 
         Parameters
@@ -191,7 +191,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
-    def log_density(self, X: Data) -> Array:
+    def log_density(self, X: Data) -> FloatArray:
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
 
         Parameters
@@ -217,7 +217,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return self._judged(X, predictive.log_density, lambda logs: logs)
 
-    def sample(self, n: int, rng: Seed) -> Array:
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
 
         Parameters

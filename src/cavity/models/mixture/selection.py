@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
-from cavity.base.types import Array, Data
+from cavity.base.types import Data, FloatArray
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -158,11 +158,11 @@ class Selection(Frozen):
         Why a fit failed, "" for those that did not.
     """
 
-    n_components: Array
-    elbo: Array
-    occupied: Array
+    n_components: FloatArray
+    elbo: FloatArray
+    occupied: FloatArray
     posteriors: tuple[Any, ...]
-    seconds: Array
+    seconds: FloatArray
     failures: tuple[Any, ...]
 
     def __post_init__(self):

@@ -51,7 +51,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.special import quiet
 from cavity.base.triangles import solve_lower
-from cavity.base.types import Array, ArrayLike, FloatOrArray
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
 from cavity.models.streaming_gp.online_factors import (
@@ -210,7 +210,7 @@ def optimal(
     noise_variance: ArrayLike,
     *,
     alpha: float = 0.0,
-) -> tuple[Array, Array]:
+) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of the best q(b), proportional to p(b) exp(E_1(b) + E_2(b)).
 
     Parameters

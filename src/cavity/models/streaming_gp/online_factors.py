@@ -14,7 +14,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
-from cavity.base.types import Array, ArrayLike
+from cavity.base.types import ArrayLike, FloatArray
 
 INCONSISTENT = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
 
@@ -37,7 +37,7 @@ class Coordinates:
         """M_b."""
         return len(self.covariance)
 
-    def features(self, K: ArrayLike, name: str, n: int) -> Array:
+    def features(self, K: ArrayLike, name: str, n: int) -> FloatArray:
         """n rows of covariances with b, (n, M_b), in terms of w: K L^-T."""
         return solve_lower(self.factor, arrays.shaped(K, name, (n, self.size)).T).T
 
@@ -89,7 +89,7 @@ class Old:
             )
         return cls(mean, factor, prior_factor, precision, features, residual, root @ rotation, gain, alpha)
 
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """Minus the curvature in w, and the slope at w = 0."""
         shift = solve_both(self.factor, self.mean)
         system = np.eye(len(self.mean)) + self.alpha * (self.precision @ self.residual)
@@ -154,7 +154,7 @@ class New:
         constant = -0.5 * float(np.sum(loss + LOG_2PI + np.log(np.broadcast_to(noise, y.shape))))
         return cls(y, features, noise + alpha * residual, constant)
 
-    def natural(self) -> Array:
+    def natural(self) -> FloatArray:
         """Minus the curvature in w, and the slope at w = 0."""
         scaled = self.features / self.variance[:, None]
         return scaled.T @ self.features, scaled.T @ self.y

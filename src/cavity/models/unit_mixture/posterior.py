@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table
-from cavity.base.types import Array, ArrayLike, Data, FloatOrArray, IntArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
@@ -60,10 +60,10 @@ class UnitMixturePosterior(VariationalPosterior):
     """
 
     model: UnitMixture
-    mean: Array
-    variance: Array
-    weights: Array
-    counts: Array
+    mean: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    counts: FloatArray
     noise_variance: float
     prior_variance: FloatOrArray
     n_samples: int
@@ -72,7 +72,7 @@ class UnitMixturePosterior(VariationalPosterior):
     kind = "unit_mixture"
     record = RECORD
 
-    def responsibilities(self, y: ArrayLike) -> Array:
+    def responsibilities(self, y: ArrayLike) -> FloatArray:
         """Return the probability of each component for each point.
 
         Parameters
@@ -117,7 +117,7 @@ class UnitMixturePosterior(VariationalPosterior):
         """
         return np.argmax(self.responsibilities(y), axis=1)
 
-    def log_density(self, y: ArrayLike) -> Array:
+    def log_density(self, y: ArrayLike) -> FloatArray:
         """Return the log of the posterior predictive density of each point.
 
         Parameters
@@ -146,7 +146,7 @@ class UnitMixturePosterior(VariationalPosterior):
             result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
         return within_range(result, "log_density: values")
 
-    def sample(self, n: int, rng: Seed) -> Array:
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new observations from the posterior predictive distribution.
 
         Parameters

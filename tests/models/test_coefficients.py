@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from support.glms import GLM
 
 import cavity
 from cavity import likelihoods
@@ -14,8 +15,8 @@ X = RNG.normal(size=(60, 3)) * [1.0, 50.0, 0.01] + [0.0, 200.0, 1.0]
 F = 1.0 + X @ [0.5, 0.02, -40.0]
 Y = F + RNG.normal(size=60)
 FITS = {
-    "glm": lambda: cavity.GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
-    "diagonal": lambda: cavity.GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
+    "glm": lambda: GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
+    "diagonal": lambda: GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
     "linear": lambda: cavity.LinearRegression().fit(X, Y),
     "logistic": lambda: cavity.LogisticRegression().fit(X, F + 1.0 < Y),
 }
@@ -40,7 +41,7 @@ def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
     """The line through the coefficients of the table is the mean of f, its variance that of f."""
     centre, spread = X.mean(0), X.std(0)
     scaled = np.column_stack([np.ones(60), (X - centre) / spread])[:, 0 if intercept else 1 :]
-    fit = cavity.GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
+    fit = GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
     posterior = replace(fit, centre=centre, spread=spread, intercept=intercept, columns=("a", "b", "c"))
     table = posterior.summary()
     assert table.names == ("intercept", "a", "b", "c")

@@ -28,6 +28,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
 NAMES_SHOWN = 8  # most names in a message
+NEEDED = ("offset", "exposure")  # what predictions want again where a fit had it
 
 
 def names_of(X):
@@ -37,6 +38,86 @@ def names_of(X):
     if (hasattr(X, "iloc") or hasattr(X, "get_columns")) and hasattr(X, "columns"):  # pandas, polars
         return tuple(map(str, X.columns))
     return None
+
+
+def only_column(table):
+    """Return the column of a table that has only one; else the table."""
+    return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
+
+
+def taken(X, given, columns=None, roles=None, name="X"):
+    """Take out of a table the columns that arguments name; what is left is X.
+
+    Parameters
+    ----------
+    X : table, or anything else
+        What a fit or a method of a posterior was given.
+    given : dict
+        Its arguments "y", "sample_weight", "offset", ... with their values: arrays, None, or the name of a column; "y"
+        of shape (N, 2) as a list of two names.
+    columns, roles : optional
+        Those of the posterior. What its fit took from a column is taken from there again, unless another value is
+        given; columns of arguments that are not asked for now are left out.
+    name : str
+        What X is called, for messages.
+
+    Returns
+    -------
+    X : table
+        The other columns, in the order of the fit.
+    values : tuple
+        Those of `given`, with columns in place of names.
+    roles : dict of str to str or tuple, or None
+        The names of columns by arguments, those of the fit included; None if there are none.
+
+    Raises
+    ------
+    ValueError
+        For names of columns that are not there, or that are given where X has no names.
+    """
+    names, roles = names_of(X), roles or {}
+    if names is None:
+        for argument, value in given.items():
+            if isinstance(value, str):
+                raise ValueError(
+                    f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
+                    f"data frame as {name}, or an array as {argument}"
+                )
+        return X, tuple(given.values()), roles or None
+    values, found = dict(given), {}
+    for argument, value in given.items():
+        remembered = value is None and argument in roles
+        wanted = _named(argument, roles[argument] if remembered else value, names, len(X))
+        missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
+        if missing and remembered and argument in NEEDED:
+            words = f"the {argument} of the fit, or give {argument}"
+            raise ValueError(f"{name} must have the column {some(missing)}, {words}; it has {some(names)}")
+        if missing and remembered:
+            continue
+        if missing or twice:
+            words = f"no column {some(missing)}; it has {some(names)}" if missing else f"two columns {some(twice)}"
+            raise ValueError(f"{argument}={value!r}: {name} has {words}")
+        if wanted:
+            index = [names.index(each) for each in wanted]
+            values[argument] = _picked(X, index) if len(index) > 1 else next(_columns(X, index))
+            found[argument] = wanted[0] if len(wanted) == 1 else wanted
+    out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
+    out -= set(columns or ())
+    left = [j for j, each in enumerate(names) if each not in out]
+    X = X if len(left) == len(names) else _picked(X, left)
+    return in_order(X, columns, name), tuple(values.values()), found | roles or None
+
+
+def _named(argument, value, names, n):
+    """Return the names of columns that the value of an argument is, as a tuple, empty if it is no name."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, int | tuple) and str(value) in names:  # as a frame calls them whose names are no strings
+        return (str(value),)
+    pair = argument == "y" and isinstance(value, list | tuple) and len(value) == 2
+    if pair and all(isinstance(each, str) for each in value) and (n != 2 or set(value) <= set(names)):
+        return tuple(value)
+    return ()
 
 
 def in_order(X, columns, name="X"):
@@ -56,17 +137,17 @@ def in_order(X, columns, name="X"):
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
     missing = [each for each in columns if each not in names]
     if missing:
-        raise ValueError(f"{name} must have the columns of the fit: {_some(missing)} missing; there is {_some(names)}")
+        raise ValueError(f"{name} must have the columns of the fit: {some(missing)} missing; there is {some(names)}")
     unknown = [each for each in names if each not in columns]
     if unknown:
-        raise ValueError(f"{name} must have the columns of the fit only, {_some(columns)}, got {_some(unknown)} too")
+        raise ValueError(f"{name} must have the columns of the fit only, {some(columns)}, got {some(unknown)} too")
     return _picked(X, [names.index(each) for each in columns])
 
 
 def check_alike(names, others, what="columns"):
     """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
     if names is not None and others is not None and names != others:
-        raise ValueError(f"other must be of the {what} {_some(names)}, in this order, got {_some(others)}")
+        raise ValueError(f"other must be of the {what} {some(names)}, in this order, got {some(others)}")
     return others if names is None else names
 
 
@@ -74,6 +155,15 @@ def coefficient_names(columns, n, intercept=False):
     """Return the names of n weights: "intercept" for the first if there is one, then the columns, or x1, x2, ..."""
     first = ("intercept",) if intercept else ()
     return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
+
+
+def data_frame(columns, index=None):
+    """Return columns by names as a pandas data frame; ImportError says how to install pandas."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("this needs pandas, which is not installed; run: pip install pandas") from error
+    return pandas.DataFrame(columns, index=index)
 
 
 def numbers(value, name):
@@ -86,36 +176,66 @@ def numbers(value, name):
     """
     if isinstance(value, np.ndarray | float | int | list):  # nearly always
         return value
-    names = names_of(value)
-    if names is not None:
-        return _matrix(value, names, name)
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
-    dtype = _dtype_of(value)
-    if dtype is None or not hasattr(value, "to_numpy") or _is_plain(dtype):
+    if not is_table(value):
         return value
-    kind = _refused(value, dtype)
-    if kind is not None:
-        raise TypeError(f"{name} must hold real numbers, got dtype {dtype} ({kind[0]}); {kind[1]}")
-    return _column(value, dtype)
+    check_numbers(value, name)
+    out = own_array(value, copy=None)
+    return converted(value) if out is None else out
 
 
-def _matrix(frame, names, name):
-    """A table as an array."""
-    columns = list(_columns(frame, range(len(names))))
-    dtypes = [_dtype_of(column) for column in columns]
-    for column, dtype, label in zip(columns, dtypes, names, strict=True):
+def is_table(value):
+    """Whether a value is a table, or a column of one whose numbers are not NumPy's."""
+    dtype = dtype_of(value)
+    return names_of(value) is not None or (
+        dtype is not None and hasattr(value, "to_numpy") and not _is_plain(dtype) and not isinstance(value, np.ndarray)
+    )
+
+
+def check_numbers(table, name):
+    """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
+    names = names_of(table)
+    columns = [table] if names is None else _columns(table, range(len(names)))
+    for j, column in enumerate(columns):
+        dtype = dtype_of(column)
         kind = None if _is_plain(dtype) else _refused(column, dtype)
         if kind is not None:
-            raise TypeError(
-                f"{name} must hold real numbers, got {kind[0]} in column {label!r} (dtype {dtype}); {kind[1]}"
+            where = (
+                f"dtype {dtype} ({kind[0]})" if names is None else f"{kind[0]} in column {names[j]!r} (dtype {dtype})"
             )
-    if hasattr(frame, "iloc") and len(set(dtypes)) == 1 and _is_plain(dtypes[0]):
-        return np.asarray(frame)  # in its own type, and no copy where the frame holds one array
-    out = np.empty((len(frame), len(names)))
+            raise TypeError(f"{name} must hold real numbers, got {where}; {kind[1]}")
+
+
+def own_array(table, copy=False):
+    """Return the numbers of a pandas frame of one of NumPy's types in that type, None for others; copy=False: a view.
+
+    Without a copy there is one only where the frame has all columns in one array.
+    """
+    dtypes = set(table.dtypes) if hasattr(table, "iloc") and names_of(table) else ()
+    if len(dtypes) != 1 or not _is_plain(*dtypes):
+        return None
+    try:
+        return np.asarray(table, copy=copy)
+    except ValueError:  # several arrays
+        return None
+
+
+def shape_of(table):
+    """Return the shape (N, D) of a table, (N,) of a column."""
+    names = names_of(table)
+    return (len(table),) if names is None else (len(table), len(names))
+
+
+def converted(table, start=0, stop=None, out=None):
+    """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
+    stop = len(table) if stop is None else stop
+    rows = table.iloc[start:stop] if hasattr(table, "iloc") else table.slice(start, stop - start)
+    out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
+    columns, targets = ([rows], [out]) if out.ndim == 1 else (_columns(rows, range(out.shape[1])), out.T)
     with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
-        for j, (column, dtype) in enumerate(zip(columns, dtypes, strict=True)):
-            out[:, j] = _column(column, dtype)
+        for column, target in zip(columns, targets, strict=True):
+            target[:] = _column(column, dtype_of(column))
     return out
 
 
@@ -142,9 +262,15 @@ def _picked(frame, index):
     return frame[:, index] if hasattr(frame, "get_columns") else frame.select(index)
 
 
-def _dtype_of(column):
+def dtype_of(column):
     """The type of the entries of a column, None for what is none."""
     return getattr(column, "dtype", getattr(column, "type", None))
+
+
+def holds_numbers(column):
+    """Whether the type of a column is one of numbers or truth values, nullable ones included."""
+    dtype = dtype_of(column)
+    return _is_plain(dtype) or _refused(column, dtype) is None
 
 
 def _is_plain(dtype):
@@ -163,7 +289,7 @@ def _refused(column, dtype):
     return next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
 
 
-def _some(names):
+def some(names):
     """The first of several names, in quotes."""
     shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown

@@ -1,5 +1,6 @@
 """What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back."""
 
+import re
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -117,6 +118,11 @@ def notes_of(posterior):
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:.3f}",)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
+
+
+def short(settings):
+    """A repr with six digits of every number."""
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def drawn(name, *results):

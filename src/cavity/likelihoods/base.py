@@ -9,11 +9,13 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import MAD_TO_SD
+from cavity.base.names import Public
 from cavity.likelihoods.parameters import check_closed
 
 site_kernel = _core.best("sites")
 
-GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T = range(9)  # site_types.pxd
+# Kind in site_types.pxd
+GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
 ONE = np.ones(1)
 ZERO = np.zeros(1)
 SMALLEST_SPREAD = 1e-4  # of observations about their fit, over that of the observations
@@ -29,7 +31,7 @@ def spread(y, fitted):
     return max(size, SMALLEST_SPREAD * around)
 
 
-class Likelihood:
+class Likelihood(Public):
     """Base of all likelihoods; derive from it to use your own in every model.
 
     A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, and

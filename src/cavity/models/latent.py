@@ -6,6 +6,9 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
+from cavity.base.frames import data_frame, taken
+from cavity.base.kept import kept
+from cavity.base.labels import recoded
 from cavity.base.records import (
     ANY_NUMBER,
     FLAG,
@@ -18,7 +21,6 @@ from cavity.base.records import (
     Nullable,
     check_settings,
     integer,
-    names,
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
@@ -61,6 +63,12 @@ def probabilities(likelihood, predict):
     return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
 
 
+def by_class(found, classes, X):
+    """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
+    names = classes or range(found.shape[1])
+    return data_frame(dict(zip(names, found.T, strict=True)), X.index if hasattr(X, "iloc") else None)
+
+
 def _likelihood(settings):
     """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
@@ -96,8 +104,7 @@ FITTED = {  # settings of every posterior of latent values
     "residual": ANY_NUMBER,
     "n_samples": integer(1),
     "likelihood": LIKELIHOOD,
-    "columns?": Nullable(names("C")),
-    "classes?": Nullable(names()),
+    **kept("C"),
 }
 EP_TRACE = {
     "trace_change?": Array("c", "any"),
@@ -115,7 +122,7 @@ class LatentPosterior(Posterior):
 
     __slots__ = ()
 
-    def predict_proba(self, X, *, offset=None):
+    def predict_proba(self, X, *, offset=None, as_frame=False):
         """Class probabilities, integrated over the posterior.
 
         Parameters
@@ -124,13 +131,17 @@ class LatentPosterior(Posterior):
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
+        as_frame : bool, default False
+            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
 
         Returns
         -------
-        ndarray (n, n_classes)
-            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        ndarray (n, n_classes), or pandas.DataFrame
+            In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
+            ...
         """
-        return probabilities(self.model.likelihood, lambda: self._latent(X, offset, None))
+        found = probabilities(self.model.likelihood, lambda: self._latent(X, offset, None))
+        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
     def log_density(self, X, y, *, offset=None, exposure=None):
         """Log predictive density of new observations, integrated over the posterior.
@@ -157,8 +168,11 @@ class LatentPosterior(Posterior):
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
         self._check_noise_is_known("log_density")
-        mean, variance = self._latent(X, offset, exposure)
-        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+        given = {"y": y, "offset": offset, "exposure": exposure}
+        X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)
+        (mean, variance), likelihood = self._latent(X, offset, exposure), self.model.likelihood
+        y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
+        return log_density(likelihood, y, mean, variance)
 
     def expected(self, X, *, offset=None, exposure=None, trials=None):
         """Mean of a new observation, integrated over the posterior.
@@ -277,6 +291,11 @@ class LatentPosterior(Posterior):
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self.model.likelihood).__name__}")
         trials = check_counts(trials, "trials")
         return {"trials": arrays.vector(trials, "trials", n)}
+
+    def _taken(self, X, offset, exposure):
+        """Return new rows without the columns that were not features, and the offsets and exposures that are there."""
+        X, (offset, exposure), _ = taken(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
+        return X, offset, exposure
 
     def _known_part(self, offset, exposure, n):
         """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""

@@ -1,6 +1,5 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
-import re
 from dataclasses import dataclass, field, replace
 from threading import local
 
@@ -9,7 +8,6 @@ import numpy as np
 from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
@@ -124,11 +122,6 @@ def closed(model, rows):
     fitted = offset if guess is None else offset + np.median(guess - offset)
     values = likelihood.starting_values(used.y, fitted)
     return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))
-
-
-def short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def checked_X(X, like=None):
@@ -286,6 +279,7 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset, exposure):
         """Return new rows checked, and the known means of their f, those of the prior."""
-        X = checked_X(in_order(X, self.columns), self.n_features)
+        X, offset, exposure = self._taken(X, offset, exposure)
+        X = checked_X(X, self.n_features)
         base, known = prior_means(self.model, X), self._known_part(offset, exposure, len(X))
         return X, base if known is None else base + known

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
+from cavity.base.labels import coded
+from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
@@ -23,7 +26,7 @@ from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.models.latent import probabilities
+from cavity.models.latent import by_class, probabilities
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS_OF_PASS = 4096  # of a block
@@ -33,7 +36,7 @@ _likelihood = Logit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogisticRegression:
+class LogisticRegression(Public):
     """Logistic regression by the bound of Jaakkola and Jordan [J]_.
 
     The model is::
@@ -127,6 +130,8 @@ class LogisticRegression:
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
+        X, (y,), roles = taken(X, {"y": y})
+        y, classes = coded(y, _likelihood)
         columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
         options = AscentOptions(accelerate, max_iter, tol, callback=callback)
         with single_blas():
@@ -138,6 +143,8 @@ class LogisticRegression:
             alpha=done.state.alpha,
             n_samples=rows.n,
             columns=columns,
+            classes=classes,
+            roles=roles,
             _root=covariance_root(done.state.weights),
             **engine.outcome(done, rows.n, options),
         )
@@ -238,6 +245,10 @@ class LogisticRegressionPosterior(WeightsPosterior):
         N.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple or None
+        The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
+    roles : dict or None
+        {"y": the name of its column}, where it was given by name.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.
     converged : bool
@@ -261,17 +272,20 @@ class LogisticRegressionPosterior(WeightsPosterior):
     kind = "logistic_regression"
     record = record_of(PRIOR)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X, *, as_frame=False):
         """Class probabilities, integrated over q(w).
 
         Parameters
         ----------
         X : array_like (n, D) or data frame
             Rows; the columns of a data frame are found by their names, in whatever order.
+        as_frame : bool, default False
+            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
 
         Returns
         -------
-        ndarray (n, 2)
-            Of class 0 (or -1), then of class 1.
+        ndarray (n, 2), or pandas.DataFrame
+            In the order of `classes`; where that is None of class 0 (or -1), then of class 1.
         """
-        return probabilities(_likelihood, lambda: self._linear(X))
+        found = probabilities(_likelihood, lambda: self._linear(X))
+        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found

@@ -12,7 +12,8 @@ import time
 import numpy as np
 import pytest
 
-from cavity.blocks.executors import AHEAD, Threads, single_blas, spans
+import cavity
+from cavity.blocks.executors import AHEAD, Threads, single_blas, spans, threads_of
 
 THREADS = [1, 2, 3]
 
@@ -29,6 +30,38 @@ def _no_thread_is_left():
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) == before
+
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "count"),
+    [(3, "2", 3), (np.int64(2), None, 2), (-1, "2", CORES), (None, "2", 2), (None, "-1", CORES), (None, "", 1)],
+)
+def test_how_many_threads(given, variable, count, monkeypatch):
+    monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
+    assert threads_of(None) == 1
+    if variable is not None:
+        monkeypatch.setenv("CAVITY_NUM_THREADS", variable)
+    assert threads_of(given) == count
+
+
+def test_how_many_threads_there_cannot_be(monkeypatch):
+    for wrong, kind, words in (
+        (0, ValueError, "at least 1, or -1"),
+        (-2, ValueError, "got -2"),
+        ("2", TypeError, "'2'"),
+    ):
+        with pytest.raises(kind, match=f"n_threads must be .*{words}"):
+            threads_of(wrong)
+    for wrong in ("two", "0", "1.5", "-2"):
+        monkeypatch.setenv("CAVITY_NUM_THREADS", wrong)
+        assert threads_of(1) == 1
+        with pytest.raises(ValueError, match=f"the environment variable CAVITY_NUM_THREADS must be .*{wrong}"):
+            threads_of(None)
+        with pytest.raises(ValueError, match="CAVITY_NUM_THREADS"):
+            cavity.GaussianMixture(1).fit([[0.0], [1.0]])
 
 
 @pytest.mark.parametrize("n_threads", THREADS)

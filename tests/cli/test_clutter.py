@@ -335,7 +335,7 @@ def test_only_two_numbers_say_themselves_what_they_may_be():
 
 
 def test_messages_speak_of_options():
-    given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies"])
+    given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies", "--threads", "1"])
     for told, arguments, shown in (
         ("n_threads must be at least 1, got 0", ["n_threads"], "--threads must be at least 1, got 0"),
         ("n_init=3 is too much", ["n_init"], "--starts 3 is too much"),

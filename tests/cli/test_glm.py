@@ -360,7 +360,7 @@ def test_bad_arrays(run, tmp_path):
         ),
         (["--prior-variance", "nan"], "--prior-variance must be positive, got nan"),
         (["--prior-variance", -1], "--prior-variance must be positive, got -1"),
-        (["--threads", 0], "--threads must be at least 1, got 0"),
+        (["--threads", 0], "--threads must be at least 1, or -1 for all cores, got 0"),
         (["--method", "adf", "--power", 0.5], "--method adf sees each row once"),
         (["--power", 1e-7], "--power must be in [1e-06, 1], got 1e-07"),
         (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),

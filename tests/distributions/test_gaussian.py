@@ -315,7 +315,7 @@ def test_bad_raw_arguments():
         cavity.multiply(x, x, x, x, x, x, out=(y, y, np.ones(3)))
     with pytest.raises(ValueError, match="broadcast"):
         cavity.multiply(x, np.ones(4), x, x, x, x)
-    with pytest.raises(ValueError, match="n_threads must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_threads must be at least 1, or -1 for all cores, got 0"):
         cavity.multiply(x, x, x, x, x, x, n_threads=0)
 
 

@@ -315,7 +315,7 @@ def test_more_closed_forms_of_all_scales(likelihood, name, parameters, draw):
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "y", "side"), [(Poisson(), 0, -1), (Logit(), 1, 1), (Probit(), 1, 1), (NegativeBinomial(), 0, -1)]
+    ("likelihood", "y", "side"), [(Poisson(), 0, -1), (Logit(), 1, 1), (Probit(), 1, 1), (NegativeBinomial(1.0), 0, -1)]
 )
 @pytest.mark.parametrize("exponent", [24, 30, 40, 50, 70])
 def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
@@ -506,7 +506,7 @@ def test_labels(likelihood):
         likelihood.check(["yes", "no"])
 
 
-@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial()])
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(1.0)])
 def test_counts(likelihood):
     for bad, row in (([1, -1], 1), ([0.5, 1], 0)):
         with pytest.raises(ValueError, match=f"y must hold whole numbers, not negative.*in row {row}"):

@@ -421,7 +421,7 @@ def test_sample_weight_is_routed():
         (dict(power=2.0), "power must be in .1e-06, 1., got 2.0"),
         (dict(max_iter=0), "max_iter must be at least 1, got 0"),
         (dict(tol=-1.0), "tol must be in"),
-        (dict(n_threads=0), "n_threads must be at least 1, got 0"),
+        (dict(n_threads=0), "n_threads must be at least 1, or -1 for all cores, got 0"),
         (dict(learn_prior_variance=True, approximation="diagonal"), "learn_prior_variance=True needs the full"),
         (dict(schedule="stochastic", approximation="diagonal"), "diagonal.* no schedule='stochastic'"),
     ],

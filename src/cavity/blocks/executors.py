@@ -4,6 +4,7 @@ Results come back in the order of the tasks, whoever finished first, so callers 
 """
 
 import math
+import numbers
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -13,9 +14,35 @@ from functools import cache
 from itertools import chain, islice, pairwise
 from threading import RLock
 
+from cavity.base import arrays
+
+THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads where n_threads is not given
 AHEAD = 3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
 
 _inside = ContextVar("cavity_inside_a_task", default=False)
+
+
+def threads_of(n_threads):
+    """Return how many threads n_threads stands for: itself, all cores for -1, the environment's or 1 for None.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For anything else, naming n_threads or the environment variable.
+    """
+    name = "n_threads"
+    if n_threads is None:
+        name, n_threads = f"the environment variable {THREADS_VARIABLE}", os.environ.get(THREADS_VARIABLE) or 1
+        if isinstance(n_threads, str):
+            try:
+                n_threads = int(n_threads)
+            except ValueError:
+                raise ValueError(f"{name} must be an integer, at least 1 or -1, got {n_threads!r}") from None
+    if isinstance(n_threads, numbers.Integral) and n_threads == -1:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if isinstance(n_threads, numbers.Integral) and n_threads < 1:
+        raise arrays.wrong(name, f"must be at least 1, or -1 for all cores, got {n_threads}")
+    return arrays.integer(n_threads, name, low=1)
 
 
 def _task(function, arguments):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.blocks import sources
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import table, tables
 from cavity.cli.options import FINITE, POSITIVE, Number
@@ -99,7 +99,7 @@ def read(options):
     gaps = not is_full(options.covariance)
     X, names, about, notes = tables.matrix(options.data, "--columns", gaps, columns=options.columns)
     rows = sources.open_source(X, "the data", ndim=(2,))
-    with Threads(options.threads) as threads:
+    with Threads(threads_of(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
     varied = np.flatnonzero(low < high)  # of columns without a value both are nan
     if len(varied) < len(names):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cavity.base import arrays
 from cavity.base.errors import naming
+from cavity.blocks.executors import THREADS_VARIABLE, threads_of
 
 PRINTED = "standard output"  # where results go, for messages
 KEYWORDS = {  # options that the library knows by other names
@@ -122,7 +123,9 @@ def as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-THREADS = Number("--threads", COUNT, help="same result for any number (default 1)", default=1)
+CORES = Domain("at least 1, or -1 for all cores", threads_of, int)
+THREADS_WORDS = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
+THREADS = Number("--threads", CORES, help=THREADS_WORDS)
 DAMPING = Number("--damping", SHARE, default=1.0)
 
 

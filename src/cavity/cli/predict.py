@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from cavity.base.persistence import whole_file
 from cavity.blocks import merge, sources
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import table, tables
 from cavity.models.latent import LatentPosterior, probabilities
@@ -50,7 +50,7 @@ def run(options):
     names = told.names
     begin, block = FORMATS[suffix]
     total = 0.0
-    with Threads(options.threads) as threads:
+    with Threads(threads_of(options.threads)) as threads:
         rows = open_rows(told, options, threads)
         with whole_file(options.output) as file:
             begin(file, rows.n_rows, names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.blocks import sources
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import readers, tables
 from cavity.cli import table as cli_table
@@ -43,7 +43,7 @@ def fit(options):
     y, title, label, unit = read(options)
     shared.ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
-    with Threads(options.threads) as threads:
+    with Threads(threads_of(options.threads)) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
     (best, tried), seconds = shared.timed(search, y, mean, sample, options)

@@ -6,7 +6,7 @@ from numbers import Real
 import numpy as np
 
 from cavity.base import arrays
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances import slots
 from cavity.covariances.program import program_of
 
@@ -22,7 +22,7 @@ def _rows(value, name, like=None):
 
 
 def _threads(n_threads):
-    return Threads(arrays.integer(n_threads, "n_threads", low=1))
+    return Threads(threads_of(n_threads))
 
 
 def constant(value):
@@ -79,7 +79,7 @@ class Covariance:
     def __rmul__(self, other):
         return _compose("Product", other, self)
 
-    def gram(self, X, *, out=None, n_threads=1):
+    def gram(self, X, *, out=None, n_threads=None):
         """Covariance matrix of rows with themselves.
 
         Parameters
@@ -88,8 +88,9 @@ class Covariance:
             Rows.
         out : ndarray, shape (N, N), optional
             Where to write it: float64 in C order.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -113,7 +114,7 @@ class Covariance:
             program.gram(X, out, threads)
         return out
 
-    def cross(self, X, Z, *, n_threads=1):
+    def cross(self, X, Z, *, n_threads=None):
         """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
 
         Parameters
@@ -122,8 +123,9 @@ class Covariance:
             Rows.
         Z : array_like, shape (M, D)
             Other rows.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -159,7 +161,7 @@ class Covariance:
         X = _rows(X, "X")
         return program_of(self, X.shape[1]).diagonal(X)
 
-    def gradient(self, X, weights, Z=None, *, n_threads=1):
+    def gradient(self, X, weights, Z=None, *, n_threads=None):
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
 
         No matrix is stored for any parameter.
@@ -172,8 +174,9 @@ class Covariance:
             Weights; symmetric (N, N) without Z.
         Z : array_like, shape (M, D), optional
             Other rows, as for `cross`; without them the derivatives are those of `gram`.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -208,7 +211,7 @@ class Covariance:
         weights = arrays.shaped(weights, "weights", (len(X),))
         return slots.free_gradient(self, program_of(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
-    def input_gradient(self, X, weights, Z=None, *, n_threads=1):
+    def input_gradient(self, X, weights, Z=None, *, n_threads=None):
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
 
         Parameters
@@ -219,8 +222,9 @@ class Covariance:
             Weights; symmetric (N, N) without Z.
         Z : array_like, shape (M, D), optional
             Other rows, which stay where they are; without them both arguments are the rows X, and both move.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------

@@ -11,14 +11,14 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.blocks.executors import Threads, spans
+from cavity.blocks.executors import Threads, spans, threads_of
 
 _kernel = _core.best("gaussian")
 
 THREADED = 1 << 17  # elements from which threads are worth their start
 
 
-def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
+def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=None):
     """Multiply scaled Gaussians given as raw arrays, log scale included.
 
     Parameters
@@ -28,8 +28,9 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
         Precisions may be negative, zero (``gamma`` is then the log value at 0) or infinite (point mass at ``tau``).
     out : tuple of three ndarrays, optional
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
-    n_threads : int, default 1
-        Threads for large arrays of equal shape; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads for large arrays of equal shape; the result has the same bits for any number. -1 is all cores; by
+        default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
     Returns
     -------
@@ -54,7 +55,7 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
     >>> tau, rho, round(gamma, 6)
     (4.0, 4.0, -1.418939)
     """
-    if n_threads == 1:
+    if n_threads == 1 or (n_threads is None and getattr(tau1, "size", 1) < THREADED):
         done = _kernel.multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:
@@ -63,7 +64,7 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
     return _raw(1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
-def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
+def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=None):
     """Divide scaled Gaussians given as raw arrays, log scale included; the result may be improper.
 
     Parameters
@@ -72,8 +73,9 @@ def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
         Dividend and divisor, as for `multiply`.
     out : tuple of three ndarrays, optional
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
-    n_threads : int, default 1
-        Threads for large arrays of equal shape; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads for large arrays of equal shape; the result has the same bits for any number. -1 is all cores; by
+        default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
     Returns
     -------
@@ -99,7 +101,7 @@ def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=1):
     >>> tau, rho, round(abs(gamma), 12)
     (1.0, 2.0, 0.0)
     """
-    if n_threads == 1:
+    if n_threads == 1 or (n_threads is None and getattr(tau1, "size", 1) < THREADED):
         done = _kernel.divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:
@@ -114,7 +116,7 @@ NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
 def _raw(sign, operands, out, n_threads):
     """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
     kernel, action = (_kernel.multiply, "multiply") if sign > 0 else (_kernel.divide, "divide")
-    n_threads = arrays.integer(n_threads, "n_threads", low=1)
+    n_threads = threads_of(n_threads)
     raw = [arrays.check_real(operand, name) for name, operand in zip(NAMES, operands, strict=True)]
     if out is not None:
         out = _check_out(out, raw)

@@ -1,11 +1,14 @@
 """What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import ClassVar
 
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.likelihoods.parameters import check_closed
 
 site_kernel = _core.best("sites")
 
@@ -20,6 +23,10 @@ class Likelihood:
 
     A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, `check`
     to accept its own kind of data, and `expected` to predict.
+
+    A frozen dataclass may declare parameters that fits can learn, in the class attribute `parameters`: a dictionary
+    from names of fields to one of "scale" (positive, in the scale of the observations), "positive", "real", "share" (in
+    (0, 1)) and "increasing" (a tuple of numbers). A field that is None is open: the fit finds it.
 
     Examples
     --------
@@ -36,7 +43,7 @@ class Likelihood:
     __slots__ = ()
 
     n_classes = None  # of classifiers: predict_proba has that many columns
-    scales = ()  # names of the positive parameters that Gaussian processes learn, fields of a dataclass
+    parameters: ClassVar[Mapping[str, str]] = {}  # what fits may learn: fields of a dataclass, and their domains
 
     def log_p(self, y, f):
         """Log likelihood log p(y|f), elementwise.
@@ -109,6 +116,7 @@ class Likelihood:
         ArithmeticError
             If the scales of cavity and likelihood are so far apart that no quadrature rule resolves both.
         """
+        check_closed(self)
         y = self.check(y)
         mean = arrays.finite_array(mean, "mean")
         variance = arrays.finite_array(variance, "variance")
@@ -177,6 +185,7 @@ def has_kernel_of(likelihood, exponent):
 
 def kernel_settings(likelihood):
     """Return what the kernels know a likelihood by: its kind, and six parameters."""
+    check_closed(likelihood)
     given, parameters = likelihood._parameters(), np.zeros(6)
     parameters[: len(given)] = given
     return likelihood._kind, parameters

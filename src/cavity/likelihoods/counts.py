@@ -1,14 +1,15 @@
 """Likelihoods of counts."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import gammaln
 
 from cavity.base import arrays
-from cavity.base.frozen import check_positive
 from cavity.base.special import binet, gap
 from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 
 def check_counts(y, name="y"):
@@ -71,16 +72,17 @@ class NegativeBinomial(_Count):
 
     Parameters
     ----------
-    dispersion : float, default 1.0
-        r > 0; the counts become Poisson as it grows.
+    dispersion : float or None, default None
+        r > 0; the counts become Poisson as it grows. None for the fit to find it.
     """
 
-    dispersion: float = 1.0
+    dispersion: float | None = None
 
     _kind = NEGATIVE_BINOMIAL
+    parameters: ClassVar = {"dispersion": "positive"}
 
     def __post_init__(self):
-        check_positive(self, "dispersion")
+        check_fields(self)
 
     def _parameters(self):
         return self.dispersion, np.log(self.dispersion)
@@ -97,6 +99,7 @@ class NegativeBinomial(_Count):
 
     def log_p(self, y, f):
         """Log probability; see `Likelihood.log_p`."""
+        check_closed(self)
         y, r = np.asarray(y, dtype=np.float64), self.dispersion
         some = np.where(y > 0, y, 1.0)
         n = r + some

@@ -1,6 +1,7 @@
 """Likelihoods of labels: binary ones, ordered ones, and values known to lie in an interval."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -9,6 +10,7 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel
 from cavity.likelihoods.counts import check_counts
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 
 def _labels(y, name="y"):
@@ -111,8 +113,8 @@ class Interval(_Compiled):
 
     Parameters
     ----------
-    noise_variance : float, default 1.0
-        Variance of the Gaussian noise on f; 0 for f itself in the range.
+    noise_variance : float or None, default 1.0
+        Variance of the Gaussian noise on f; 0 for f itself in the range, None for the fit to find it.
 
     Examples
     --------
@@ -123,14 +125,16 @@ class Interval(_Compiled):
     [-3.301738, -1.70651]
     """
 
-    noise_variance: float = 1.0
+    noise_variance: float | None = 1.0
 
     _kind = INTERVAL
     any_power = False
     _y_ndim = 2
+    parameters: ClassVar = {"noise_variance": "positive"}
 
     def __post_init__(self):
-        put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
+        if self.noise_variance is not None:
+            put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
     def check(self, y):
         """Accept lower and upper bounds.
@@ -149,7 +153,7 @@ class Interval(_Compiled):
         if array.ndim not in (1, 2) or array.shape[-1] != 2:
             raise ValueError(f"y must have shape (N, 2), a lower and an upper bound each, got {array.shape}")
         lower, upper = array[..., 0], array[..., 1]
-        exact = (lower == upper) & np.isfinite(lower) & (self.noise_variance > 0)
+        exact = (lower == upper) & np.isfinite(lower) & (self.noise_variance != 0)
         good = (lower < upper) | exact
         if not good.all():
             row = int(np.argmin(np.atleast_1d(good)))
@@ -163,6 +167,7 @@ class Interval(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
+        check_closed(self)
         lower, upper = y[..., 0], y[..., 1]
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
@@ -175,8 +180,8 @@ class OrderedProbit(_Compiled):
 
     Parameters
     ----------
-    thresholds : sequence of float
-        The K - 1 thresholds, increasing.
+    thresholds : sequence of float or None, default None
+        The K - 1 thresholds, increasing. None for the fit to find them: K is then the number of classes it sees.
 
     Examples
     --------
@@ -186,21 +191,19 @@ class OrderedProbit(_Compiled):
     [0.2398, 0.5205, 0.2398]
     """
 
-    thresholds: tuple
+    thresholds: tuple | None = None
 
     _kind = INTERVAL
     any_power = False
+    parameters: ClassVar = {"thresholds": "increasing"}
 
     def __post_init__(self):
-        values = arrays.finite_array(self.thresholds, "thresholds", ndim=(1,))
-        if values.size == 0 or not np.all(np.diff(values) > 0):
-            raise arrays.wrong("thresholds", f"must be increasing and at least one, got {values.tolist()}")
-        put(self, thresholds=arrays.as_tuple(values))
+        check_fields(self)
 
     @property
     def n_classes(self):
-        """The number of classes K."""
-        return len(self.thresholds) + 1
+        """The number of classes K; None while the thresholds are open."""
+        return None if self.thresholds is None else len(self.thresholds) + 1
 
     def _parameters(self):
         return (1.0,)
@@ -219,7 +222,7 @@ class OrderedProbit(_Compiled):
             The class numbers, as float64.
         """
         array = check_counts(y)
-        if array.size and array.max() > len(self.thresholds):
+        if self.thresholds is not None and array.size and array.max() > len(self.thresholds):
             row = int(np.argmax(array))
             raise ValueError(
                 f"y must be at most {len(self.thresholds)} for {len(self.thresholds)} thresholds, "
@@ -237,6 +240,7 @@ class OrderedProbit(_Compiled):
 
     def log_p(self, y, f):
         """Log probability of the class; see `Likelihood.log_p`."""
+        check_closed(self)
         return _log_interval(self, *self._bounds(y), f)
 
 

@@ -1,14 +1,14 @@
 """Likelihoods of real numbers: f with noise."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen import check_positive, put
 from cavity.base.special import binet, gap
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,21 @@ class Gaussian(_Compiled):
 
     Parameters
     ----------
-    noise_variance : float, default 1.0
-        Variance of the noise, in squared units of y.
+    noise_variance : float or None, default 1.0
+        Variance of the noise, in squared units of y; None for the fit to find it.
     """
 
-    noise_variance: float = 1.0
+    noise_variance: float | None = 1.0
 
     _kind = GAUSSIAN
-    scales = ("noise_variance",)
+    parameters: ClassVar = {"noise_variance": "scale"}
 
     def __post_init__(self):
-        check_positive(self, "noise_variance")
+        check_fields(self)
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
+        check_closed(self)
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
 
     def expected(self, mean, variance):
@@ -44,20 +45,21 @@ class Laplace(_Compiled):
 
     Parameters
     ----------
-    scale : float, default 1.0
-        Mean absolute deviation of the noise, in units of y.
+    scale : float or None, default 1.0
+        Mean absolute deviation of the noise, in units of y; None for the fit to find it.
     """
 
-    scale: float = 1.0
+    scale: float | None = 1.0
 
     _kind = LAPLACE
-    scales = ("scale",)
+    parameters: ClassVar = {"scale": "scale"}
 
     def __post_init__(self):
-        check_positive(self, "scale")
+        check_fields(self)
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
+        check_closed(self)
         return -np.abs(y - f) / self.scale - np.log(2 * self.scale)
 
     def expected(self, mean, variance):
@@ -71,20 +73,20 @@ class StudentT(_Compiled):
 
     Parameters
     ----------
-    degrees_of_freedom : float, default 4.0
-        nu > 0; the smaller, the heavier the tails.
-    scale : float, default 1.0
-        Scale of the noise, in units of y; its variance is scale^2 nu/(nu - 2) for nu > 2.
+    degrees_of_freedom : float or None, default 4.0
+        nu > 0; the smaller, the heavier the tails. None for the fit to find it.
+    scale : float or None, default 1.0
+        Scale of the noise, in units of y; its variance is scale^2 nu/(nu - 2) for nu > 2. None for the fit to find it.
     """
 
-    degrees_of_freedom: float = 4.0
-    scale: float = 1.0
+    degrees_of_freedom: float | None = 4.0
+    scale: float | None = 1.0
 
     _kind = STUDENT_T
-    scales = ("scale",)
+    parameters: ClassVar = {"degrees_of_freedom": "positive", "scale": "scale"}
 
     def __post_init__(self):
-        check_positive(self, "degrees_of_freedom", "scale")
+        check_fields(self)
 
     def _parameters(self):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
@@ -100,6 +102,7 @@ class StudentT(_Compiled):
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
+        check_closed(self)
         nu, scale = self.degrees_of_freedom, self.scale
         return self._constant() - 0.5 * (nu + 1) * np.log1p(((y - f) / scale) ** 2 / nu)
 
@@ -116,26 +119,30 @@ class Clutter(_Compiled):
 
     Parameters
     ----------
-    clutter_weight : float, default 0.5
-        w, in (0, 1).
-    clutter_variance, noise_variance : float, default 10.0 and 1.0
+    clutter_weight : float or None, default 0.5
+        w, in (0, 1). This and the others may be None for the fit to find them.
+    clutter_variance, noise_variance : float or None, default 10.0 and 1.0
         Variances of clutter and noise, in squared units of y.
-    clutter_mean : float, default 0.0
+    clutter_mean : float or None, default 0.0
         Mean of the clutter.
     """
 
-    clutter_weight: float = 0.5
-    clutter_variance: float = 10.0
-    noise_variance: float = 1.0
-    clutter_mean: float = 0.0
+    clutter_weight: float | None = 0.5
+    clutter_variance: float | None = 10.0
+    noise_variance: float | None = 1.0
+    clutter_mean: float | None = 0.0
 
     _kind = CLUTTER
     any_power = False
+    parameters: ClassVar = {
+        "clutter_weight": "share",
+        "clutter_variance": "positive",
+        "noise_variance": "positive",
+        "clutter_mean": "real",
+    }
 
     def __post_init__(self):
-        weight = arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1)
-        check_positive(self, "clutter_variance", "noise_variance")
-        put(self, clutter_weight=weight, clutter_mean=arrays.number(self.clutter_mean, "clutter_mean"))
+        check_fields(self)
 
     def _parameters(self):
         w, c = self.clutter_weight, self.clutter_variance
@@ -143,6 +150,7 @@ class Clutter(_Compiled):
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
+        check_closed(self)
         w, c, s = self.clutter_weight, self.clutter_variance, self.noise_variance
         signal = np.log1p(-w) - 0.5 * ((y - f) ** 2 / s + LOG_2PI + np.log(s))
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))

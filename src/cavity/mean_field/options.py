@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.blocks.executors import threads_of
 from cavity.mean_field.acceleration import ACCELERATORS
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
@@ -31,7 +32,7 @@ class AscentOptions:
     tol : float
         Predicted gain of the ELBO in nats per sample at which to stop.
     n_threads : int
-        Threads, for models that read blocks.
+        Threads, for models that read blocks: None and -1 become the numbers they stand for.
     callback : callable or None
         Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
     """
@@ -39,7 +40,7 @@ class AscentOptions:
     accelerate: bool | str
     max_iter: int
     tol: float
-    n_threads: int = 1
+    n_threads: int | None = None
     callback: Callable | None = None
 
     def __post_init__(self):
@@ -48,7 +49,8 @@ class AscentOptions:
         else:
             accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATORS)
         put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
-        _check_counts(self, "max_iter", "n_threads")
+        put(self, n_threads=threads_of(self.n_threads))
+        _check_counts(self, "max_iter")
 
     def after(self, *fits):
         """Return the options of what follows fits: the passes that are left, and a callback that counts theirs."""
@@ -71,7 +73,7 @@ class StochasticOptions:
     delay, forgetting : float
         Step t = 1, 2, ... has the length (t + delay)^-forgetting.
     n_threads : int
-        Threads, for models that read blocks.
+        Threads, for models that read blocks: None and -1 become the numbers they stand for.
     callback : callable or None
         Called as callback(step number, step size) after each step; a true result stops the fit.
     """
@@ -80,14 +82,14 @@ class StochasticOptions:
     n_epochs: int
     delay: float
     forgetting: float
-    n_threads: int = 1
+    n_threads: int | None = None
     callback: Callable | None = None
 
     def __post_init__(self):
         delay = arrays.number(self.delay, "delay", low=0, closed_low=True)
         forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
-        put(self, delay=delay, forgetting=forgetting)
-        _check_counts(self, "batch_size", "n_epochs", "n_threads")
+        put(self, delay=delay, forgetting=forgetting, n_threads=threads_of(self.n_threads))
+        _check_counts(self, "batch_size", "n_epochs")
 
 
 def check_room(n_components, width):

@@ -23,6 +23,7 @@ from cavity.base.results import Posterior
 from cavity.base.rows import observations
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of
+from cavity.likelihoods.parameters import check_closed
 
 AUTO = "auto"  # the schedule that is left to us
 KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
@@ -64,7 +65,15 @@ def _likelihood(settings):
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
         raise ValueError(f"there is no likelihood {name!r}")
-    return kind(**check_settings({field.name: NUMBERS for field in fields(kind)}, parameters))
+    forms = {f.name: Nullable(NUMBERS) if f.name in kind.parameters else NUMBERS for f in fields(kind)}
+    return kind(**check_settings(forms, parameters))
+
+
+def _closed_likelihood(settings):
+    """Return one without open parameters."""
+    likelihood = _likelihood(settings)
+    check_closed(likelihood)
+    return likelihood
 
 
 def likelihood_settings(likelihood):
@@ -75,7 +84,8 @@ def likelihood_settings(likelihood):
     return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 
 
-LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)
+LIKELIHOOD = Made(_closed_likelihood, [TEXT, TABLE], likelihood_settings)
+OPEN_LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)  # of models that have seen nothing yet
 FITTED = {  # settings of every posterior of latent values
     "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
     "converged": FLAG,

@@ -66,8 +66,9 @@ class _LinearClassifier(Classifier, Face):
         Most sweeps.
     tol : float, default 1e-8
         Stopping rule, see `cavity.GLM.fit`.
-    n_threads : int, default 1
-        Threads of the parallel schedule; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default the
+        environment variable CAVITY_NUM_THREADS counts, else 1.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class _LinearClassifier(Classifier, Face):
         power=1.0,
         max_iter=200,
         tol=1e-8,
-        n_threads=1,
+        n_threads=None,
     ):
         self._keep(locals())
 

@@ -563,7 +563,7 @@ BAD_FITS = [
     (dict(max_iter=2.5), TypeError, "max_iter must be an integer, got 2.5"),
     (dict(tol=-1.0), ValueError, r"tol must be in \[0, inf\), got -1.0"),
     (dict(tol=np.nan), ValueError, "tol must be in"),
-    (dict(n_threads=0), ValueError, "n_threads must be at least 1, got 0"),
+    (dict(n_threads=0), ValueError, "n_threads must be at least 1, or -1 for all cores, got 0"),
     (dict(order="random", rng="seed"), TypeError, "rng must be a seed"),
     (dict(method="adf", damping=0.5), ValueError, "method='adf' sees each point once"),
     (dict(method="adf", schedule="parallel"), ValueError, "method='adf' sees each point once"),

@@ -39,7 +39,7 @@ BAD = [
     (dict(max_iter=0), ValueError, "max_iter must be at least 1"),
     (dict(tol=-1), ValueError, "tol must be in"),
     (dict(n_threads=0), ValueError, "n_threads must be at least 1"),
-    (dict(n_threads=None), TypeError, "n_threads must be an integer"),
+    (dict(n_threads=1.5), TypeError, "n_threads must be an integer"),
 ]
 
 

@@ -14,6 +14,7 @@ from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
+from cavity.blocks.executors import threads_of
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
@@ -130,7 +131,7 @@ class Clutter:
         max_iter=100,
         tol=1e-10,
         rng=None,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior of theta by a spherical Gaussian.
@@ -162,8 +163,9 @@ class Clutter:
             variance by at most the relative amount tol (both divided by `damping`).
         rng : seed or numpy.random.Generator, optional
             For order="random".
-        n_threads : int, default 1
-            Threads for batches and for the parallel schedule; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads for batches and for the parallel schedule; the result has the same bits for any number. -1 is all
+            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep, but not for steps of the double loop; a true result
             stops the fit.
@@ -219,7 +221,7 @@ class Clutter:
         given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol, callback=callback)
         options = Options.checked(**LIMITS, **given)
         visits = Visits.checked(order, rng, data.shape[-2])
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        n_threads = threads_of(n_threads)
         _check_combination(method, options, order)
         points = Points(data, WorkingUnits.of(data, self))
         if method == "adf":

@@ -10,6 +10,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
+from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
@@ -218,15 +219,15 @@ class ClutterPosterior(Posterior):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
         return densities(self._points(x, wanted, fitted), self._sites, fitted)
 
-    def update(self, x, *, n_threads=1):
+    def update(self, x, *, n_threads=None):
         """Assimilate more points by ADF, on top of what is known.
 
         Parameters
         ----------
         x : array_like
             New points, shaped like the fitted data but for N.
-        n_threads : int, default 1
-            Threads for batches.
+        n_threads : int, optional
+            Threads for batches. -1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -235,7 +236,7 @@ class ClutterPosterior(Posterior):
             leave-one-out densities are those of the new points.
         """
         points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        n_threads = threads_of(n_threads)
         units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
         sites, outcome = adf(Points(points.data, units), Visits(), n_threads)
         # an update of what had not converged is no better

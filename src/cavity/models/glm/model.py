@@ -15,8 +15,10 @@ from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen, put
+from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
+from cavity.likelihoods.parameters import check_declared
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
@@ -62,6 +64,7 @@ class GLM(Frozen):
 
     def __post_init__(self):
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
+        check_declared(self.likelihood)
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
@@ -87,7 +90,7 @@ class GLM(Frozen):
         learn=None,
         max_iter=200,
         tol=1e-8,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior of the weights.
@@ -120,9 +123,10 @@ class GLM(Frozen):
         tol : float, default 1e-8
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
-        n_threads : int, default 1
-            Threads of the parallel schedule; the result has the same bits for any number. Fits that are started from
-            several Python threads take turns, because BLAS is held to one thread meanwhile.
+        n_threads : int, optional
+            Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default
+            the environment variable CAVITY_NUM_THREADS counts, else 1. Fits that are started from several Python
+            threads take turns, because BLAS is held to one thread meanwhile.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep; a true result stops the fit.
 
@@ -175,7 +179,7 @@ class GLM(Frozen):
             tol=tol,
             callback=callback,
         )
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        n_threads = threads_of(n_threads)
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
             words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
             raise about(ValueError(words), "schedule", "power")

@@ -23,6 +23,7 @@ from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.likelihoods import Gaussian
+from cavity.likelihoods.parameters import scales_of
 from cavity.models.latent import AUTO, scheduled
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
@@ -201,7 +202,7 @@ class Evidence:
                 return np.zeros(0)
             rest = np.sum(1.0 - np.broadcast_to(self.rows.weight(), weights.shape))
             return np.array([float(np.sum(weights / point.belief.h)) + 0.5 * float(rest)])
-        return np.array([self._scale_slope(point, name) for name in likelihood.scales])
+        return np.array([self._scale_slope(point, name) for name in scales_of(likelihood)])
 
     def _scale_slope(self, point, name):
         """Return the derivative in the log of a scale of the log normalisers at the cavities, good to 1e-10."""

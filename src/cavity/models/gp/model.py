@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cavity.base import arrays
 from cavity.base.frames import names_of
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, Settings
@@ -69,7 +69,7 @@ class GaussianProcess(LatentProcess):
         power=1.0,
         max_iter=200,
         tol=1e-8,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Find the posterior, and the hyperparameters that maximise the evidence.
@@ -105,9 +105,10 @@ class GaussianProcess(LatentProcess):
         tol : float, default 1e-8
             Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
-        n_threads : int, default 1
+        n_threads : int, optional
             Threads that fill and contract covariance matrices, and call likelihoods of your own in the parallel
-            schedule; the result has the same bits for any number.
+            schedule; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep of EP's last fit; a true result stops it. Exact fits
             have no sweeps.
@@ -167,7 +168,7 @@ class GaussianProcess(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        n_threads = arrays.integer(n_threads, "n_threads", low=1)
+        n_threads = threads_of(n_threads)
         with Threads(n_threads) as threads, single_blas():
             evidence = Evidence(self.likelihood, rows, threads, options)
             found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)

@@ -1,7 +1,7 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
 import re
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from threading import local
 
 import numpy as np
@@ -13,13 +13,14 @@ from cavity.base.frames import in_order
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
+from cavity.likelihoods.parameters import check_declared, scales_of
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -43,13 +44,7 @@ class LatentProcess(Frozen):
         check_kind(self.covariance, "covariance", Covariance, "covariances")
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         leaves(self.covariance)  # TypeError for one of the user's own
-        for name in self.likelihood.scales:
-            kind = type(self.likelihood).__name__
-            if not is_dataclass(self.likelihood) or not hasattr(self.likelihood, name):
-                raise TypeError(
-                    f"likelihood {kind} must be a dataclass with the fields in its scales, {name!r} among them"
-                )
-            arrays.number(getattr(self.likelihood, name), f"{name} of {kind}", low=0)
+        check_declared(self.likelihood)
         if isinstance(self.mean, str):
             arrays.choice(self.mean, "mean", ("constant", "linear"))
             return
@@ -111,7 +106,7 @@ def what_to_learn(model, learn, known_noise):
     if not isinstance(learn, bool | np.bool_):
         kind = ValueError if isinstance(learn, str) else TypeError
         raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
-    return bool(learn), model.likelihood.scales if learn and not known_noise else ()
+    return bool(learn), scales_of(model.likelihood) if learn and not known_noise else ()
 
 
 def short(settings):
@@ -166,7 +161,7 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
-    def predict(self, X, *, offset=None, noise=False, n_threads=1):
+    def predict(self, X, *, offset=None, noise=False, n_threads=None):
         """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
 
         Parameters
@@ -177,8 +172,9 @@ class ProcessPosterior(LatentPosterior):
             Known part of f.
         noise : bool, default False
             Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -194,7 +190,7 @@ class ProcessPosterior(LatentPosterior):
         """
         X, base = self._new_rows(X, offset)
         extra = self._noise() if arrays.flag(noise, "noise") else 0.0
-        n_threads, kept = arrays.integer(n_threads, "n_threads", low=1), local()
+        n_threads, kept = threads_of(n_threads), local()
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             blocks = starts(len(X), ROWS_A_TASK)
             parts = threads.run(lambda start, stop: self._moments(X[start:stop], threads, kept), blocks)

@@ -18,7 +18,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
@@ -160,7 +160,7 @@ class GaussianMixture:
         moves=False,
         max_iter=1000,
         tol=1e-10,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior by coordinate ascent.
@@ -195,8 +195,9 @@ class GaussianMixture:
             Most passes over the data (of each start), moves included.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
 
@@ -274,7 +275,7 @@ class GaussianMixture:
         forgetting=0.7,
         initial_means=None,
         init="auto",
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
@@ -301,8 +302,9 @@ class GaussianMixture:
             As for `fit`.
         init : {"auto", "kmeans", "split", "principal"}, default "auto"
             As for `fit`; of an iterator from its first minibatch, as are the priors that depend on the data.
-        n_threads : int, default 1
-            Threads for the check of the data and the final ELBO.
+        n_threads : int, optional
+            Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(step number, step size) after each step; a true result stops the fit.
 
@@ -355,7 +357,7 @@ class GaussianMixture:
         state = replace(state, counts=image.counts)
         return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
 
-    def settle(self, X, *, sample_weight=None, n_threads=1):
+    def settle(self, X, *, sample_weight=None, n_threads=None):
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
 
         Parameters
@@ -364,8 +366,8 @@ class GaussianMixture:
             The data.
         sample_weight : array_like (N,) or path, optional
             Their weights.
-        n_threads : int, default 1
-            Threads.
+        n_threads : int, optional
+            Threads. -1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -380,6 +382,6 @@ class GaussianMixture:
         >>> model.mean_prior, model.degrees_of_freedom_prior, model.covariance_prior
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
-        with Threads(arrays.integer(n_threads, "n_threads", low=1)) as threads:
+        with Threads(threads_of(n_threads)) as threads:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             return settled(self, data, threads)

@@ -232,7 +232,9 @@ class GaussianMixturePosterior(VariationalPosterior):
         n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
         return draw(self, n, generator)[0]
 
-    def update(self, X, *, sample_weight=None, accelerate=True, max_iter=1000, tol=1e-10, n_threads=1, callback=None):
+    def update(
+        self, X, *, sample_weight=None, accelerate=True, max_iter=1000, tol=1e-10, n_threads=None, callback=None
+    ):
         """Fit more data with this posterior as the prior; the components start where they are.
 
         Parameters
@@ -247,8 +249,9 @@ class GaussianMixturePosterior(VariationalPosterior):
             Most passes over these data.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
 

@@ -32,6 +32,7 @@ from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
+from cavity.likelihoods.parameters import scales_of
 from cavity.models.gp.evidence import Settings, log_slope
 from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
@@ -307,7 +308,7 @@ class Increment:
         likelihood = solution.settings.likelihood
         if solution.fit is None:
             return np.array([slope]) if self.rows.noise is None else np.zeros(0)
-        if not likelihood.scales:
+        if not scales_of(likelihood):
             return np.zeros(0)
         mean, variance = self._cavities(solution)
 
@@ -315,7 +316,7 @@ class Increment:
             sites = Sites(likelihood, self.rows.y, self.rows.weights, self.alpha)
             return float(np.sum(sites.match(slice(None), mean, variance)[0] / sites.fraction))
 
-        return np.array([log_slope(likelihood, name, total) for name in likelihood.scales])
+        return np.array([log_slope(likelihood, name, total) for name in scales_of(likelihood)])
 
     def _cavities(self, solution):
         """Means and variances of f under the cavities."""

@@ -128,7 +128,7 @@ class StreamingGP(LatentProcess):
         damping=1.0,
         max_iter=200,
         tol=1e-8,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Take in the first rows, or all of them.
@@ -158,8 +158,9 @@ class StreamingGP(LatentProcess):
         tol : float, default 1e-8
             Stopping rule of EP: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
             variance by more than the relative amount tol.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, change) after each sweep of EP with the settings that were found; a true result
             stops it. Gaussian noise needs no sweeps.

@@ -9,7 +9,7 @@ from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
-from cavity.models.latent import LIKELIHOOD
+from cavity.models.latent import OPEN_LIKELIHOOD
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
@@ -61,7 +61,7 @@ SETTINGS = {
     "columns?": Nullable(names("D")),
     "classes?": Nullable(names()),
     "covariance": COVARIANCE,
-    "likelihood": LIKELIHOOD,
+    "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": FLAG,
 }

@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, short, what_to_learn
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
@@ -91,7 +91,7 @@ class StreamingGPState(SparsePosterior):
 
     # ------------------------------------------------------------------------------------------ taking in rows
 
-    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=1):
+    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=None):
         """Take in rows, one or many, in place.
 
         Parameters
@@ -109,8 +109,9 @@ class StreamingGPState(SparsePosterior):
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
-        n_threads : int, default 1
-            Threads that work on blocks of rows; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -370,7 +371,7 @@ def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_thre
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
     learn, scales = what_to_learn(now.model, learn, noise_variance is not None)
-    n_threads = arrays.integer(n_threads, "n_threads", low=1)
+    n_threads = threads_of(n_threads)
     columns = names_of(X) if now.columns is None else now.columns
     X = in_order(X, now.columns)
     rows = checked_rows(now.model, state.n_features, X, y, offset, noise_variance, sample_weight)

@@ -112,7 +112,7 @@ class UnitMixture:
         accelerate=True,
         max_iter=1000,
         tol=1e-10,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior of the component means by coordinate ascent.
@@ -136,8 +136,9 @@ class UnitMixture:
             Most passes over the data (of each start).
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per data point.
-        n_threads : int, default 1
-            Threads; the result has the same bits for any number.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
 
@@ -200,7 +201,7 @@ class UnitMixture:
         delay=1.0,
         forgetting=0.7,
         initial_means=None,
-        n_threads=1,
+        n_threads=None,
         callback=None,
     ):
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
@@ -225,8 +226,9 @@ class UnitMixture:
             The exponent of the step sizes.
         initial_means : array_like (K,), optional
             Where the component means start; if None, as for `fit`, from the first minibatch of an iterator.
-        n_threads : int, default 1
-            Threads for the check of the data and the final ELBO.
+        n_threads : int, optional
+            Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(step number, step size) after each step; a true result stops the fit.
 

@@ -8,7 +8,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
-from cavity.blocks.executors import Threads
+from cavity.blocks.executors import Threads, threads_of
 from cavity.sklearn.checks import counted
 from cavity.sklearn.faces import FLOATS, Face
 from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished
@@ -86,7 +86,7 @@ class Mixture(DensityMixin, Face):
         self._check_settings()
         X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
         X, weight = self._weighted_rows(X, sample_weight)
-        with Threads(self.n_threads) as threads:
+        with Threads(threads_of(self.n_threads)) as threads:
             reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
         if not self.converged_ and self.max_iter > 0:
             warn_unfinished(reason)
@@ -115,7 +115,8 @@ class Mixture(DensityMixin, Face):
         """Raise ValueError or TypeError for a setting outside its domain."""
         arrays.choice(self.covariance_type, "covariance_type", TYPES)
         arrays.choice(self.init_params, "init_params", METHODS)
-        for name in ("n_components", "max_iter", "n_init", "verbose_interval", "n_threads"):
+        threads_of(self.n_threads)
+        for name in ("n_components", "max_iter", "n_init", "verbose_interval"):
             arrays.integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
         for name in ("tol", "reg_covar"):
             arrays.number(getattr(self, name), name, low=0, closed_low=True)

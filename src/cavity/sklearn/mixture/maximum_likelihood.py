@@ -69,8 +69,9 @@ class GaussianMixture(Mixture):
         Whether to print progress; 2 prints times too.
     verbose_interval : int, default 10
         Print every so many iterations.
-    n_threads : int, default 1
-        Threads; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
 
     Attributes
     ----------
@@ -138,7 +139,7 @@ class GaussianMixture(Mixture):
         warm_start=False,
         verbose=0,
         verbose_interval=10,
-        n_threads=1,
+        n_threads=None,
     ):
         self._keep(locals())
 

@@ -41,8 +41,9 @@ class StreamingGPClassifier(Classifier, Streaming):
     learn : {"first", True, False}, default "first"
         Whether the free parameters of the kernel are learnt from the first batch, from every batch, or not at all. A
         model learns from the batch on that makes its rows be of both kinds.
-    n_threads : int, default 1
-        Threads of the work on many rows; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
+        environment variable CAVITY_NUM_THREADS counts, else 1.
 
     Attributes
     ----------
@@ -107,7 +108,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         tolerance=1e-3,
         jitter=1e-8,
         learn="first",
-        n_threads=1,
+        n_threads=None,
     ):
         self._keep(locals())
 

@@ -43,8 +43,9 @@ class StreamingGPRegressor(Regressor, Streaming):
         Whether the free parameters of the kernel are learnt from the first batch, from every batch, or not at all.
     normalize_y : bool, default False
         Whether targets are measured from the mean, and in standard deviations, of the first batch.
-    n_threads : int, default 1
-        Threads of the work on many rows; the result has the same bits for any number.
+    n_threads : int, optional
+        Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
+        environment variable CAVITY_NUM_THREADS counts, else 1.
 
     Attributes
     ----------
@@ -118,7 +119,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         jitter=1e-8,
         learn="first",
         normalize_y=False,
-        n_threads=1,
+        n_threads=None,
     ):
         self._keep(locals())
 

@@ -12,6 +12,7 @@ from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
+from cavity.ep.evidence import influence
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
@@ -19,6 +20,7 @@ from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
+from cavity.models.leave_one_out import LeavesOneOut
 
 
 def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
@@ -52,7 +54,7 @@ def posterior_of(model, units, sites, outcome, *, scalar, method, columns, befor
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClutterPosterior(Posterior):
+class ClutterPosterior(LeavesOneOut, Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
 
     For a batch of B problems the fields have a leading axis of length B.
@@ -153,6 +155,15 @@ class ClutterPosterior(Posterior):
         shift = np.expand_dims(sites.tau, -2) / rho[..., None] - cavity_tau / cavity_rho[..., None]
         distance2 = np.sum(shift * shift, axis=-1)
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
+
+    def _influences(self):
+        """The influences of the points, and that leaving a site away is no refit."""
+        tau, rho = self._cavities("loo")
+        mean, variance = self._sites.moments
+        means = np.expand_dims(mean, -2), tau / rho[..., None]
+        variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
+        each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
+        return np.sum(each, axis=-1), False
 
     def clutter_probability(self, x, *, fitted=True):
         """Return the probability that each point is clutter.

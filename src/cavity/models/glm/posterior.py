@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, in_order, names_of
@@ -20,6 +21,7 @@ from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
 from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.leave_one_out import LeavesOneOut
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -27,8 +29,9 @@ def posterior_of(solution, method, before=None, **labels):
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
     known, total = rows.log_p_known(likelihood)
-    loo = tau = rho = None
+    loo = moved = tau = rho = None
     if method == "ep" and fit.loo is not None:
+        moved = None if fit.influence is None else rows.scattered(fit.influence, 0.0)
         loo = rows.scattered(fit.loo, np.nan)
         if rows.f_known is not None:
             loo[rows.f_known] = known
@@ -55,12 +58,13 @@ def posterior_of(solution, method, before=None, **labels):
         _loo=loo,
         _tau=tau,
         _rho=rho,
+        _influence=moved,
         **labels,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(Coefficients, LatentPosterior):
+class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -128,6 +132,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
+    _influence: np.ndarray | None = None
 
     kind = "glm"
     record = RECORD
@@ -174,6 +179,10 @@ class GLMPosterior(Coefficients, LatentPosterior):
         if self._loo is None:
             raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
         return self._proper_loo()
+
+    def _influences(self):
+        """The influences of the rows, and whether leaving a site away is a refit."""
+        return self._influence, isinstance(self.model.likelihood, likelihoods.Gaussian) and self._covariance is not None
 
     @property
     def sites(self):

@@ -24,6 +24,7 @@ from cavity.models.gp.process import ProcessPosterior, checked_rows, short
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
+from cavity.models.leave_one_out import LeavesOneOut
 
 
 def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
@@ -52,6 +53,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
         columns=columns,
         classes=classes,
         _loo=rows.scattered(fit.loo, 0.0),
+        _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
@@ -63,7 +65,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(ProcessPosterior):
+class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -128,6 +130,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     _rows: Rows
     _solver: Solver
     _options: Options
+    _influence: np.ndarray | None = None
 
     kind = "gaussian_process"
     record = RECORD
@@ -178,6 +181,10 @@ class GaussianProcessPosterior(ProcessPosterior):
             If a cavity without a row is improper, naming the row.
         """
         return self._proper_loo()
+
+    def _influences(self):
+        """The influences of the rows, and whether leaving a site away is a refit."""
+        return self._influence, self._exact
 
     @property
     def sites(self):

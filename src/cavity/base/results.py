@@ -38,6 +38,7 @@ class Posterior(Frozen):
     """
 
     __slots__ = ()
+    __eq__, __hash__ = object.__eq__, object.__hash__
     kind = None
     record = None
 

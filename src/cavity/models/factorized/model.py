@@ -89,7 +89,7 @@ class FactorizedGaussian(Frozen):
     mean: np.ndarray
     precision: np.ndarray
     blocks: tuple | None = None
-    _target: Target = field(init=False)
+    _target: Target = field(init=False, compare=False)
 
     def __post_init__(self):
         precision = arrays.symmetric(self.precision, "precision", copy=False)

@@ -10,12 +10,15 @@ its own that hold what it measures distances in:
     LINEAR              x_c sqrt(v_c)             none                   sum_c left_c right_c
     RBF                 (x_c - origin_c)/l_c      p0                     p0 exp(-r^2/2)
     MATERN12, 32, 52    (x_c - origin_c)/l_c      p0                     p0 P(s) exp(-s), s = r sqrt(1, 3, 5)
+    MATERN              (x_c - origin_c)/l_c      p0, n, see below       p0 P(s) exp(-s), s = r sqrt(2 n + 1)
     RATIONAL_QUADRATIC  (x_c - origin_c)/l_c      p0, shape              p0 (1 + r^2/(2 shape))^-shape
     PERIODIC            (x_c - origin_c)/period_c p0, 1/l_c^2 of each c  p0 exp(-2 sum sin^2(pi delta_c)/l_c^2)
 
-with P = 1, 1 + s, 1 + s + s^2/3: [Rasmussen2006] eqs. (4.9), (4.14), (4.17), (4.19), (4.31). Derivatives are by the
-logarithms of slots, in the order of the program: p0; v_c (LINEAR); p0, l_c (RBF, MATERN); p0, shape, l_c
-(RATIONAL_QUADRATIC); p0, l_c, period_c (PERIODIC).
+with P = 1, 1 + s, 1 + s + s^2/3: [Rasmussen2006] eqs. (4.9), (4.14), (4.16), (4.17), (4.19), (4.31). The parameters of
+MATERN are p0, n >= 1, -2 sqrt(2 n + 1), and the coefficients, the highest first, of P, the polynomial of degree n, and
+of Q, that of degree n - 1 times (2 n + 1)/(2 n - 1): -dk/d(r^2/2) = p0 Q(s) exp(-s). Derivatives are by the logarithms
+of slots, in the order of the program: p0; v_c (LINEAR); p0, l_c (RBF, MATERN...); p0, shape, l_c (RATIONAL_QUADRATIC);
+p0, l_c, period_c (PERIODIC).
 
 Design:
 * Panels of 8 rows and 64 columns go through the program one after the other, in the first-level cache, values forwards
@@ -44,8 +47,8 @@ from libc.string cimport memset
 
 from cavity._core.lane_sums cimport aligned
 from cavity._core.panels cimport (
-    CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel, cv_points,
-    cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
+    CV_MATERN_HEAD, CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel,
+    cv_points, cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
 )
 from cavity._core.simd cimport cv_combine
 from cavity._core.stream cimport cv_stream_end
@@ -58,6 +61,7 @@ cdef enum Kind:             # as enum cv_leaf
     MATERN12
     MATERN32
     MATERN52
+    MATERN
     RATIONAL_QUADRATIC
     PERIODIC
     ADD
@@ -125,20 +129,28 @@ cdef inline Py_ssize_t slots_of(Kind kind, Py_ssize_t n_columns) noexcept nogil:
     return 1 + (2 if kind == PERIODIC else 1) * n_columns
 
 
-cdef inline Py_ssize_t parameters_of(Kind kind, Py_ssize_t n_columns) noexcept nogil:
+cdef inline Py_ssize_t parameters_of(Kind kind, Py_ssize_t n_columns, const double *parameters,
+                                     Py_ssize_t n_parameters) noexcept nogil:
+    """How many a leaf has, whose first is the first of n_parameters."""
     if kind == LINEAR:
         return 0
+    if kind == MATERN:
+        if n_parameters < CV_MATERN_HEAD or not 1 <= parameters[1] <= n_parameters:
+            return CV_MATERN_HEAD + n_parameters
+        return CV_MATERN_HEAD + 2 * <Py_ssize_t>parameters[1] + 1
     if kind == RATIONAL_QUADRATIC:
         return 2
     return 1 + n_columns if kind == PERIODIC else 1
 
 
-cdef bint parse_leaf(const int32_t *row, Py_ssize_t n_parameters, Py_ssize_t n_columns, Program *program,
-                     Operation *op) noexcept nogil:
+cdef bint parse_leaf(const int32_t *row, const double *parameters, Py_ssize_t n_parameters, Py_ssize_t n_columns,
+                     Program *program, Operation *op) noexcept nogil:
+    cdef Py_ssize_t n_left = n_parameters - row[3]
     op.column, op.n_columns = row[1], 0 if op.kind <= WHITE else row[2]
-    if op.column < 0 or op.n_columns < 0 or op.column + op.n_columns > n_columns or row[3] < 0:
+    if op.column < 0 or op.n_columns < 0 or op.column + op.n_columns > n_columns or row[3] < 0 or n_left < 0:
         return False
-    if row[3] + parameters_of(op.kind, op.n_columns) > n_parameters:
+    op.parameters = parameters + row[3]
+    if parameters_of(op.kind, op.n_columns, op.parameters, n_left) > n_left:
         return False
     op.own_column, op.slot, op.n_slots = program.n_columns, program.n_slots, slots_of(op.kind, op.n_columns)
     program.n_columns += op.n_columns
@@ -164,9 +176,8 @@ cdef bint parse(const int32_t[:, ::1] code, const double *parameters, Py_ssize_t
             depth -= 2
             op.first, op.second = stack[depth], stack[depth + 1]
         else:
-            if not parse_leaf(&code[i, 0], n_parameters, n_columns, program, op):
+            if not parse_leaf(&code[i, 0], parameters, n_parameters, n_columns, program, op):
                 return False
-            op.parameters = parameters + code[i, 3]
         stack[depth] = i
         depth += 1
         program.depth = max(program.depth, depth)

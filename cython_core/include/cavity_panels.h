@@ -22,8 +22,12 @@
 #define CV_PANEL (CV_PANEL_ROWS * CV_PANEL_COLUMNS)
 
 enum cv_leaf {
-    CV_CONSTANT, CV_WHITE, CV_LINEAR, CV_RBF, CV_MATERN12, CV_MATERN32, CV_MATERN52, CV_RATIONAL_QUADRATIC, CV_PERIODIC
+    CV_CONSTANT, CV_WHITE, CV_LINEAR, CV_RBF, CV_MATERN12, CV_MATERN32, CV_MATERN52, CV_MATERN, CV_RATIONAL_QUADRATIC,
+    CV_PERIODIC
 };
+
+/* Parameters of CV_MATERN: variance, order n, -2 sqrt(2 n + 1), coefficients of P (n + 1) and of Q (n). */
+#define CV_MATERN_HEAD 3
 
 /* all rows of a panel, and all groups of eight columns */
 #define CV_ROWS(r) CV_UNROLLED for (int r = 0; r < CV_PANEL_ROWS; r++)
@@ -69,6 +73,15 @@ CV_INLINE void cv_sine_sums(ptrdiff_t n_columns, const double *scale, const doub
     }
 }
 
+/* The polynomial of n coefficients, the highest first, at x. */
+CV_INLINE cv8 cv8_polynomial(const double *coefficients, ptrdiff_t n, cv8 x)
+{
+    cv8 y = cv8_set(coefficients[0]);
+    for (ptrdiff_t i = 1; i < n; i++)
+        y = cv8_add(cv8_mul(y, x), cv8_set(coefficients[i]));
+    return y;
+}
+
 /* Eight values of a stationary covariance and, if `slopes`, of t = -dk/d(r^2/2), from h = r^2/4. */
 CV_INLINE cv8 cv_stationary(const int leaf, const int slopes, const double *p, cv8 h, cv8 *t)
 {
@@ -82,6 +95,15 @@ CV_INLINE cv8 cv_stationary(const int leaf, const int slopes, const double *p, c
         k = cv8_decay(p[0], cv8_scaled(-2.0 * CV_PER_NAT, a));
         if (slopes)     /* there is no derivative at r = 0; this leads to 0 */
             *t = cv8_div(k, cv8_max(cv8_scaled(2.0, a), cv8_set(1e-160)));
+    } else if (leaf == CV_MATERN) {
+        /* P(s) e^(-s/2) is finite, and is not lost where e^-s is 0 */
+        const ptrdiff_t order = (ptrdiff_t)p[1];
+        cv8 minus_s = cv8_max(cv8_scaled(p[2], cv8_sqrt(h)), cv8_set(-2000.0)), s = cv8_scaled(-1.0, minus_s);
+        a = cv8_decay(1.0, cv8_scaled(0.5 * CV_PER_NAT, minus_s));
+        e = cv8_decay(p[0], cv8_scaled(0.5 * CV_PER_NAT, minus_s));
+        k = cv8_mul(e, cv8_mul(a, cv8_polynomial(p + CV_MATERN_HEAD, order + 1, s)));
+        if (slopes)
+            *t = cv8_mul(e, cv8_mul(a, cv8_polynomial(p + CV_MATERN_HEAD + order + 1, order, s)));
     } else {
         /* e^-2000 is 0, and its products must be */
         a = cv8_max(cv8_scaled(root, cv8_sqrt(h)), cv8_set(-2000.0));
@@ -135,7 +157,7 @@ CV_INLINE void cv_leaf_values(const int leaf, const int slopes, const double *p,
             else if (leaf != CV_LINEAR && leaf != CV_RATIONAL_QUADRATIC)
                 x[r] = cv_stationary(leaf, slopes, p, x[r], &slope);
             cv8_store(k + r * CV_PANEL_COLUMNS + at, x[r]);
-            if (slopes && leaf >= CV_RBF && leaf <= CV_MATERN52)
+            if (slopes && leaf >= CV_RBF && leaf <= CV_MATERN)
                 cv8_store(t + r * CV_PANEL_COLUMNS + at, slope);
         }
     }
@@ -168,6 +190,7 @@ static void cv_values(const int slopes, int leaf, const double *p, ptrdiff_t n_c
     CV_CASE(CV_MATERN12);
     CV_CASE(CV_MATERN32);
     CV_CASE(CV_MATERN52);
+    CV_CASE(CV_MATERN);
     CV_CASE(CV_RATIONAL_QUADRATIC);
     CV_CASE(CV_PERIODIC);
     default:

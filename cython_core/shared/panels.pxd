@@ -2,7 +2,7 @@
 
 cdef extern from "cavity_panels.h" nogil:
     enum:
-        CV_PANEL, CV_PANEL_ROWS, CV_PANEL_COLUMNS
+        CV_MATERN_HEAD, CV_PANEL, CV_PANEL_ROWS, CV_PANEL_COLUMNS
     void cv_values(
         bint slopes, int leaf, const double *parameters, Py_ssize_t n_columns, const double *left, const double *right,
         Py_ssize_t n_groups, double *k, double *t, double *by_shape) noexcept

@@ -13,9 +13,11 @@ from reference.covariances import (
     ADD,
     CONSTANT,
     LINEAR,
+    MATERN,
     MATERN12,
     MATERN32,
     MATERN52,
+    MATERN_ORDER,
     MULTIPLY,
     NAMES,
     PERIODIC,
@@ -29,7 +31,7 @@ from cavity.covariances import program as covariance_program
 
 VARIANTS = _core.variants("covariance")
 MAIN = _core.best("covariance")
-STATIONARY = (RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC)
+STATIONARY = (RBF, MATERN12, MATERN32, MATERN52, MATERN, RATIONAL_QUADRATIC)
 LEAVES = (CONSTANT, WHITE, LINEAR, *STATIONARY, PERIODIC)
 COMPOSED = (
     (RBF, WHITE, ADD),
@@ -59,7 +61,11 @@ def draw(program, n, m, n_features, seed=0, spread=1.0):
         n_columns += width
         n_parameters += reference.n_parameters(op, width) if op < ADD else 0
     left, right = (spread * rng.normal(size=(n_columns, size)) / np.sqrt(n_features) for size in (n, m))
-    return np.array(code, dtype=np.int32), rng.uniform(0.3, 2.5, n_parameters), left, right
+    parameters = rng.uniform(0.3, 2.5, n_parameters)
+    for op, _, _, first in code:
+        if op == MATERN:
+            parameters[first + 1 : first + reference.n_parameters(op, 0)] = reference.matern_parameters(MATERN_ORDER)
+    return np.array(code, dtype=np.int32), parameters, left, right
 
 
 def weights_for(n, m, symmetric, seed=1):
@@ -124,7 +130,10 @@ def textbook(op, x, z, variance, scales, shape, periods):
     r = mp.sqrt(r2)
     if op == RATIONAL_QUADRATIC:
         return variance * (1 + r2 / (2 * shape)) ** -shape
-    s = r * mp.sqrt({MATERN12: 1, MATERN32: 3, MATERN52: 5}.get(op, 0))
+    s = r * mp.sqrt({MATERN12: 1, MATERN32: 3, MATERN52: 5, MATERN: 2 * MATERN_ORDER + 1}.get(op, 0))
+    if op == MATERN:  # its definition, by a Bessel function
+        nu = mp.mpf(2 * MATERN_ORDER + 1) / 2
+        return variance * 2 ** (1 - nu) / mp.gamma(nu) * s**nu * mp.besselk(nu, s)
     factor = {RBF: mp.exp(-r2 / 2), MATERN12: 1, MATERN32: 1 + s, MATERN52: 1 + s + s**2 / 3}[op]
     return variance * factor * mp.exp(-s)
 
@@ -158,6 +167,7 @@ def test_many_digits(op):
     left, right = (np.ascontiguousarray((np.array(x) / divisor).T) if op else np.empty((0, len(x))) for x in (X, Z))
     parameters = settings[:b] if op != LINEAR else []
     parameters += [s**-2 for s in settings[b:c]] if op == PERIODIC else []
+    parameters += reference.matern_parameters(MATERN_ORDER) if op == MATERN else []
     code = np.array([[op, 0, len(left), 0]], dtype=np.int32)
     arguments = code, np.array(parameters), left, right
     with mp.workdps(40):
@@ -502,7 +512,8 @@ def test_a_value_depends_on_its_two_points_only():
         [(ADD, 0, 0, 0)],
         [(RBF, 0, 2, 0), (ADD, 0, 0, 0)],
         [(RBF, 0, 2, 0), (RBF, 0, 2, 0)],
-        [(11, 0, 0, 0)],
+        [(12, 0, 0, 0)],
+        [(MATERN, 0, 2, 0)],
         [(-1, 0, 0, 0)],
         [(RBF, 1, 2, 0)],
         [(RBF, -1, 2, 0)],

@@ -13,7 +13,8 @@ mp.dps = 50
 mpf = mp.mpf
 STEP = mpf("1e-16")
 NAMES = {"RBF": "rbf", "RationalQuadratic": "rational_quadratic", "Matern12": "matern12", "Matern32": "matern32"}
-NAMES |= {"Matern52": "matern52", "Periodic": "periodic", "Linear": "linear", "Constant": "constant", "White": "white"}
+NAMES |= {"Matern52": "matern52", "Matern": "matern"}
+NAMES |= {"Periodic": "periodic", "Linear": "linear", "Constant": "constant", "White": "white"}
 PARAMETERS = ("variance", "shape", "lengthscale", "period")
 
 
@@ -40,6 +41,9 @@ def leaf_value(leaf, x, z, same):
     if kind == "RationalQuadratic":
         return v * (1 + r2 / (2 * leaf["shape"])) ** (-leaf["shape"])
     r = mp.sqrt(r2)
+    if kind == "Matern":  # a distance of 0 has no such formula, but a limit
+        s = mp.sqrt(2 * mpf(leaf["nu"])) * r
+        return v if r == 0 else v * 2 * (s / 2) ** leaf["nu"] * mp.besselk(leaf["nu"], s) / mp.gamma(leaf["nu"])
     if kind == "Matern12":
         return v * mp.exp(-r)
     if kind == "Matern32":

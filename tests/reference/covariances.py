@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY = range(11)
+(
+    CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, MATERN, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY,
+) = range(12)  # fmt: skip
+MATERN_ORDER = 4  # of programs that are drawn
 NAMES = (
     "constant",
     "white",
@@ -17,6 +20,7 @@ NAMES = (
     "matern12",
     "matern32",
     "matern52",
+    "matern",
     "rational quadratic",
     "periodic",
     "add",
@@ -50,7 +54,21 @@ def n_slots(op, n_columns):
 
 def n_parameters(op, n_columns):
     """Return how many parameters a leaf has."""
-    return {LINEAR: 0, RATIONAL_QUADRATIC: 2, PERIODIC: 1 + n_columns}.get(op, 1)
+    return {LINEAR: 0, MATERN: 4 + 2 * MATERN_ORDER, RATIONAL_QUADRATIC: 2, PERIODIC: 1 + n_columns}.get(op, 1)
+
+
+def matern(order):
+    """Return P of a Matern covariance: P_(n+1) = P_n + s^2 P_(n-1)/((2 n + 1) (2 n - 1)), P_0 = 1 and P_1 = 1 + s."""
+    p, q = np.polynomial.Polynomial([1]), np.polynomial.Polynomial([1, 1])
+    for n in range(1, order + 1):
+        p, q = q, q + p * np.polynomial.Polynomial([0, 0, 1 / ((2 * n + 1) * (2 * n - 1))])
+    return p
+
+
+def matern_parameters(order):
+    """Return the parameters of the kernel after the variance."""
+    slope = matern(order - 1) * ((2 * order + 1) / (2 * order - 1))
+    return [order, -2 * np.sqrt(2 * order + 1), *matern(order).coef[::-1], *slope.coef[::-1]]
 
 
 def linear(left, right):
@@ -73,7 +91,7 @@ def stationary(op, p, left, right):
     """Functions of r^2 = sum_c (left_c - right_c)^2; t = -dk/d(r^2/2)."""
     delta = left[:, :, None] - right[:, None, :]
     r2 = np.sum(delta**2, axis=0)
-    r, slopes = np.sqrt(r2), ()
+    r, s, slopes = np.sqrt(r2), 0, ()
     if op == RBF:
         k = t = p[0] * np.exp(-r2 / 2)
     elif op == MATERN12:
@@ -85,13 +103,18 @@ def stationary(op, p, left, right):
     elif op == MATERN52:
         s = np.sqrt(np.longdouble(5)) * r
         k, t = p[0] * (1 + s + s**2 / 3) * np.exp(-s), p[0] * 5 * (1 + s) * np.exp(-s) / 3
+    elif op == MATERN:
+        s, n = np.sqrt(2 * p[1] + 1) * r, int(p[1])
+        k = p[0] * matern(n)(s) * np.exp(-s)
+        t = p[0] * matern(n - 1)(s) * np.exp(-s) * (2 * p[1] + 1) / (2 * p[1] - 1)
     else:
         u = r2 / (2 * p[1])
         k = p[0] * np.exp(-p[1] * np.log1p(u))
         t = k / (1 + u)
         excess = np.where(u < 1e-4, u**2 / 2 - 2 * u**3 / 3 + 3 * u**4 / 4 - 4 * u**5 / 5, np.log1p(u) - u / (1 + u))
         slopes = (-k * p[1] * excess,)
-    return Node(k, rounding(k, p[0], len(left)), (), (k, *slopes, *(t * delta**2)), -t * delta)
+    error = rounding(k, p[0], len(left)) + (op == MATERN) * EPS * k * (2 * MATERN_ORDER + s)
+    return Node(k, error, (), (k, *slopes, *(t * delta**2)), -t * delta)
 
 
 def periodic(p, left, right):

@@ -485,7 +485,7 @@ def test_bad_settings_and_kernels(kind):
     for settings, error, message in [
         ({"kernel": "rbf"}, TypeError, "kernel must be one of .* got 'rbf'"),
         ({"kernel": RBF() + PairwiseKernel()}, ValueError, "PairwiseKernel.* has no counterpart"),
-        ({"kernel": Matern(nu=3.5)}, ValueError, "use nu = 0.5, 1.5, 2.5 or inf"),
+        ({"kernel": Matern(nu=3.2)}, ValueError, "use nu = 0.5, 1.5, 2.5, ..., 10.5 or inf"),
         ({"kernel": covariances.RBF(lengthscale=[1.0, 2.0])}, ValueError, "lengthscale must be a number or one for"),
         ({"kernel": ExpSineSquared()}, ValueError, "of 3 columns has no counterpart"),
         ({"optimizer": "adam"}, ValueError, "optimizer must be one of 'fmin_l_bfgs_b', got 'adam'"),

@@ -56,6 +56,7 @@ def agrees(kernel, n_features, seed=0):
         Matern(1.3, nu=1.5),
         Matern(0.9, nu=2.5),
         Matern(0.9, nu=np.inf),
+        Matern(1.1, "fixed", nu=4.5),  # whose derivatives are rough differences
         RationalQuadratic(0.8, 1.7),
         RationalQuadratic(0.8, 1.7, length_scale_bounds=FIXED),
         RationalQuadratic(0.8, 1.7, alpha_bounds=FIXED),
@@ -126,7 +127,7 @@ def test_theta_is_that_of_the_kernel(kernel):
 @pytest.mark.parametrize(
     ("kernel", "n_features", "message"),
     [
-        (Matern(nu=0.8), 1, r"Matern\(length_scale=1, nu=0.8\) has no counterpart: use nu = 0.5, 1.5, 2.5 or inf"),
+        (Matern(nu=0.8), 1, r"Matern\(length_scale=1, nu=0.8\) has no counterpart: use nu = 0.5, 1.5, 2.5, ..., 10.5"),
         (PairwiseKernel(), 1, "PairwiseKernel.* has no counterpart: use kernels of scikit-learn with"),
         *((RBF() ** p, 1, "exponent must be whole, from 1 to 64") for p in (0.5, -1, 0, 65, np.inf, np.nan)),
         (ExpSineSquared(), 2, "of 2 columns has no counterpart.*in every column"),

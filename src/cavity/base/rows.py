@@ -37,11 +37,11 @@ class Rows:
     f_known: np.ndarray | None = None
 
     @classmethod
-    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, some=True):
+    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, exposure=None, some=True):
         """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
         n = X.shape[0]
         y = observations(likelihood, y, n)
-        offset = None if offset is None else row_vector(offset, "offset", n)
+        offset = known_part(likelihood, offset, exposure, n)
         weights = None if sample_weight is None else row_weights(sample_weight, n, some=some)
         return cls(X, y, offset, weights, noise)
 
@@ -144,6 +144,27 @@ def row_vector(value, name, n):
     if array.shape != (n,):
         raise ValueError(f"{name} must have one entry per row of X, that is {n}, got {array.shape[0]}")
     return np.ascontiguousarray(array)
+
+
+def known_part(likelihood, offset, exposure, n, *, broadcast=False):
+    """Return the known part of f of n rows, offset + log(exposure), or None; numbers for all rows if `broadcast`."""
+
+    def rows_of(value, name):
+        return arrays.vector(value, name, n) if broadcast and np.ndim(value) == 0 else row_vector(value, name, n)
+
+    offset = None if offset is None else rows_of(offset, "offset")
+    if exposure is None:
+        return offset
+    if not likelihood.takes_exposure:
+        hint = "; the numbers of trials are the second column of y" if likelihood.takes_trials else ""
+        raise ValueError(
+            f"exposure is for counts, that is Poisson and NegativeBinomial, got {type(likelihood).__name__}{hint}"
+        )
+    exposure = rows_of(exposure, "exposure")
+    if not np.all(exposure > 0):
+        row = int(np.argmin(exposure > 0))
+        raise arrays.wrong("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
+    return np.log(exposure) if offset is None else offset + np.log(exposure)
 
 
 def observations(likelihood, y, n):

@@ -1,7 +1,7 @@
 """Covariances k(x, z) of functions of a row: what Gaussian processes are built from.
 
 Leaves with positive, named parameters compose by + and *. Gram matrices and contractions with their derivatives are
-compiled, and no matrix is ever stored for a parameter.
+compiled, and no matrix is ever stored for a parameter. A covariance of your own is a dataclass in plain Python.
 
 References
 ----------
@@ -14,6 +14,7 @@ from cavity.covariances.kinds import (
     RBF,
     Constant,
     Linear,
+    Matern,
     Matern12,
     Matern32,
     Matern52,
@@ -32,6 +33,7 @@ __all__ = [
     "Gamma",
     "Linear",
     "LogNormal",
+    "Matern",
     "Matern12",
     "Matern32",
     "Matern52",

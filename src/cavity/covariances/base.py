@@ -1,6 +1,5 @@
 """What all covariances share: named positive parameters, Gram matrices and their gradients."""
 
-from dataclasses import replace
 from numbers import Real
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances import slots
+from cavity.covariances.own import Own
 from cavity.covariances.program import program_of
 
 KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
@@ -40,11 +40,32 @@ def _compose(kind, left, right):
     return KINDS[kind]((left, right)) if both else NotImplemented
 
 
-class Covariance:
+def gram_of(covariance, X, out=None, n_threads=None):
+    """Return the covariance matrix of rows with themselves, see `Built.gram`, also of what a user wrote."""
+    X = _rows(X, "X")
+    shape = (len(X), len(X))
+    program, threads = program_of(covariance, X.shape[1]), _threads(n_threads)
+    out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
+    with threads:
+        program.gram(X, out, threads)
+    return out
+
+
+class Covariance(Own):
     """Base of all covariances k(x, z): positive semi-definite functions of two rows.
 
     Covariances are frozen. ``a + b`` and ``a * b`` are covariances, and so is ``2.0 * a``, whose number is a fixed
     `Constant`. Two are equal if they are built of equal parts in the same order.
+
+    Notes
+    -----
+    A covariance of your own is a frozen dataclass that derives from this class and has ``gram(self, X, Z)``: the
+    covariances (n, m) of rows X (n, D) with rows Z (m, D), which are blocks of the rows of a model. Fields that are
+    numbers, or arrays of them (with ``eq=False``), are positive parameters and are learnt; fields annotated as int, and
+    strings, tuples and all else, are settings. Attributes or fields `fixed`, `bounds` and `priors` mean what they mean
+    in `RBF`. Two methods are optional: ``diagonal(self, X)``, the variances (n,), and ``gradients(self, X, Z)``, a dict
+    of the derivatives of the matrix in the log of every parameter, (n, m), or (K, n, m) for an array of K; without it
+    derivatives are differences. What holds such a covariance is saved by pickle.
 
     Examples
     --------
@@ -54,10 +75,23 @@ class Covariance:
     ('rbf.variance', 'rbf.lengthscale[0]', 'rbf.lengthscale[1]', 'white.variance')
     >>> covariance.gram([[0.0, 0.0], [0.0, 0.5]]).round(3).tolist()
     [[2.1, 1.213], [1.213, 2.1]]
+
+    One of your own, of paths that begin at 0:
+
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from cavity.covariances import Covariance
+    >>> @dataclass(frozen=True)
+    ... class Brownian(Covariance):
+    ...     variance: float = 1.0
+    ...
+    ...     def gram(self, X, Z):
+    ...         return self.variance * np.minimum(X, Z.T)
+    >>> (Brownian(2.0) + White(0.1)).gram([[1.0], [3.0]]).tolist()
+    [[2.1, 2.0], [2.0, 6.1]]
     """
 
     __slots__ = ()
-    __hash__ = None
     __array_ufunc__ = None  # numbers of numpy leave * to this class
 
     def __init_subclass__(cls):
@@ -65,10 +99,6 @@ class Covariance:
         is_base = getattr(cls, "_op", None) is None and getattr(cls, "_step", None) is None
         if cls.__module__.startswith(__package__) and not is_base:
             KINDS[cls.__name__] = cls
-
-    def _key(self):
-        """Return what covariances that are equal have in common; every covariance of this library does."""
-        return slots.leaves(self)  # which raises TypeError
 
     def __add__(self, other):
         return _compose("Sum", self, other)
@@ -78,41 +108,6 @@ class Covariance:
 
     def __rmul__(self, other):
         return _compose("Product", other, self)
-
-    def gram(self, X, *, out=None, n_threads=None):
-        """Covariance matrix of rows with themselves.
-
-        Parameters
-        ----------
-        X : array_like, shape (N, D)
-            Rows.
-        out : ndarray, shape (N, N), optional
-            Where to write it: float64 in C order.
-        n_threads : int, optional
-            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
-
-        Returns
-        -------
-        ndarray, shape (N, N)
-            Symmetric to the last bit.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For rows that are not finite or not as wide as the covariance wants them, or another `out`.
-        OverflowError
-            If a column divided by its lengthscale, or a covariance, leaves the range of float64.
-        MemoryError
-            If the matrix does not fit, with the bytes it needs.
-        """
-        X = _rows(X, "X")
-        shape = (len(X), len(X))
-        program, threads = program_of(self, X.shape[1]), _threads(n_threads)
-        out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
-        with threads:
-            program.gram(X, out, threads)
-        return out
 
     def cross(self, X, Z, *, n_threads=None):
         """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
@@ -243,6 +238,10 @@ class Covariance:
             return moved if Z is not None else 2.0 * moved + program.white_inputs(X, np.diag(weights))
 
     @property
+    def _has_own_diagonal(self):
+        return type(self).diagonal is not Covariance.diagonal
+
+    @property
     def parameters(self):
         """Every parameter by its name, the fixed ones too: floats, or (D,) arrays."""
         return {f"{label}.{name}": getattr(leaf, name) for label, leaf in slots.labelled(self) for name in leaf._slots}
@@ -308,7 +307,7 @@ class Covariance:
         gradient : ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
-        parts = [leaf._log_prior() for leaf in slots.leaves(self)]
+        parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names):
@@ -369,14 +368,12 @@ class Covariance:
         Raises
         ------
         TypeError
-            If it has a prior of your own, of which no more than the name would be known.
+            If it, or one of its priors, is of your own, of which no more than the name would be known.
         """
-        raise NotImplementedError
-
-    def __eq__(self, other):
-        if not isinstance(other, Covariance):
-            return NotImplemented
-        return self._key() == other._key()
+        raise TypeError(
+            f"{type(self).__name__} is a covariance of your own, of which a file would hold no more than the name: "
+            "save what holds it with pickle, pickle.dump(posterior, file), and keep the module that has its class"
+        )
 
     def _contraction(self, X, weights, Z, n_threads):
         """Return the checked arguments of a contraction."""
@@ -399,5 +396,40 @@ class Covariance:
         for label, leaf in pairs:
             chosen = [n for n in leaf._slots if not names or label in names or f"{label}.{n}" in names]
             fixed = chosen_of(leaf, chosen)
-            leaves.append(replace(leaf, fixed=tuple(name for name in leaf._slots if name in fixed)))
+            leaves.append(leaf._with(fixed=tuple(name for name in leaf._slots if name in fixed)))
         return slots.rebuilt(self, iter(leaves))
+
+
+class Built(Covariance):
+    """Base of the covariances of this library, leaves, sums and products."""
+
+    __slots__ = ()
+
+    def gram(self, X, *, out=None, n_threads=None):
+        """Covariance matrix of rows with themselves.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            Rows.
+        out : ndarray, shape (N, N), optional
+            Where to write it: float64 in C order.
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
+
+        Returns
+        -------
+        ndarray, shape (N, N)
+            Symmetric to the last bit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For rows that are not finite or not as wide as the covariance wants them, or another `out`.
+        OverflowError
+            If a column divided by its lengthscale, or a covariance, leaves the range of float64.
+        MemoryError
+            If the matrix does not fit, with the bytes it needs.
+        """
+        return gram_of(self, X, out, n_threads)

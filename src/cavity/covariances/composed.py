@@ -1,10 +1,15 @@
 """Sums and products of covariances."""
 
 from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
 
 from cavity.base.frozen import put
-from cavity.covariances.base import Covariance, constant
-from cavity.covariances.program import ADD, MULTIPLY
+from cavity.covariances.base import Built, Covariance, constant
+from cavity.covariances.joined import joined
+from cavity.covariances.program import ADD, MULTIPLY, Program
+from cavity.covariances.slots import leaves, parts_of
 
 
 def is_number(part):
@@ -12,13 +17,29 @@ def is_number(part):
     return part == constant(getattr(part, "variance", None))
 
 
+def is_compiled(covariance):
+    """Return whether all leaves are compiled, none written by a user."""
+    return all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance))
+
+
+def postfix(covariance):
+    """Return the steps of a program: leaves, and ADD or MULTIPLY after the two parts that they join."""
+    parts = parts_of(covariance)
+    if not parts:
+        return [covariance]
+    steps = postfix(parts[0])
+    for part in parts[1:]:
+        steps += [*postfix(part), covariance._step]
+    return steps
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Composed(Covariance):
+class Composed(Built):
     """Base of sums and products of two or more covariances; parts of the same kind are taken apart."""
 
     parts: tuple
 
-    _step = None
+    _step, _join = None, None
 
     def __post_init__(self):
         parts = tuple(self.parts)
@@ -30,6 +51,16 @@ class Composed(Covariance):
     def to_settings(self):
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         return {"kind": type(self).__name__, "parts": [part.to_settings() for part in self.parts]}
+
+    def _program(self, n_features):
+        if is_compiled(self):
+            return Program(postfix(self), n_features)
+        programs = []
+        for compiled, run in groupby(self.parts, is_compiled):
+            run = tuple(run)
+            parts = (type(self)(run),) if compiled and len(run) > 1 else run
+            programs += [part._program(n_features) for part in parts]
+        return joined(self._join, programs)
 
     def _key(self):
         return (type(self).__name__, *(part._key() for part in self.parts))
@@ -45,7 +76,7 @@ class Sum(Composed):
         Two or more.
     """
 
-    _step = ADD
+    _step, _join = ADD, np.add
 
     def __repr__(self):
         return " + ".join(map(repr, self.parts))
@@ -61,7 +92,7 @@ class Product(Composed):
         Two or more.
     """
 
-    _step = MULTIPLY
+    _step, _join = MULTIPLY, np.multiply
 
     def __repr__(self):
         words = [f"({part!r})" if isinstance(part, Sum) else repr(part) for part in self.parts]

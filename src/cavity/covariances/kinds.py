@@ -1,10 +1,14 @@
 """The kinds of covariance a user writes down."""
 
 from dataclasses import dataclass
+from functools import cache
+from math import factorial, sqrt
 from typing import ClassVar
 
 import numpy as np
 
+from cavity.base import arrays
+from cavity.base.frozen import put
 from cavity.covariances import priors, program
 from cavity.covariances.base import KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
@@ -133,6 +137,78 @@ class Matern52(Stationary):
     """
 
     _op, _label = program.MATERN52, "matern52"
+
+
+@cache
+def matern_polynomials(order):
+    """Return P and Q of the Matern covariance of smoothness order + 1/2 for the kernel, the highest powers first.
+
+    P(s) = n!/(2n)! sum_i (2n - i)!/(i! (n - i)!) (2s)^i [RW]_ (eq. 4.16), and Q is that of order n - 1 times
+    (2n + 1)/(2n - 1): -d(P e^-s)/ds = s Q e^-s/(2n + 1).
+    """
+
+    def polynomial(n):
+        whole = factorial(2 * n) // factorial(n)
+        return [2**i * factorial(2 * n - i) / (factorial(i) * factorial(n - i) * whole) for i in range(n, -1, -1)]
+
+    return *polynomial(order), *((2 * order + 1) / (2 * order - 1) * c for c in polynomial(order - 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Matern(ColumnLeaf):
+    """Matern covariance of half-integer smoothness [RW]_ (eq. 4.16): nu - 1/2 derivatives.
+
+    k(x, z) = variance P(s) exp(-s), s = sqrt(2 nu) r, r^2 = sum_d ((x_d - z_d)/lengthscale_d)^2, where P is a
+    polynomial of degree nu - 1/2. It becomes an `RBF` as nu grows.
+
+    Parameters
+    ----------
+    nu : float
+        Smoothness, which is not learnt: 0.5, 1.5, 2.5, ..., 10.5. The first three are `Matern12`, `Matern32` and
+        `Matern52`, to the last bit.
+    variance : float, default 1.0
+        Variance of the function.
+    lengthscale : float or array_like (D,), default 1.0
+        One for all columns, or one for each.
+    fixed, bounds, priors, columns : optional
+        As for `RBF`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For another nu, and as for `RBF`.
+
+    Examples
+    --------
+    >>> from cavity.covariances import Matern
+    >>> Matern(3.5, lengthscale=2.0).cross([[0.0]], [[2.0], [4.0]]).round(6).tolist()
+    [[0.544942, 0.137781]]
+    """
+
+    nu: float
+    variance: float = 1.0
+    lengthscale: float | np.ndarray = 1.0
+
+    orders: ClassVar = tuple(n + 0.5 for n in range(11))
+    _label, _others = "matern", ("nu",)
+
+    def __post_init__(self):
+        nu = arrays.number(self.nu, "nu")
+        if nu not in self.orders:
+            raise ValueError(f"nu must be 0.5, 1.5, 2.5, ..., 10.5, got {nu!r}")
+        put(self, nu=nu)
+        ColumnLeaf.__post_init__(self)
+
+    @property
+    def _op(self):
+        return {0.5: program.MATERN12, 1.5: program.MATERN32, 2.5: program.MATERN52}.get(self.nu, program.MATERN)
+
+    def _operand(self, n_features):
+        """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""
+        order, rest = int(self.nu), ()
+        if self._op == program.MATERN:
+            rest = (order, -2.0 * sqrt(2 * order + 1), *matern_polynomials(order))
+        return self._chosen(n_features), self._each("lengthscale", n_features), (self.variance, *rest)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -9,7 +9,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.covariances import priors
-from cavity.covariances.base import Covariance
+from cavity.covariances.base import Built
+from cavity.covariances.own import checked_bounds
+from cavity.covariances.program import Program
 from cavity.covariances.slots import BOUNDS, free_names
 
 
@@ -18,11 +20,12 @@ def _rebuild(kind, arguments):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Leaf(Covariance):
+class Leaf(Built):
     """Base of the covariances with parameters.
 
     A subclass has them as fields, names them in `_slots` in the kernel's order, in `_per_column` those that may be
-    arrays, in `_roles` those whose role is not their name, and gives the kernel's `_op` and `_operand`.
+    arrays, in `_roles` those whose role is not their name, in `_others` fields that are no parameters, and gives the
+    kernel's `_op` and `_operand`.
     """
 
     fixed: tuple = ()
@@ -30,12 +33,12 @@ class Leaf(Covariance):
     priors: Mapping = field(default_factory=dict)
 
     _op, _label = None, None
-    _slots, _per_column, _roles = ("variance",), (), {}
+    _slots, _per_column, _roles, _others = ("variance",), (), {}, ()
 
     def __post_init__(self):
         put(self, **{name: self._checked(name) for name in self._slots})
         chosen = self._checked_names()
-        bounds, own_priors = self._pairs("bounds", self._checked_bounds), self._pairs("priors", priors.check)
+        bounds, own_priors = self._pairs("bounds", checked_bounds), self._pairs("priors", priors.check)
         fixed = tuple(name for name in self._slots if name in chosen)
         put(self, fixed=fixed, bounds=MappingProxyType(bounds), priors=MappingProxyType(own_priors))
         for name in free_names(self):
@@ -79,28 +82,24 @@ class Leaf(Covariance):
         self._check_known(argument, given)
         return {name: check(given[name], f"{argument}[{name!r}]") for name in self._slots if name in given}
 
-    @staticmethod
-    def _checked_bounds(value, name):
-        pair = arrays.finite_array(value, name, ndim=(1,))
-        if pair.shape != (2,) or not 0 < pair[0] <= pair[1]:
-            raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {value!r}")
-        return float(pair[0]), float(pair[1])
-
     def _arguments(self):
         """Return what the leaf is built from."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {"bounds": dict(self.bounds), "priors": dict(self.priors)}
 
-    def _log_prior(self):
-        """Return the log prior density and its gradient in the logs of the free numbers."""
-        total, slopes = 0.0, [np.zeros(0)]
-        for name in free_names(self):
-            value = np.ravel(getattr(self, name))
-            slopes.append(np.zeros(value.size))
-            if name in self.priors:
-                density, slope = priors.log_density(self.priors[name], value)
-                total, slopes[-1] = total + float(np.sum(density)), np.broadcast_to(slope, value.shape)
-        return total, np.concatenate(slopes)
+    def _check(self):
+        """It was, when it was made."""
+
+    def _with(self, **changes):
+        """Return the leaf with other arguments."""
+        return type(self)(**self._arguments() | changes)
+
+    def _program(self, n_features):
+        return Program([self], n_features)
+
+    def _slot_size(self, name, n_features):
+        """Return how many derivatives the kernel has for a parameter."""
+        return self._n_columns(n_features) if name in self._per_column else 1
 
     def _n_columns(self, n_features):
         """Return how many columns the leaf looks at."""
@@ -114,7 +113,7 @@ class Leaf(Covariance):
         return [], (), (self.variance,)
 
     def _key(self):
-        values = tuple(np.asarray(getattr(self, name)).tolist() for name in self._slots)
+        values = tuple(np.asarray(getattr(self, name)).tolist() for name in (*self._others, *self._slots))
         own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
         return type(self).__name__, values, self._where(), self.fixed, tuple(self.bounds.items()), own_priors
 
@@ -125,7 +124,7 @@ class Leaf(Covariance):
     def to_settings(self):
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         settings = {"kind": type(self).__name__}
-        settings |= {name: np.asarray(getattr(self, name)).tolist() for name in self._slots}
+        settings |= {name: np.asarray(getattr(self, name)).tolist() for name in (*self._others, *self._slots)}
         settings |= {"columns": list(self._where())} if self._where() is not None else {}
         settings |= {"fixed": list(self.fixed)} if self.fixed else {}
         settings |= {"bounds": {name: list(pair) for name, pair in self.bounds.items()}} if self.bounds else {}
@@ -133,7 +132,8 @@ class Leaf(Covariance):
         return settings | ({"priors": own_priors} if own_priors else {})
 
     def __repr__(self):
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name in self._slots}
+        shown = (*self._others, *self._slots)
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name in shown}
         words = [f"{name}={np.asarray(value).tolist()!r}" for name, value in values.items()]
         extras = {
             "columns": self._where(),

@@ -11,7 +11,9 @@ from cavity.blocks import merge
 
 _kernel = _core.best("covariance")
 
-CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY = range(11)
+(
+    CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, MATERN, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY,
+) = range(12)  # fmt: skip
 LEAST_GRAM_ROWS = 128  # rows in a block at least
 GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
 LARGEST = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
@@ -29,18 +31,20 @@ def spans(n_rows, n_columns):
 def program_of(covariance, n_features):
     """Return the program of a covariance for rows of a width, which is checked."""
     covariance.check_columns(n_features)
-    return Program(postfix(covariance), n_features)
+    return covariance._program(n_features)
 
 
-def postfix(covariance):
-    """Return the steps of a program: leaves, and ADD or MULTIPLY after the two parts that they join."""
-    parts = getattr(covariance, "parts", None)
-    if parts is None:
-        return [covariance]
-    steps = postfix(parts[0])
-    for part in parts[1:]:
-        steps += [*postfix(part), covariance._step]
-    return steps
+def out_of_range():
+    """Return the error of covariances that are not finite."""
+    return OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
+
+
+class Unready:
+    """What `against` returns where nothing is gained by knowing one side: `fill` leaves all rows to `cross`."""
+
+    def fill(self, X, out):
+        """No row is done."""
+        return 0
 
 
 def _on_diagonal(left, white=1.0):
@@ -93,7 +97,7 @@ class Program:
 
     def gram(self, X, out, threads):
         """Write the covariance matrix of rows X (N, D) into out (N, N)."""
-        left = self.coordinates_of(X)
+        left = self._pair(X, None)[0]
         self._fill(left, left, True, out, threads)
 
     def cross(self, X, Z, out, threads):
@@ -111,6 +115,18 @@ class Program:
         reach = next(r for r in REACHES if self._finite(np.full((len(right), 1), r), right))
         columns = np.array(self._columns, dtype=np.int32)
         return _kernel.Target(self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach)
+
+    def columns_of(self, X):
+        """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
+        scaled = self._pair(X, None)[0]
+
+        def columns(rows):
+            out = np.empty((len(rows), len(X)))
+            own = np.ascontiguousarray(scaled[:, rows])
+            _kernel.fill(self.code, self.parameters, own, scaled, False, 0, len(rows), out)
+            return out
+
+        return columns
 
     def constant_variance(self):
         """Return the variance of every row, or None if it is not the same for all."""
@@ -161,7 +177,7 @@ class Program:
         out = np.zeros(X.shape)
         if not {WHITE, LINEAR, MULTIPLY} <= set(self.code[:, 0].tolist()):
             return out
-        left = self.coordinates_of(X)
+        left = self._pair(X, None)[0]
         slopes = zip(self._diagonal_slopes(left, weights), self._diagonal_slopes(left, weights, 0.0), strict=True)
         for (op, first, count, _), (slope, without) in zip(self.code.tolist(), slopes, strict=True):
             for c in range(first, first + count) if op == LINEAR else ():
@@ -199,11 +215,7 @@ class Program:
 
     def _of_diagonal(self, X):
         """Return the coordinates of X if variances depend on them."""
-        return self.coordinates_of(X) if LINEAR in self.code[:, 0] else None
-
-    def coordinates_of(self, X):
-        """Return the coordinates of X, on which every variance is finite."""
-        return self._pair(X, None)[0]
+        return self._pair(X, None)[0] if LINEAR in self.code[:, 0] else None
 
     def _pair(self, X, Z):
         """Return the coordinates of X and of Z, or twice those of X, on which every covariance is finite."""
@@ -238,7 +250,7 @@ class Program:
     def _check_range(self, left, right):
         """Raise OverflowError unless every value on the way to a covariance of these rows is finite."""
         if not self._finite(left, right):
-            raise OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
+            raise out_of_range()
 
     def _finite(self, left, right):
         """Return whether every value on the way to a covariance of these rows is finite."""

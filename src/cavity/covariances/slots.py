@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.covariances import priors
 from cavity.covariances.program import program_of
 
 BOUNDS = (1e-300, 1e300)  # of a free parameter that has none of its own, whatever the units
@@ -66,14 +67,10 @@ def parts_of(covariance):
 
 
 def leaves(covariance):
-    """Return the parts with parameters, in order; TypeError for a covariance that a user wrote."""
+    """Return the parts with parameters, in order; those that a user wrote are checked."""
     if parts_of(covariance):
         return [leaf for part in parts_of(covariance) for leaf in leaves(part)]
-    if getattr(covariance, "_op", None) is None:
-        raise TypeError(
-            f"{type(covariance).__name__} is not made of cavity.covariances, and covariances cannot be written by "
-            "users yet: build one from those there are, by sums and products"
-        )
+    covariance._check()
     return [covariance]
 
 
@@ -84,13 +81,13 @@ def rebuilt(covariance, new):
 
 
 def labelled(covariance):
-    """Return (name, leaf) pairs; leaves of one class that has several are numbered from 1."""
+    """Return (name, leaf) pairs; leaves of one name, if there are several, are numbered from 1."""
     every = leaves(covariance)
-    total, seen, pairs = Counter(type(leaf) for leaf in every), Counter(), []
+    total, seen, pairs = Counter(leaf._label for leaf in every), Counter(), []
     for leaf in every:
-        kind = type(leaf)
-        seen[kind] += 1
-        pairs.append((leaf._label if total[kind] == 1 else f"{leaf._label}_{seen[kind]}", leaf))
+        label = leaf._label
+        seen[label] += 1
+        pairs.append((label if total[label] == 1 else f"{label}_{seen[label]}", leaf))
     return pairs
 
 
@@ -126,13 +123,25 @@ def with_values(covariance, numbers):
     for leaf in leaves(covariance):
         known = {name: getattr(leaf, name) for name in free_names(leaf)}
         changes = {n: [next(left) for _ in old] if np.ndim(old) else next(left) for n, old in known.items()}
-        new.append(with_arguments(leaf, **changes))
+        new.append(leaf._with(**changes))
     return rebuilt(covariance, iter(new))
 
 
 def with_arguments(leaf, **changes):
     """Return a leaf with other parameters, bounds or priors."""
-    return type(leaf)(**leaf._arguments() | changes)
+    return leaf._with(**changes)
+
+
+def log_prior(leaf):
+    """Return the log prior density of a leaf and its gradient in the logs of the free numbers."""
+    total, slopes = 0.0, [np.zeros(0)]
+    for name in free_names(leaf):
+        value = np.ravel(getattr(leaf, name))
+        slopes.append(np.zeros(value.size))
+        if name in leaf.priors:
+            density, slope = priors.log_density(leaf.priors[name], value)
+            total, slopes[-1] = total + float(np.sum(density)), np.broadcast_to(slope, value.shape)
+    return total, np.concatenate(slopes)
 
 
 def free_gradient(covariance, by_kernel, n_features):
@@ -141,7 +150,7 @@ def free_gradient(covariance, by_kernel, n_features):
     for leaf in leaves(covariance):
         for name in leaf._slots:
             value = getattr(leaf, name)
-            size = leaf._n_columns(n_features) if name in leaf._per_column else 1
+            size = leaf._slot_size(name, n_features)
             if name in leaf.fixed:
                 targets += [-1] * size
                 continue

@@ -21,8 +21,23 @@ SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precisi
 class Likelihood:
     """Base of all likelihoods; derive from it to use your own in every model.
 
-    A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, `check`
-    to accept its own kind of data, and `expected` to predict.
+    A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, and
+    `check` to accept its own kind of data.
+
+    What observations are like given f, `conditional_mean`, `conditional_variance`, `cdf` and `draw`, is what new ones
+    are predicted from, each by its own methods of a posterior; `expected`, `moments` and `quantile` integrate it over a
+    Gaussian belief about f, by quadrature, and may be overridden where there is a closed form.
+
+    Attributes
+    ----------
+    n_classes : int or None
+        Of classifiers: `predict_proba` has that many columns.
+    discrete : bool
+        Whether observations are whole numbers, which `quantile` then returns.
+    takes_exposure : bool
+        Whether exp(f) is a rate, which an exposure multiplies.
+    takes_trials : bool
+        Whether observations are successes in a number of trials, which predictions then have to know.
 
     A frozen dataclass may declare parameters that fits can learn, in the class attribute `parameters`: a dictionary
     from names of fields to one of "scale" (positive, in the scale of the observations), "positive", "real", "share" (in
@@ -42,7 +57,9 @@ class Likelihood:
 
     __slots__ = ()
 
-    n_classes = None  # of classifiers: predict_proba has that many columns
+    n_classes = None
+    discrete = False
+    takes_exposure = takes_trials = False
     parameters: ClassVar[Mapping[str, str]] = {}  # what fits may learn: fields of a dataclass, and their domains
 
     def log_p(self, y, f):
@@ -77,8 +94,80 @@ class Likelihood:
         """
         return arrays.finite_array(y, "y", ndim=(0, 1))
 
+    def conditional_mean(self, f):
+        """Mean of an observation given f, elementwise.
+
+        Parameters
+        ----------
+        f : ndarray
+            Latent values.
+
+        Returns
+        -------
+        ndarray
+            E[y | f], of the shape of `f`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define conditional_mean(f), the mean of y given f")
+
+    def conditional_variance(self, f):
+        """Variance of an observation given f, elementwise.
+
+        Parameters
+        ----------
+        f : ndarray
+            Latent values.
+
+        Returns
+        -------
+        ndarray
+            Var[y | f], of the shape of `f`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define conditional_variance(f), the variance of y given f"
+        )
+
+    def cdf(self, y, f):
+        """Probability that an observation is at most y given f, elementwise.
+
+        Parameters
+        ----------
+        y : ndarray
+            Numbers, of a shape that broadcasts against `f`.
+        f : ndarray
+            Latent values.
+
+        Returns
+        -------
+        ndarray
+            The probabilities, of the shape of `f`.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define cdf(y, f), the probability of an observation up to y given f"
+        )
+
+    def draw(self, f, rng):
+        """Draw an observation for each latent value; the numbers of classes for classifiers.
+
+        Parameters
+        ----------
+        f : ndarray
+            Latent values.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray
+            The draws, of the shape of `f`.
+        """
+        if self.n_classes is None:
+            raise NotImplementedError(f"{type(self).__name__} must define draw(f, rng), which draws y given f")
+        f, labels = np.asarray(f, dtype=np.float64), class_numbers(self)
+        p = np.exp(np.stack([self.log_p(np.full(f.shape, label), f) for label in labels[:-1]]))
+        return np.sum(rng.random(f.shape) >= np.cumsum(p, axis=0), axis=0)
+
     def expected(self, mean, variance):
-        """Mean of a new observation whose latent value is N(mean, variance); not every likelihood has one.
+        """Mean of a new observation whose latent value is N(mean, variance), where it exists.
 
         Parameters
         ----------
@@ -90,7 +179,45 @@ class Likelihood:
         ndarray
             E[y].
         """
-        raise NotImplementedError(f"{type(self).__name__} does not define the mean of an observation")
+        from cavity.likelihoods import predictive
+
+        return predictive.expected(self, mean, variance)
+
+    def moments(self, mean, variance):
+        """Mean and variance of a new observation whose latent value is N(mean, variance), where they exist.
+
+        Parameters
+        ----------
+        mean, variance : ndarray
+            Moments of the latent value.
+
+        Returns
+        -------
+        mean, variance : ndarray
+            E[y] and Var[y].
+        """
+        from cavity.likelihoods import predictive
+
+        return predictive.moments(self, mean, variance)
+
+    def quantile(self, q, mean, variance):
+        """Quantiles of a new observation whose latent value is N(mean, variance).
+
+        Parameters
+        ----------
+        q : ndarray
+            Probabilities in (0, 1), of a shape that broadcasts against the moments.
+        mean, variance : ndarray
+            Moments of the latent value.
+
+        Returns
+        -------
+        ndarray
+            The quantiles; of a `discrete` likelihood the smallest numbers whose probability up to there is at least q.
+        """
+        from cavity.likelihoods import predictive
+
+        return predictive.quantile(self, q, mean, variance)
 
     def log_tilted(self, y, mean, variance):
         """Log normaliser of p(y|f) N(f; mean, variance) and its derivatives in the mean.
@@ -170,7 +297,38 @@ class _Compiled(Likelihood):
         return out
 
 
+class _Noisy(_Compiled):
+    """Observations that are f with noise around it, whose law does not depend on f."""
+
+    __slots__ = ()
+
+    def conditional_mean(self, f):
+        """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
+        return f
+
+    def expected(self, mean, variance):
+        """Mean of a new observation, which is that of f; see `Likelihood.expected`."""
+        return self.conditional_mean(mean)
+
+    def moments(self, mean, variance):
+        """Those of f, and the noise; see `Likelihood.moments`."""
+        return self.conditional_mean(mean), variance + self.conditional_variance(mean)
+
+
 # What the engines ask of likelihoods beside the contract that users see.
+
+
+def refuse_classes(likelihood, what):
+    """Raise ValueError for a likelihood of classes, whose observations are no numbers."""
+    if likelihood.n_classes is not None:
+        raise ValueError(
+            f"{what} needs observations that are numbers, {type(likelihood).__name__} has classes: see predict_proba"
+        )
+
+
+def class_numbers(likelihood):
+    """Return the labels of the classes of a likelihood in their order, as `log_p` takes them."""
+    return np.array([float(likelihood.check(np.float64(k))) for k in range(likelihood.n_classes)])
 
 
 def has_kernel(likelihood):

@@ -4,12 +4,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy import special
 from scipy.special import gammaln
 
 from cavity.base import arrays
 from cavity.base.special import binet, gap
 from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed, check_fields
+
+LARGEST_RATE = 9.2e18  # of counts that are drawn
 
 
 def check_counts(y, name="y"):
@@ -25,6 +28,7 @@ def check_counts(y, name="y"):
 
 class _Count(_Compiled):
     __slots__ = ()
+    discrete = takes_exposure = True
 
     def check(self, y):
         """Accept counts: whole numbers, not negative.
@@ -41,9 +45,22 @@ class _Count(_Compiled):
         """
         return check_counts(y)
 
+    def conditional_mean(self, f):
+        """Mean exp(f); see `Likelihood.conditional_mean`."""
+        return np.exp(f)
+
     def expected(self, mean, variance):
         """Mean of a new count, E exp(f); see `Likelihood.expected`."""
         return np.exp(mean + 0.5 * variance)
+
+    def moments(self, mean, variance):
+        """Mean and variance of a new count, from those of exp(f); see `Likelihood.moments`."""
+        rate = np.exp(mean + 0.5 * variance)  # E exp(f); E exp(2 f) is its square times exp(variance)
+        return rate, rate + rate**2 * (np.expm1(variance) + self._overdispersion() * np.exp(variance))
+
+    def _overdispersion(self):
+        """What Var[y | f] is beyond exp(f), in units of exp(2 f)."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,19 @@ class Poisson(_Count):
             above = _above_log(some, f, mean)  # log of mean/y
             below = some * gap((mean - some) / some, above)
         return np.where(y > 0, -below - _log_stirling(y), -mean)
+
+    def conditional_variance(self, f):
+        """Variance exp(f); see `Likelihood.conditional_variance`."""
+        return np.exp(f)
+
+    def cdf(self, y, f):
+        """Probability of a count up to y; see `Likelihood.cdf`."""
+        y = np.floor(y)
+        return np.where(y < 0, 0.0, special.gammaincc(np.maximum(y, 0.0) + 1.0, np.exp(f)))
+
+    def draw(self, f, rng):
+        """Draw counts; see `Likelihood.draw`."""
+        return _poisson(np.exp(f), rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +137,40 @@ class NegativeBinomial(_Count):
             above = _above_log(some, f, np.exp(f))
         below = n * _log_mean_rest(some / n, r / n, above)
         return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
+
+    def conditional_variance(self, f):
+        """Variance mu + mu^2/dispersion; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        mean = np.exp(f)
+        return mean + mean**2 / self.dispersion
+
+    def _overdispersion(self):
+        check_closed(self)
+        return 1.0 / self.dispersion
+
+    def cdf(self, y, f):
+        """Probability of a count up to y; see `Likelihood.cdf`."""
+        check_closed(self)
+        y = np.floor(y)
+        return np.where(y < 0, 0.0, _tail(np.maximum(y, 0.0) + 1.0, self.dispersion, f - np.log(self.dispersion)))
+
+    def draw(self, f, rng):
+        """Draw counts: those of Poisson, of a rate that is a Gamma variable; see `Likelihood.draw`."""
+        check_closed(self)
+        return _poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
+
+
+def _tail(a, b, logit):
+    """The probability that a Beta(a, b) variable is above p, whose log odds are given."""
+    p, rest = special.expit(logit), special.expit(-logit)  # the smaller one has its digits
+    return np.where(p < rest, special.betaincc(a, b, p), special.betainc(b, a, rest))
+
+
+def _poisson(rate, rng):
+    """Draw counts of given means."""
+    if np.any(rate > LARGEST_RATE):
+        raise OverflowError(f"a count of mean {float(np.max(rate)):.3g} cannot be drawn; the largest is 2^63 - 1")
+    return rng.poisson(rate)
 
 
 def _above_log(y, f, mean):

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from cavity.base import arrays
 from cavity.base.frozen import put
-from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel
+from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, _Noisy, kernel_settings, site_kernel
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed, check_fields
 
@@ -105,11 +105,12 @@ class Step(_Binary):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval(_Compiled):
+class Interval(_Noisy):
     """Censored or truncated observations: all that is known is a range, lower < f + noise < upper.
 
     Observations have shape (N, 2), a lower and an upper bound each; -inf and inf stand for no bound, two equal bounds
-    for an exact observation (of which Tobit regression is made).
+    for an exact observation (of which Tobit regression is made). Predictions of new observations are those of the value
+    f + noise itself, of which a range is known.
 
     Parameters
     ----------
@@ -172,6 +173,26 @@ class Interval(_Compiled):
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
         return _log_interval(self, lower, upper, f)
+
+    def conditional_variance(self, f):
+        """The noise variance; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        return np.full(np.shape(f), self.noise_variance)
+
+    def cdf(self, y, f):
+        """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
+        check_closed(self)
+        return ndtr((y - f) / np.sqrt(self.noise_variance)) if self.noise_variance > 0 else np.where(y >= f, 1.0, 0.0)
+
+    def draw(self, f, rng):
+        """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
+        return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
+
+    def quantile(self, q, mean, variance):
+        """Those of a normal variable; see `Likelihood.quantile`."""
+        check_closed(self)
+        return mean + np.sqrt(variance + self.noise_variance) * ndtri(q)
 
 
 @dataclass(frozen=True, slots=True)

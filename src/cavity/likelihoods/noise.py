@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy import special
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy
 from cavity.likelihoods.parameters import check_closed, check_fields
 
 
 @dataclass(frozen=True, slots=True)
-class Gaussian(_Compiled):
+class Gaussian(_Noisy):
     """Real observations with Gaussian noise: p(y|f) = N(y; f, noise_variance); EP is exact.
 
     Parameters
@@ -34,13 +35,29 @@ class Gaussian(_Compiled):
         check_closed(self)
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
 
-    def expected(self, mean, variance):
-        """Mean of a new observation, which is that of f; see `Likelihood.expected`."""
-        return mean
+    def conditional_variance(self, f):
+        """The noise variance; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        return np.full(np.shape(f), self.noise_variance)
+
+    def cdf(self, y, f):
+        """Normal distribution function; see `Likelihood.cdf`."""
+        check_closed(self)
+        return special.ndtr((y - f) / np.sqrt(self.noise_variance))
+
+    def draw(self, f, rng):
+        """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
+        return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
+
+    def quantile(self, q, mean, variance):
+        """Those of a normal variable; see `Likelihood.quantile`."""
+        check_closed(self)
+        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
 
 
 @dataclass(frozen=True, slots=True)
-class Laplace(_Compiled):
+class Laplace(_Noisy):
     """Real observations with double-exponential noise: p(y|f) = exp(-|y - f|/scale)/(2 scale), the median's.
 
     Parameters
@@ -62,13 +79,26 @@ class Laplace(_Compiled):
         check_closed(self)
         return -np.abs(y - f) / self.scale - np.log(2 * self.scale)
 
-    def expected(self, mean, variance):
-        """Mean of a new observation, which is that of f; see `Likelihood.expected`."""
-        return mean
+    def conditional_variance(self, f):
+        """Variance 2 scale^2 of the noise; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        return np.full(np.shape(f), 2.0 * self.scale**2)
+
+    def cdf(self, y, f):
+        """Distribution function of Laplace; see `Likelihood.cdf`."""
+        check_closed(self)
+        x = (y - f) / self.scale
+        tail = 0.5 * np.exp(-np.abs(x))
+        return np.where(x < 0, tail, 1.0 - tail)
+
+    def draw(self, f, rng):
+        """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
+        return rng.laplace(f, self.scale, np.shape(f))
 
 
 @dataclass(frozen=True, slots=True)
-class StudentT(_Compiled):
+class StudentT(_Noisy):
     """Real observations with heavy-tailed noise: outliers lose their influence (and get sites of negative precision).
 
     Parameters
@@ -106,9 +136,33 @@ class StudentT(_Compiled):
         nu, scale = self.degrees_of_freedom, self.scale
         return self._constant() - 0.5 * (nu + 1) * np.log1p(((y - f) / scale) ** 2 / nu)
 
-    def expected(self, mean, variance):
-        """Mean of a new observation, which is that of f (for nu > 1); see `Likelihood.expected`."""
-        return mean
+    def conditional_mean(self, f):
+        """Mean of y given f, which is f; ValueError for nu <= 1, where there is none."""
+        check_closed(self)
+        nu = self.degrees_of_freedom
+        if nu <= 1:
+            raise ValueError(f"observations of StudentT with degrees_of_freedom = {nu:g} have no mean, only with > 1")
+        return f
+
+    def conditional_variance(self, f):
+        """Variance of the noise; ValueError for nu <= 2, where it is infinite."""
+        check_closed(self)
+        nu = self.degrees_of_freedom
+        if nu <= 2:
+            raise ValueError(
+                f"observations of StudentT with degrees_of_freedom = {nu:g} have no finite variance, only with > 2"
+            )
+        return np.full(np.shape(f), self.scale**2 * nu / (nu - 2.0))
+
+    def cdf(self, y, f):
+        """Student's distribution function; see `Likelihood.cdf`."""
+        check_closed(self)
+        return special.stdtr(self.degrees_of_freedom, (y - f) / self.scale)
+
+    def draw(self, f, rng):
+        """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
+        return f + self.scale * rng.standard_t(self.degrees_of_freedom, np.shape(f))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +208,38 @@ class Clutter(_Compiled):
         w, c, s = self.clutter_weight, self.clutter_variance, self.noise_variance
         signal = np.log1p(-w) - 0.5 * ((y - f) ** 2 / s + LOG_2PI + np.log(s))
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))
+
+    def conditional_mean(self, f):
+        """Mean of y given f; see `Likelihood.conditional_mean`."""
+        check_closed(self)
+        w = self.clutter_weight
+        return (1.0 - w) * f + w * self.clutter_mean
+
+    def conditional_variance(self, f):
+        """Variance of y given f; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        w = self.clutter_weight
+        within = (1.0 - w) * self.noise_variance + w * self.clutter_variance
+        return within + w * (1.0 - w) * (f - self.clutter_mean) ** 2
+
+    def cdf(self, y, f):
+        """Distribution function of the mixture; see `Likelihood.cdf`."""
+        check_closed(self)
+        w = self.clutter_weight
+        signal = special.ndtr((y - f) / np.sqrt(self.noise_variance))
+        return (1.0 - w) * signal + w * special.ndtr((y - self.clutter_mean) / np.sqrt(self.clutter_variance))
+
+    def draw(self, f, rng):
+        """Draw from clutter or signal; see `Likelihood.draw`."""
+        check_closed(self)
+        is_clutter = rng.random(np.shape(f)) < self.clutter_weight
+        sd = np.sqrt(np.where(is_clutter, self.clutter_variance, self.noise_variance))
+        return np.where(is_clutter, self.clutter_mean, f) + sd * rng.standard_normal(np.shape(f))
+
+    def expected(self, mean, variance):
+        """Mean of a new observation, which is linear in that of f; see `Likelihood.expected`."""
+        return self.conditional_mean(mean)
+
+    def moments(self, mean, variance):
+        """Mean and variance of a new observation; see `Likelihood.moments`."""
+        return self.conditional_mean(mean), self.conditional_variance(mean) + (1.0 - self.clutter_weight) * variance

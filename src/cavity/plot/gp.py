@@ -58,7 +58,7 @@ def process_figure(posterior, X, y, names, target, title, classes, inducing=None
 
 def _expected_band(posterior, points):
     """Return what is expected of the target at points, and the ends of its band where f is 2 sd lower and higher."""
-    return _observed(posterior.model.likelihood, *posterior.predict(points))
+    return _observed(posterior.model.likelihood, *posterior.predict(points, offset=0))
 
 
 def _observed(likelihood, mean, variance):
@@ -88,14 +88,14 @@ def _interval(posterior, points, X, y):
     likelihood = posterior.model.likelihood
     if not _is_real(likelihood):
         return None
-    mean, variance = posterior.predict(points)
+    mean, variance = posterior.predict(points, offset=0)
     if isinstance(likelihood, likelihoods.Gaussian):
         try:
-            reach = 1.959964 * np.sqrt(posterior.predict(points, noise=True)[1])
+            reach = 1.959964 * np.sqrt(posterior.predict(points, offset=0, noise=True)[1])
         except ValueError:  # every row had noise of its own
             return None
         return mean - reach, mean + reach
-    apart = np.median(np.abs(y - posterior.predict(X)[0])) or 1.0
+    apart = np.median(np.abs(y - posterior.predict(X, offset=0)[0])) or 1.0
     height = mean[:, None] + np.sqrt(variance + apart**2)[:, None] * HEIGHTS
     each = [np.repeat(a, len(HEIGHTS)) for a in (mean, variance)]
     density = np.exp(log_density(likelihood, likelihood.check(height.ravel()), *each)).reshape(height.shape)
@@ -191,7 +191,7 @@ def _plane(posterior, X, y, names, target, classes, inducing):
         dense = len(y) >= DENSE
         left.scatter(*X.T, c=y, s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5, **look)
         figure.colorbar(drawn, ax=left, label=f"expected {target} (points: observed)")
-        sd = np.sqrt(posterior.predict(points)[1]).reshape(MESH, MESH)
+        sd = np.sqrt(posterior.predict(points, offset=0)[1]).reshape(MESH, MESH)
         shown = right[0].contourf(*sides, sd, 12, cmap="magma")
         right[0].plot(*X.T, "o", ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
         figure.colorbar(shown, ax=right[0], label="sd of the function")

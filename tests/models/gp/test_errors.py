@@ -122,7 +122,7 @@ def test_covariances_that_do_not_match_the_columns():
         with pytest.raises(ValueError, match="column"):
             GaussianProcess(kernel, likelihood).fit(X, y)
     posterior = GaussianProcess(covariance()[0], likelihood).fit(X, y, learn=False)
-    for call in (posterior.predict, posterior.predict_covariance, posterior.predict_proba, posterior.expected):
+    for call in (posterior.predict, posterior.predict_covariance, posterior.predict_proba):
         with pytest.raises(ValueError, match="X must have 2 columns like the data of the fit, got 3"):
             call(np.ones((4, 3)))
     with pytest.raises(ValueError, match="X must have 2 columns"):
@@ -148,7 +148,10 @@ def test_bad_new_rows():
         (lambda: posterior.update(X[:2], [0, 2]), "two classes"),
         (lambda: posterior.update(X[:2], [0]), "y must have one entry per row of X, that is 2"),
         (lambda: posterior.update(X[:2], [0, 1], noise_variance=[1.0, 1.0]), "noise_variance"),
-        (lambda: posterior.predict(X, noise=True), "noise=True needs the likelihood Gaussian, got Probit"),
+        (
+            lambda: posterior.predict(X, noise=True),
+            "noise=True needs observations that are numbers, Probit has classes",
+        ),
         (lambda: posterior.log_density(X, y[:3]), "y must have one entry per row of X, that is 12"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -268,20 +271,17 @@ def test_noise_of_its_own_for_every_row_is_nobody_elses():
     assert posterior.loo_log_density[3] == pytest.approx(expected, abs=1e-12)
 
 
-def test_covariances_of_ones_own_are_refused_in_words():
+def test_covariances_of_ones_own_without_a_matrix_are_refused_in_words():
     class Own(covariances.Covariance):
-        def gram(self, X, **options):
-            return np.eye(len(X))
+        pass
 
     for use in (
         lambda: GaussianProcess(Own()),
-        lambda: cavity.StreamingGP(Own()),
         lambda: cavity.StreamingGP(covariances.RBF() + Own()),
-        lambda: Own() == covariances.RBF(),
         lambda: Own().cross([[1.0]], [[1.0]]),
         lambda: Own().parameters,
     ):
-        with pytest.raises(TypeError, match="Own is not made of .* cannot be written by users yet: build one from"):
+        with pytest.raises(TypeError, match=r"Own must define gram\(X, Z\), the covariances of rows X with rows Z"):
             use()
 
 

@@ -288,7 +288,10 @@ def test_an_offset_is_a_known_part_of_f(name):
     new = X[:3] + 0.1
     for mine, other in zip(a.predict(new, offset=np.full(3, 0.7)), b.predict(new), strict=True):
         np.testing.assert_allclose(mine, other, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(a.predict(new)[0] + 0.7, b.predict(new)[0], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(a.predict(new, offset=0)[0] + 0.7, b.predict(new)[0], rtol=0, atol=1e-9)
+    for call in (a.predict, a.predict_covariance, lambda X: a.log_density(X, y[:3]), lambda X: a.sample(X, 1, 0)):
+        with pytest.raises(ValueError, match="offset: the fit had offsets.*give offset=0 for none"):
+            call(new)
     slope = fit(likelihood, X, y, offset=X @ [0.2, -0.1])
     assert_same(slope, fit(likelihood, X, y, mean=[0.0, 0.2, -0.1]), atol=1e-9)
 
@@ -334,15 +337,15 @@ def test_inputs_are_left_alone_and_results_are_read_only():
     for a in (X, y, weights, offset):
         a.flags.writeable = False
     posterior = fit(likelihood, X, y, sample_weight=weights, offset=offset, learn=True, tol=1e-8)
-    posterior.predict(X), posterior.update(X[:2] + 0.3, y[:2]), posterior.sample(X, 2, 0)
+    posterior.predict(X, offset=offset), posterior.update(X[:2] + 0.3, y[:2]), posterior.sample(X, 2, 0, offset=offset)
     for a, b in zip((X, y, weights, offset), before, strict=True):
         np.testing.assert_array_equal(a, b)
     data = [a.copy() for a in before]
     mine = fit(likelihood, data[0], data[1], sample_weight=data[2], offset=data[3])
-    first = mine.predict(before[0])
+    first = mine.predict(before[0], offset=0)
     for a in data:  # the posterior keeps its own
         a[:] = np.nan
-    np.testing.assert_array_equal(mine.predict(before[0]), first)
+    np.testing.assert_array_equal(mine.predict(before[0], offset=0), first)
     assert np.all(np.isfinite(mine.covariance))
     for name in ("mean", "variance", "covariance", "loo_log_density", "X"):
         with pytest.raises(ValueError, match="read-only"):
@@ -447,9 +450,8 @@ def test_probabilities_integrate_over_the_posterior():
     counts = fit(likelihood, X, y)
     f, v = counts.predict(new)
     np.testing.assert_allclose(counts.expected(new), np.exp(f + v / 2), rtol=1e-12)
-    for call in (counts.predict_proba, lambda rows: counts.predict(rows, noise=True)):
-        with pytest.raises(ValueError, match="Poisson"):
-            call(new)
+    with pytest.raises(ValueError, match="Poisson"):
+        counts.predict_proba(new)
 
 
 @pytest.mark.parametrize("name", ["Probit", "StudentT"])

@@ -12,7 +12,6 @@ from threadpoolctl import threadpool_info
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
-from cavity.models.gp import search
 
 # ------------------------------------------------------------------------------------------ gradients
 
@@ -305,22 +304,3 @@ def test_an_interrupted_search_raises_and_a_stopped_one_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert model.fit(X, y).log_evidence >= known("Probit", n=40)[2] - 1e-9
-
-
-@pytest.mark.parametrize("calls", range(1, 7))
-def test_a_search_that_ends_where_ep_fails_does_not_say_that_it_came_to_rest(calls):
-    """After some evaluations EP fails everywhere, which counts as a wall that is flat."""
-    seen = []
-
-    def objective(x):
-        if len(seen) >= calls:
-            return 1e3, np.zeros(2)
-        curvature = np.array([1.0, 30.0])
-        seen.append(0.5 * float(curvature @ (x - 5.0) ** 2))
-        return seen[-1], curvature * (x - 5.0)
-
-    value, x, slope = search.climb(objective, np.zeros(2), np.array([[-9.0, 9.0]] * 2))
-    assert value == min(seen)
-    assert value == 0.5 * float(np.array([1.0, 30.0]) @ (x - 5.0) ** 2)
-    assert slope == pytest.approx(np.max(np.abs([1.0, 30.0] * (x - 5.0))), rel=1e-12)
-    assert slope > 0.1

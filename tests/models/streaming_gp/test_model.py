@@ -656,7 +656,7 @@ def test_bad_labels_and_counts():
         state.update([[0.0], [1.0]], [1, 3])
     with pytest.raises(ValueError, match="noise_variance needs the likelihood Gaussian"):
         state.update([[0.0]], [1], noise_variance=[0.1])
-    with pytest.raises(ValueError, match="noise=True needs the likelihood Gaussian"):
+    with pytest.raises(ValueError, match="noise=True needs observations that are numbers, Probit has classes"):
         state.predict([[0.0]], noise=True)
     assert bits(state) == before
 

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.results import table
-from cavity.base.rows import design_matrix, row_vector
+from cavity.base.rows import design_matrix
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
@@ -206,30 +206,58 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         shift = solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
-    def predict(self, X, offset=None):
-        """Predict the latent value f = x'w + offset: its moments.
+    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None):
+        """Predict the latent value f = x'w + offset of new rows, or a new observation y: mean and variance.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
             Rows. The columns of a data frame are found by their names, in whatever order. Where the posterior has
             `centre`, `spread` or `intercept`, they are the columns before scaling, without a column of ones.
-        offset : array_like (n,), optional
-            Known part of f.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to. Its log is added to the offset.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int or array_like (n,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f under the posterior; noise of the likelihood is not in them.
+            Of f, or of y, under the posterior.
 
         Raises
         ------
         ValueError, TypeError
-            For bad rows; for columns that are missing or unknown, naming them.
+            For bad rows; for columns that are missing or unknown, naming them; for noise=True where y has classes (see
+            predict_proba), or no mean or variance.
+        OverflowError
+            If moments leave the range of float64.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson()).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
+        [3.59, 4.75]
         """
+        return self._observed(self._latent(X, offset, exposure), noise, trials)
+
+    def _latent(self, X, offset, exposure):
         X = self._rows_of(X)
-        offset = np.zeros(X.shape[0]) if offset is None else row_vector(offset, "offset", X.shape[0])
-        return self._weights.predict(X, offset, self._prepared if self._prepares else None)
+        known = self._known_part(offset, exposure, X.shape[0])
+        known = np.zeros(X.shape[0]) if known is None else known
+        return self._weights.predict(X, known, self._prepared if self._prepares else None)
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        X = self._rows_of(X)
+        known = self._known_part(offset, exposure, X.shape[0])
+        weights = self.sample(n, rng)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = ((self._prepared(X) if self._prepares else X) @ weights.T).T  # (n, D) (D, draws)
+            return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     @property
     def _weights(self):

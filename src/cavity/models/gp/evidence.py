@@ -23,14 +23,13 @@ from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.parameters import scales_of
+from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.latent import AUTO, scheduled
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
     "on the command line cavity fit streaming-gp"
 )
-SCALE_STEP = 1e-3  # of the log of a scale, in differences of fourth order
 
 
 def mean_basis(X, degree):
@@ -181,10 +180,11 @@ class Evidence:
         geometry.hold(belief, solver)
         return EvidencePoint(settings, value, belief, geometry, None)
 
-    def gradient(self, point):
-        """Return the gradient in the log parameters of the covariance, in the coefficients and in the log scales.
+    def gradient(self, point, free=None):
+        """Return the gradient in the log parameters of the covariance, in the coefficients and in the likelihood's.
 
-        At EP's fixed point the sites count as constants [RW]_ (eq. 5.23 and section 5.5.2).
+        Those of the likelihood are the `FreeParameters` given, or else its log scales. At EP's fixed point the sites
+        count as constants [RW]_ (eq. 5.23 and section 5.5.2).
         """
         settings, alpha = point.settings, point.belief.alpha
         weights = point.geometry.evidence_weights(point.belief)
@@ -192,43 +192,28 @@ class Evidence:
         by_mean = np.zeros(0)
         if settings.coefficients is not None and point.fit is not None:
             by_mean = settings.basis.T @ alpha  # H' alpha, (p,)
-        return by_covariance, by_mean, self._scale_gradient(point, np.diagonal(weights))
+        return by_covariance, by_mean, self._likelihood_gradient(point, free, np.diagonal(weights))
 
-    def _scale_gradient(self, point, weights):
-        """Derivatives in the logs of the scales of the likelihood."""
-        likelihood = point.settings.likelihood
+    def _likelihood_gradient(self, point, free, weights):
+        """Derivatives in the free numbers of the likelihood."""
+        rows, likelihood = self.rows, point.settings.likelihood
         if point.fit is None:
-            if self.rows.noise is not None:
+            if rows.noise is not None:
                 return np.zeros(0)
-            rest = np.sum(1.0 - np.broadcast_to(self.rows.weight(), weights.shape))
+            rest = np.sum(1.0 - np.broadcast_to(rows.weight(), weights.shape))
             return np.array([float(np.sum(weights / point.belief.h)) + 0.5 * float(rest)])
-        return np.array([self._scale_slope(point, name) for name in scales_of(likelihood)])
-
-    def _scale_slope(self, point, name):
-        """Return the derivative in the log of a scale of the log normalisers at the cavities, good to 1e-10."""
-        belief, fit, rows = point.belief, point.fit, self.rows
-        likelihood = point.settings.likelihood
-        sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
-        m, v, _ = cavities(point.geometry.base + belief.mean, belief.variance, fit.tau, fit.rho, sites.fraction)
+        free = FreeParameters.scales(likelihood) if free is None else free
+        if not free.size:
+            return np.zeros(0)
+        belief, fit = point.belief, point.fit
+        fraction = Sites(likelihood, rows.y, rows.weights, self.options.power).fraction
+        m, v, _ = cavities(point.geometry.base + belief.mean, belief.variance, fit.tau, fit.rho, fraction)
 
         def total(likelihood):
-            moved = Sites(likelihood, rows.y, rows.weights, self.options.power)
-            return (
-                float(np.sum(moved.match(slice(None), m, v)[0] / moved.fraction))
-                + self.given.log_p_known(likelihood)[1]
-            )
+            sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
+            return sites.total(m, v) + self.given.log_p_known(likelihood)[1]
 
-        return log_slope(likelihood, name, total)
-
-
-def log_slope(likelihood, name, total):
-    """Derivative of total(likelihood) in the log of a scale of the likelihood, by differences of fourth order."""
-
-    def at(step):
-        return total(replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)}))
-
-    near, far = at(SCALE_STEP) - at(-SCALE_STEP), at(2 * SCALE_STEP) - at(-2 * SCALE_STEP)
-    return (8.0 * near - far) / (12.0 * SCALE_STEP)
+        return slopes(free, likelihood, total)
 
 
 def ended(rows, point):

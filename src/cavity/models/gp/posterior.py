@@ -22,9 +22,11 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows, short
 from cavity.models.gp.saved import RECORD
-from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import log_density
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.search import NOT_LEARNT
+
+ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
 def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
@@ -163,10 +165,12 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         """D."""
         return self.X.shape[1]
 
-    @property
+    @cached_property
     def has_offset(self):
         """Whether the rows had offsets on top of the mean: predictions then want theirs."""
-        return not np.array_equal(self._rows.offset, self.model.prior_mean(self.X))
+        mean = np.abs(np.atleast_1d(self.model.mean))
+        size = mean[0] + np.abs(self.X) @ mean[1:] if len(mean) > 1 else mean[0]
+        return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > ROUNDING * size))
 
     @property
     def loo_log_density(self):
@@ -236,41 +240,11 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
         return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
-    def _check_own_noise(self, what):
+    def _check_noise_is_known(self, what):
         if self._rows.noise is not None:
             raise ValueError(
                 f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
-
-    def _noise(self):
-        noise = super()._noise()
-        self._check_own_noise("noise=True")
-        return noise
-
-    def log_density(self, X, y, offset=None):
-        """Log predictive density of new observations, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : array_like (n, D)
-            Rows.
-        y : array_like (n,)
-            Observations.
-        offset : array_like (n,), optional
-            Known part of f.
-
-        Returns
-        -------
-        ndarray (n,)
-            log p(y | x, data).
-
-        Raises
-        ------
-        ValueError
-            For bad rows, and after a fit with noise_variance, which says nothing about the noise of new rows.
-        """
-        self._check_own_noise("log_density")
-        return super().log_density(X, y, offset)
 
     def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
         """Take in new rows at the hyperparameters of the model, which are not learnt again.

@@ -161,17 +161,21 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
-    def predict(self, X, *, offset=None, noise=False, n_threads=None):
-        """Predict the latent value f at new rows: its moments. Before any data they are the prior's.
+    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None, n_threads=None):
+        """Predict the latent value f of new rows, or a new observation y. Before any data they are the prior's.
 
         Parameters
         ----------
         X : array_like (n, D) or data frame
             Rows.
-        offset : array_like (n,), optional
-            Known part of f.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
-            Whether to add the noise of the Gaussian likelihood: moments of y instead of f.
+            Whether to predict a new observation y instead of f.
+        trials : int or array_like (n,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -179,17 +183,19 @@ class ProcessPosterior(LatentPosterior):
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f (or y) under the posterior. Variances are differences: good to about 1e-15 of the prior's.
+            Of f, or of y, under the posterior. Variances of f are differences: good to about 1e-15 of the prior's.
 
         Raises
         ------
         ValueError, TypeError
-            For bad rows, and for noise=True with another likelihood.
+            For bad rows; for noise=True where y has classes (see predict_proba), or no mean or variance.
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        X, base = self._new_rows(X, offset)
-        extra = self._noise() if arrays.flag(noise, "noise") else 0.0
+        return self._observed(self._latent(X, offset, exposure, n_threads), noise, trials)
+
+    def _latent(self, X, offset, exposure, n_threads=None):
+        X, base = self._new_rows(X, offset, exposure)
         n_threads, kept = threads_of(n_threads), local()
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             blocks = starts(len(X), ROWS_A_TASK)
@@ -197,17 +203,19 @@ class ProcessPosterior(LatentPosterior):
             shift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             mean = base + shift
         check_moments(mean, variance)
-        return mean, variance + extra
+        return mean, variance
 
-    def predict_covariance(self, X, *, offset=None):
+    def predict_covariance(self, X, *, offset=None, exposure=None):
         """Predict the latent values at new rows together.
 
         Parameters
         ----------
         X : array_like (n, D) or data frame
             Rows.
-        offset : array_like (n,), optional
-            Known part of f.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
 
         Returns
         -------
@@ -221,7 +229,7 @@ class ProcessPosterior(LatentPosterior):
         ValueError, TypeError, OverflowError
             As in `predict`.
         """
-        X, base = self._new_rows(X, offset)
+        X, base = self._new_rows(X, offset, exposure)
         gram = arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
@@ -230,13 +238,7 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, covariance)
         return mean, covariance
 
-    def _noise(self):
-        """Return the variance of the noise of new observations."""
-        if not isinstance(self.model.likelihood, Gaussian):
-            raise ValueError(f"noise=True needs the likelihood Gaussian, got {type(self.model.likelihood).__name__}")
-        return self.model.likelihood.noise_variance
-
-    def sample(self, X, n, rng, *, offset=None):
+    def sample(self, X, n, rng, *, offset=None, exposure=None):
         """Draw functions from the posterior.
 
         Parameters
@@ -247,8 +249,10 @@ class ProcessPosterior(LatentPosterior):
             Number of draws.
         rng : seed or numpy.random.Generator
             Source of randomness.
-        offset : array_like (m,), optional
-            Known part of f.
+        offset : float or array_like (m,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (m,), optional
+            For counts: what their mean is proportional to.
 
         Returns
         -------
@@ -256,12 +260,15 @@ class ProcessPosterior(LatentPosterior):
             The draws of f; noise of the likelihood is not in them.
         """
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
-        mean, covariance = self.predict_covariance(X, offset=offset)
+        mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
-    def _new_rows(self, X, offset):
-        """Return new rows checked, and their prior means."""
+    def _drawn(self, X, n, rng, offset, exposure):
+        return self.sample(X, n, rng, offset=offset, exposure=exposure)
+
+    def _new_rows(self, X, offset, exposure):
+        """Return new rows checked, and the known means of their f, those of the prior."""
         X = checked_X(in_order(X, self.columns), self.n_features)
-        base = prior_means(self.model, X)
-        return X, base if offset is None else base + row_vector(offset, "offset", len(X))
+        base, known = prior_means(self.model, X), self._known_part(offset, exposure, len(X))
+        return X, base if known is None else base + known

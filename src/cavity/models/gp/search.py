@@ -4,35 +4,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.errors import ConvergenceWarning, warn, within_range
+from cavity.base.errors import within_range
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
+from cavity.likelihoods.parameters import FreeParameters
 from cavity.models.gp.evidence import Settings
+from cavity.models.search import Objective, came_to_rest, climb, warn_without_start
 
-SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
-ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
-TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
-MOST_STEPS = 200  # of L-BFGS-B in a round
-SCALE_RANGE = 1e10  # scales of likelihoods stay within this factor of where they may start
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
-WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
-DOUBLE_LOOP_STEPS = 30  # steps of the double loop on the way, until fits have failed MOST_FAILURES times
-MOST_FAILURES = 3
-SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
-SMALLEST_GAIN = 1e-11  # of the value, at which it ends
-MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
-GAIN_OF_A_ROUND = 1e-3
-NOT_LEARNT = "the search for hyperparameters did not come to rest"
-FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
 class Vector:
-    """The free settings as one vector: logs of covariance parameters, mean coefficients, logs of scales."""
+    """The free settings as one vector: logs of covariance parameters, mean coefficients, those of the likelihood."""
 
-    def __init__(self, settings, covariance, scales):
-        self.settings, self.scales = settings, scales
+    def __init__(self, settings, covariance, names, unit=1.0):
+        self.settings, self.free = settings, FreeParameters(settings.likelihood, names, unit)
         self.exact = isinstance(settings.likelihood, Gaussian)
         self.n_covariance = len(settings.covariance.log_parameters) if covariance else 0
         # with Gaussian noise the best coefficients of the mean are known at any setting of the others
@@ -41,105 +29,62 @@ class Vector:
     @property
     def size(self):
         """The number of free settings."""
-        return self.n_covariance + self.n_mean + len(self.scales)
+        return self.n_covariance + self.n_mean + self.free.size
 
     def pack(self, settings):
         """The vector of some settings."""
         mean = settings.coefficients if self.n_mean else ()
-        scales = [np.log(getattr(settings.likelihood, name)) for name in self.scales]
-        return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, scales])
+        of_likelihood = self.free.pack(settings.likelihood)
+        return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, of_likelihood])
 
     def unpack(self, vector):
         """The settings of a vector."""
-        covariance, mean, scales = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
-        known, likelihood = self.settings.covariance, self.settings.likelihood
-        if self.scales:
-            values = {name: float(np.exp(value)) for name, value in zip(self.scales, scales, strict=True)}
-            likelihood = replace(likelihood, **values)
+        covariance, mean, rest = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
+        known = self.settings.covariance
         return replace(
             self.settings,
             covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
-            likelihood=likelihood,
+            likelihood=self.free.unpack(rest, self.settings.likelihood),
             coefficients=mean if self.n_mean else self.settings.coefficients,
         )
 
-    def bounds(self, noise=None):
-        """(low, high) of every entry; `noise` is a log scale of the likelihood that the data suggest."""
-        given = [np.log(getattr(self.settings.likelihood, name)) for name in self.scales]
-        far = np.log(SCALE_RANGE)
-        around = [(g, g if noise is None else noise) for g in given]
+    def bounds(self, *others):
+        """(low, high) of every entry, for a start at the given settings, or at other vectors of the likelihood."""
         return np.array(
             [
                 *self.settings.covariance.log_bounds[: self.n_covariance],
                 *[(-np.inf, np.inf)] * self.n_mean,
-                *((min(pair) - far, max(pair) + far) for pair in around),
+                *self.free.bounds(self.settings.likelihood, *others),
             ]
         ).reshape(-1, 2)
 
-    def gradient(self, parts):
+    def gradient(self, evidence, point):
         """One vector of the parts of `Evidence.gradient`."""
-        covariance, mean, scales = parts
-        return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], scales[: len(self.scales)]])
+        covariance, mean, likelihood = evidence.gradient(point, self.free)
+        return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], likelihood[: self.free.size]])
 
-
-def search_tol(slope):
-    """The tolerance of a fit on the way, where the last gradient had this largest entry."""
-    return float(np.clip(TOL_A_NAT * slope, SEARCH_TOL, ROUGH_TOL))
-
-
-class Objective:
-    """Minus the log evidence and log prior, and its gradient, as an optimiser wants them."""
-
-    def __init__(self, evidence, vector):
-        self.evidence, self.vector = evidence, vector
-        self.values = []  # log evidence plus log prior of every evaluation
-        self.slope = np.inf  # the largest entry of the last gradient
-        self.failures = 0
-
-    def _point(self, x):
-        """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
-        settings = self.vector.unpack(x)
-        tol = max(search_tol(self.slope), self.evidence.options.tol)
-        steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
-        try:
-            point = self.evidence.at(settings, tol=tol, double_loop=steps)
-        except (ArithmeticError, np.linalg.LinAlgError):
-            point = None
-        if point is None or not point.converged:
-            self.failures += 1
-            return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
-        self.values.append(point.log_evidence + settings.covariance.log_prior()[0])
-        return point, -self.values[-1]
-
-    def value(self, x):
-        """Return minus the log evidence and log prior of a vector, without the gradient."""
-        return self._point(x)[1]
-
-    def __call__(self, x):
-        point, value = self._point(x)
-        if point is None:
-            return value, np.zeros(len(x))
-        gradient = self.vector.gradient(self.evidence.gradient(point))
-        n = self.vector.n_covariance
-        gradient[:n] += point.settings.covariance.log_prior()[1][:n]
-        self.slope = float(np.max(np.abs(gradient)))
-        return value, -gradient
+    def log_prior(self, settings):
+        """The log prior of some settings, and its slopes in those of the covariance, if they are free."""
+        value, slopes = settings.covariance.log_prior()
+        return value, slopes[: self.n_covariance]
 
 
 def starts(settings, rows, vector):
     """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the rows."""
     real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
     variance = _variance(settings, rows) if real else None
-    noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance) if real else None
-    bounds = vector.bounds(noise)
     given = vector.pack(settings)
+    suggested = given[len(given) - vector.free.size :]
+    if real:
+        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance)
+        suggested = np.where(vector.free.are_scales(), noise, suggested)
+    bounds = vector.bounds(suggested)
     found = [np.clip(given, *bounds.T)]
     for factor in LENGTHSCALES_TRIED:
         candidate = given.copy()
         if vector.n_covariance:
             candidate[: vector.n_covariance] = scaled_to(settings.covariance, rows.X, factor, variance)
-        if real and vector.scales:
-            candidate[-1] = noise
+        candidate[len(given) - vector.free.size :] = suggested
         candidate = np.clip(candidate, *bounds.T)
         if not any(np.array_equal(candidate, other) for other in found):
             found.append(candidate)
@@ -208,71 +153,3 @@ def learn(settings, evidence, covariance, scales, n_starts):
     value, x, slope = min(runs, key=lambda run: run[0])
     at_rest = came_to_rest(objective, value, slope)
     return Found(vector.unpack(x), np.array(objective.values), at_rest)
-
-
-def warn_without_start(n):
-    """Warn that EP failed wherever a search could have begun."""
-    warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
-
-
-def came_to_rest(objective, value, slope):
-    """Whether a search that ended with this value and slope did so at rest; if not, warn."""
-    # a place where EP failed counts with a flat slope
-    at_rest = -value in objective.values and is_flat(slope, value)
-    if not at_rest:
-        warn(
-            f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
-            f"after {len(objective.values) + objective.failures} evaluations",
-            ConvergenceWarning,
-        )
-    return at_rest
-
-
-def is_flat(slope, value):
-    """Whether a search that ended on this slope came to rest: rounding of large values leaves larger slopes."""
-    return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
-
-
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS):
-    """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
-
-    The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
-    The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
-    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
-    """
-    place = np.clip(start, *bounds.T)
-    best = place, *objective(place)
-    for _ in range(rounds):
-        before = best[1]
-        best = _descend(objective, best, bounds, gain, most)
-        slope = free_slope(best, bounds)
-        if is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
-            break
-    return best[1], best[0], slope
-
-
-def free_slope(best, bounds):
-    """The largest entry of a gradient that no bound stops."""
-    (x, _, slope), (low, high) = best, bounds.T
-    stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
-    return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
-
-
-def _descend(objective, best, bounds, gain, most):
-    """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
-    from scipy.optimize import minimize
-
-    start = best[0]
-    length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
-    known = {start.tobytes(): best[1:]}
-
-    def scaled(x):
-        nonlocal best
-        value, slope = known.pop(x.tobytes(), None) or objective(x)
-        if value < best[1]:
-            best = x.copy(), value, slope
-        return length * value, length * slope
-
-    options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
-    minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return best

@@ -32,8 +32,8 @@ from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.likelihoods.parameters import scales_of
-from cavity.models.gp.evidence import Settings, log_slope
+from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.models.gp.evidence import Settings
 from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
@@ -160,8 +160,11 @@ class Increment:
         self.latest = IncrementPoint(settings, basis, sites, out, carried, value, fit, by_rows)
         return self.latest
 
-    def gradient(self, solution):
-        """Return the gradient in the log parameters of the covariance, nothing for the mean, and in the log scales."""
+    def gradient(self, solution, free=None):
+        """Return the gradient in the log parameters of the covariance, nothing for the mean, and in the likelihood's.
+
+        Those of the likelihood are the `FreeParameters` given, or else its log scales.
+        """
         solution.prepare()
         basis, covariance = solution.basis, solution.settings.covariance
         total = np.zeros(len(covariance.log_parameters))
@@ -189,7 +192,7 @@ class Increment:
             total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
             slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0
         total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
-        return total, np.zeros(0), self._scale_gradient(solution, slope)
+        return total, np.zeros(0), self._likelihood_gradient(solution, free, slope)
 
     def _scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
@@ -303,20 +306,20 @@ class Increment:
         nuggets = program_of(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
         return gradient(covariance, Z, weights, None, self.threads) + free_gradient(covariance, nuggets, Z.shape[1])
 
-    def _scale_gradient(self, solution, slope):
-        """Derivatives in the logs of the scales of the likelihood."""
+    def _likelihood_gradient(self, solution, free, slope):
+        """Derivatives in the free numbers of the likelihood."""
         likelihood = solution.settings.likelihood
         if solution.fit is None:
             return np.array([slope]) if self.rows.noise is None else np.zeros(0)
-        if not scales_of(likelihood):
+        free = FreeParameters.scales(likelihood) if free is None else free
+        if not free.size:
             return np.zeros(0)
         mean, variance = self._cavities(solution)
 
         def total(likelihood):
-            sites = Sites(likelihood, self.rows.y, self.rows.weights, self.alpha)
-            return float(np.sum(sites.match(slice(None), mean, variance)[0] / sites.fraction))
+            return Sites(likelihood, self.rows.y, self.rows.weights, self.alpha).total(mean, variance)
 
-        return np.array([log_slope(likelihood, name, total) for name in scales_of(likelihood)])
+        return slopes(free, likelihood, total)
 
     def _cavities(self, solution):
         """Means and variances of f under the cavities."""

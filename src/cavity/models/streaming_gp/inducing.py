@@ -48,14 +48,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas
 
-from cavity import _core
 from cavity.base.triangles import full, inverse_lower
 from cavity.blocks import merge
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.information import Information
-
-_covariances = _core.best("covariance")
 
 CANDIDATE_NUMBERS = 1 << 22  # in the columns of the candidates: 32 MB, which most caches hold
 FEATURE_NUMBERS = 1 << 20  # of W in a block of rows
@@ -313,7 +310,7 @@ def _pivots(basis, X, weight, budget, goal, threads):
     """Rows that `greedy` adds to a basis until they lose no more than `goal` nats, and the residuals of all rows."""
     program, m, chosen = basis.program, basis.n, []
     W, residual = basis.features(X, threads)
-    scaled, prior = program.coordinates_of(X), program.diagonal(X)
+    covariances, prior = program.columns_of(X), program.diagonal(X)
     nugget = basis.jitter * prior
     columns = np.empty((max(budget, m), len(X)))
     columns[:m] = W.T
@@ -321,7 +318,7 @@ def _pivots(basis, X, weight, budget, goal, threads):
         tried = _tried(avoidable(basis, prior, weight, residual), TRIED * len(chosen))
         if not len(tried):
             break
-        spread = _columns(program, scaled, tried, columns[:m])
+        spread = _columns(covariances, tried, columns[:m])
         spread /= np.sqrt(residual[tried] + nugget[tried])[:, None]
         best = int(np.argmax(spread**2 @ weight))
         p = int(tried[best])
@@ -345,11 +342,9 @@ def _tried(loss, count):
     return np.unique(np.append(drawn, np.argmax(loss)))
 
 
-def _columns(program, scaled, rows, columns):
+def _columns(covariances, rows, columns):
     """Covariances (n, N) of n rows with all rows, given the inducing variables of the columns (m, N)."""
-    out = np.empty((len(rows), scaled.shape[1]))
-    own = np.ascontiguousarray(scaled[:, rows])
-    _covariances.fill(program.code, program.parameters, own, scaled, False, 0, len(rows), out)
+    out = covariances(rows)
     if len(columns):
         # out' (N, n) = k(X, rows) - columns' (N, m) columns_rows (m, n)
         blas.dgemm(-1.0, columns.T, columns[:, rows], beta=1.0, c=out.T, overwrite_c=1)

@@ -5,7 +5,8 @@ import numpy as np
 from cavity.base.triangles import full
 from cavity.covariances import Product
 from cavity.covariances.slots import free_slots, leaves, parts_of
-from cavity.models.gp.search import SCALE_RANGE, climb
+from cavity.likelihoods.parameters import PARAMETER_RANGE
+from cavity.models.search import climb
 from cavity.models.streaming_gp.carrier import scaling_cost
 from cavity.models.streaming_gp.information import Information
 
@@ -27,7 +28,7 @@ class Rescaled:
 
     def bounds(self):
         """(low, high) of the free ones of log s and log t."""
-        low, high = -np.log(SCALE_RANGE), np.log(SCALE_RANGE)
+        low, high = -np.log(PARAMETER_RANGE), np.log(PARAMETER_RANGE)
         pairs = [(low, high), (low, high)]
         if self.free[0]:
             room = (self.covariance.log_bounds - self.covariance.log_parameters[:, None])[self.scaled]
@@ -73,7 +74,7 @@ def scaling_parameters(covariance):
 def _scaled_places(covariance, first=0):
     """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
     if not parts_of(covariance):
-        return None if "variance" in covariance.fixed else {first}
+        return {first} if any(slot.role == "variance" for slot in free_slots(covariance)) else None
     found = []
     for part in parts_of(covariance):
         found.append(_scaled_places(part, first))

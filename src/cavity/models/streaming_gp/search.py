@@ -17,7 +17,8 @@ import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
 from cavity.models.gp.evidence import Settings
-from cavity.models.gp.search import Objective, Vector, came_to_rest, climb, free_slope, starts, warn_without_start
+from cavity.models.gp.search import Vector, starts
+from cavity.models.search import Objective, came_to_rest, climb, free_slope, warn_without_start
 from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import is_exact
 

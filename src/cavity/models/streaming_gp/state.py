@@ -11,7 +11,7 @@ from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import table
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, short, what_to_learn
-from cavity.models.gp.search import NOT_LEARNT
+from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.rows import checked_rows, is_exact

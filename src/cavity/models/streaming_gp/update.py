@@ -7,8 +7,8 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
-from cavity.models.gp.search import NOT_LEARNT
 from cavity.models.latent import scheduled
+from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved

@@ -10,8 +10,8 @@ from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import checked_rows
-from cavity.models.gp.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.models.latent import AUTO
+from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels

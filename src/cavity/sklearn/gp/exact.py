@@ -17,6 +17,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
+from cavity.covariances.base import gram_of
 from cavity.covariances.slots import gradient
 from cavity.models.gp.evidence import MANY_ROWS
 
@@ -49,7 +50,7 @@ def regress(covariance, X, noise, Y):
 
     Raises NotPositiveDefiniteError if rounding makes K + noise indefinite, OverflowError if the targets are too large.
     """
-    buffer = covariance.gram(X, out=arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
+    buffer = gram_of(covariance, X, arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
     buffer[np.diag_indices_from(buffer)] += noise
     _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)  # K + noise = L L', (N, N), L in its place
     if failed:

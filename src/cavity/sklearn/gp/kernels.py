@@ -5,7 +5,7 @@ theta is the vector of logs of what is learnt. Where a kernel holds one of them 
 """
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import mul
 
 import numpy as np
@@ -23,12 +23,8 @@ FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its pa
     kernels.RationalQuadratic: (covariances.RationalQuadratic, {"lengthscale": "length_scale", "shape": "alpha"}),
     kernels.ExpSineSquared: (covariances.Periodic, {"lengthscale": "length_scale", "period": "periodicity"}),
 }
-MATERN = {  # by nu
-    0.5: covariances.Matern12,
-    1.5: covariances.Matern32,
-    2.5: covariances.Matern52,
-    np.inf: covariances.RBF,
-}
+MATERN = {nu: partial(covariances.Matern, nu) for nu in covariances.Matern.orders}
+MATERN |= {0.5: covariances.Matern12, 1.5: covariances.Matern32, 2.5: covariances.Matern52, np.inf: covariances.RBF}
 ISOTROPIC = (kernels.RationalQuadratic, kernels.ExpSineSquared)  # one lengthscale for all columns
 MOST_FACTORS = 64  # in a power
 UNBOUNDED = (np.finfo(np.float64).tiny, np.finfo(np.float64).max)  # theta has scikit-learn's bounds
@@ -103,7 +99,7 @@ def _translated(kernel, first, n_features):
         return _dot_product(kernel, first)
     if kind is kernels.Matern:
         if kernel.nu not in MATERN:
-            raise ValueError(f"kernel {kernel!r} has no counterpart: use nu = 0.5, 1.5, 2.5 or inf")
+            raise ValueError(f"kernel {kernel!r} has no counterpart: use nu = 0.5, 1.5, 2.5, ..., 10.5 or inf")
         return _leaf(kernel, MATERN[kernel.nu], {"lengthscale": "length_scale"}, first)
     if kind not in FAMILIES:
         raise ValueError(f"kernel {_label(kernel)} has no counterpart: {INSTEAD}")

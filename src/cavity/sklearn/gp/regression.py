@@ -14,6 +14,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.blocks import merge
+from cavity.covariances.base import gram_of
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
 from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, single_threaded
@@ -234,7 +235,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         mean = mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
         if with_cov:
             known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X))
-            return mean, self._per_target(covariance.gram(X) - known.T @ known)
+            return mean, self._per_target(gram_of(covariance, X) - known.T @ known)
         return mean, np.sqrt(self._per_target(self._variances(covariance, X))) if with_std else None
 
     def _means(self, covariance, X):
@@ -269,5 +270,5 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         mean = np.zeros((len(X), *shape))
         if not (with_std or with_cov):
             return mean, None
-        spread = covariance.gram(X) if with_cov else np.sqrt(covariance.diagonal(X))
+        spread = gram_of(covariance, X) if with_cov else np.sqrt(covariance.diagonal(X))
         return mean, np.repeat(spread[..., None], n_targets, axis=-1) if shape else spread

@@ -1,0 +1,99 @@
+"""Sums and products of which a part is not compiled: matrices of the parts, joined in NumPy."""
+
+from functools import reduce
+
+import numpy as np
+
+from cavity.base.triangles import full
+from cavity.covariances.program import Unready, out_of_range
+
+
+class Joined:
+    """The sum or product of programs, as what compiled ones are to those who call them: see `Program`."""
+
+    def __init__(self, join, programs):
+        self._join, self._programs = join, programs
+        self.n_slots = sum(program.n_slots for program in programs)
+
+    def gram(self, X, out, threads):
+        """Write the covariance matrix of rows X (N, D) into out (N, N)."""
+        self._write(out, lambda program, place: program.gram(X, place, threads))
+
+    def cross(self, X, Z, out, threads):
+        """Write the covariances of rows X (N, D) with rows Z (M, D) into out (N, M)."""
+        self._write(out, lambda program, place: program.cross(X, Z, place, threads))
+
+    def against(self, Z):
+        """Nothing is known before rows come."""
+        return Unready()
+
+    def columns_of(self, X):
+        """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
+        each = [program.columns_of(X) for program in self._programs]
+        return lambda rows: self._finite(reduce(self._join, (columns(rows) for columns in each)))
+
+    def constant_variance(self):
+        """Variances may be any."""
+        return None
+
+    def contract(self, X, weights, Z, threads):
+        """Return the derivatives of <weights, K> in the logs of the slots; Z=None: K is the Gram matrix."""
+        weights = full(weights) if Z is None else weights
+        weights = self._weights(weights, lambda program: self._matrix(program, X, Z, threads))
+        pairs = zip(self._programs, weights, strict=True)
+        return np.concatenate([program.contract(X, weight, Z, threads) for program, weight in pairs])
+
+    def contract_inputs(self, X, weights, Z, threads):
+        """There are no derivatives in rows: a part that a user wrote says so."""
+        weights = self._weights(weights, lambda program: self._matrix(program, X, Z, threads))
+        pairs = zip(self._programs, weights, strict=True)
+        return sum(program.contract_inputs(X, weight, Z, threads) for program, weight in pairs)
+
+    def diagonal(self, X):
+        """Return the variance of every row, (N,)."""
+        with np.errstate(over="ignore"):
+            return self._finite(reduce(self._join, (program.diagonal(X) for program in self._programs)))
+
+    def diagonal_contract(self, X, weights):
+        """Return the derivatives of weights (N,) times the variances of the rows in the logs of the slots."""
+        weights = self._weights(weights, lambda program: program.diagonal(X))
+        pairs = zip(self._programs, weights, strict=True)
+        return np.concatenate([program.diagonal_contract(X, weight) for program, weight in pairs])
+
+    def _write(self, out, write):
+        """Join what write(program, place) writes for every program."""
+        write(self._programs[0], out)
+        other = np.empty_like(out)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for program in self._programs[1:]:
+                write(program, other)
+                self._join(out, other, out=out)
+        self._finite(out)
+
+    def _finite(self, value):
+        if not np.all(np.isfinite(value)):
+            raise out_of_range()
+        return value
+
+    @staticmethod
+    def _matrix(program, X, Z, threads):
+        out = np.empty((len(X), len(X if Z is None else Z)))
+        if Z is None:
+            program.gram(X, out, threads)
+        else:
+            program.cross(X, Z, out, threads)
+        return out
+
+    def _weights(self, weights, value_of):
+        """Yield the weights of the values of every program: those of the sum, or times all other factors."""
+        if self._join is np.add:
+            yield from (weights for _ in self._programs)
+            return
+        values = [value_of(program) for program in self._programs]
+        for i in range(len(values)):
+            yield reduce(np.multiply, values[:i] + values[i + 1 :], weights)
+
+
+def joined(step, programs):
+    """Return the program of a sum or product of programs, in order; `step` is np.add or np.multiply."""
+    return programs[0] if len(programs) == 1 else Joined(step, programs)

@@ -1,0 +1,164 @@
+"""Predictions of observations: what a likelihood says of y given f, integrated over f ~ N(mean, variance).
+
+Every integral is one of a function g >= 0, which the adaptive quadrature of sites knows as the likelihood g(f) and
+gives to 1e-10 of itself, whatever the scales. A conditional mean of either sign is measured from its value at the mean
+of f, and its two signs apart; so is the variance, E Var[y|f] + E (E[y|f] - E y)^2, without cancellation.
+"""
+
+import numpy as np
+from scipy import special
+
+from cavity.likelihoods.quadrature import log_tilted
+
+FLOOR, CEILING = 1e-300, 1e300  # of integrands: their logs are finite
+KNOWN_VARIANCE = 1e-300  # of f, below which it is known
+REACH = 8.0  # sd of the integrand within which it must be in the range of float64
+DOUBLINGS = 1100  # of a step, from the smallest number to the largest
+MOST_STEPS = 200  # of a search; bisection alone needs some 64
+BISECTED = 3  # every so manieth step of a search halves the bracket
+SURE = 1e-12  # relative error of a probability, and of a quantile, at which a search ends
+
+
+def expectation(g, mean, variance):
+    """Return E g(f) for f ~ N(mean, variance), (n,); g(f, index) >= 0 has the rows of an index of f (len(index), k)."""
+    out, every = np.empty(len(mean)), np.arange(len(mean))
+    sure = variance < KNOWN_VARIANCE
+    out[sure] = g(mean[sure, None], every[sure])[:, 0]
+    rest = every[~sure]
+    if not rest.size:
+        return out
+    m, v = mean[rest], variance[rest]
+
+    def log_g(f, index):
+        return np.log(np.clip(g(f, rest[index]), FLOOR, CEILING))
+
+    with np.errstate(all="ignore"):
+        log_z, d1, _, shrink = log_tilted(log_g, m, v)
+        out[rest] = np.exp(log_z)
+        sd = np.sqrt(v * shrink)
+        ends = (m + v * d1)[:, None] + sd[:, None] * np.array([-REACH, REACH])
+        inside = np.all(g(ends, rest) < CEILING, axis=1)
+    _check_range(inside & (out[rest] < CEILING), rest)
+    return out
+
+
+def _check_range(inside, rows):
+    """Raise OverflowError naming the first row that is not inside."""
+    if not np.all(inside):
+        row = rows[np.argmin(inside)]
+        raise OverflowError(f"the moments of a new observation of row {row} leave the range of float64")
+
+
+def _given(likelihood, name):
+    """Return a conditional function of a likelihood whose results are checked."""
+    function = getattr(likelihood, name)
+
+    def checked(*arguments):
+        f = arguments[-1]
+        with np.errstate(over="ignore"):
+            values = np.asarray(function(*arguments), dtype=np.float64)
+        if values.shape != np.shape(f) or np.isnan(values).any():
+            wrong = "nan" if values.shape == np.shape(f) else f"shape {values.shape}"
+            kind = type(likelihood).__name__
+            raise ValueError(f"{name} of {kind} must return numbers of the shape {np.shape(f)} of f, got {wrong}")
+        return values
+
+    return checked
+
+
+def expected(likelihood, mean, variance):
+    """Return E y, (n,)."""
+    given_f = _given(likelihood, "conditional_mean")
+    here = given_f(mean)
+    _check_range(np.isfinite(here), np.arange(len(mean)))
+
+    def apart(sign):
+        return expectation(lambda f, i: np.maximum(sign * (given_f(f) - here[i, None]), 0.0), mean, variance)
+
+    return here + (apart(1.0) - apart(-1.0))
+
+
+def moments(likelihood, mean, variance):
+    """Return E y and Var y, (n,) each."""
+    total = likelihood.expected(mean, variance)
+    means, variances = _given(likelihood, "conditional_mean"), _given(likelihood, "conditional_variance")
+    within = expectation(lambda f, i: variances(f), mean, variance)
+    return total, within + expectation(lambda f, i: (means(f) - total[i, None]) ** 2, mean, variance)
+
+
+def quantile(likelihood, q, mean, variance):
+    """Return quantiles of y at probabilities that broadcast against the moments of f."""
+    q, mean, variance = np.broadcast_arrays(q, mean, variance)
+    flat = [np.ravel(values) for values in (q, mean, variance)]
+    given_f = _given(likelihood, "cdf")
+
+    def cdf(y, rows):
+        return expectation(lambda f, i: given_f(y[i, None], f), flat[1][rows], flat[2][rows])
+
+    start, step = _first_guess(likelihood, *flat)
+    return search(cdf, flat[0], start, step, likelihood.discrete).reshape(q.shape)
+
+
+def _first_guess(likelihood, q, mean, variance):
+    """Return about where the quantiles are, and how far off that may be."""
+    f, sd = mean + np.sqrt(variance) * special.ndtri(q), np.sqrt(variance)
+    try:
+        with np.errstate(over="ignore"):
+            start, spread = likelihood.conditional_mean(f), np.sqrt(likelihood.conditional_variance(f))
+    except (NotImplementedError, ValueError):  # the likelihood has none: observations around f, perhaps
+        start, spread = f, np.where(sd > 0, sd, 1.0)
+    good = np.isfinite(start) & np.isfinite(spread) & (spread > 0)
+    return np.where(good, start, 0.0), np.where(good, spread, 1.0)
+
+
+def search(cdf, q, start, step, discrete):
+    """Return where cdf(y, rows), of the rows of an index, reaches q: in brackets that secants and bisections narrow."""
+    if discrete:
+        start, step = np.floor(start), np.maximum(np.ceil(step), 1.0)
+    low, high, at_low, at_high = _bracket(cdf, q, start, step)
+    for k in range(MOST_STEPS):
+        apart = high - low
+        spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)))
+        tight = apart <= (1.0 if discrete else SURE * step + 4.0 * spacing)
+        todo = np.flatnonzero(~tight)
+        if not todo.size:
+            break
+        a, b, fa, fb = low[todo], high[todo], at_low[todo] - q[todo], at_high[todo] - q[todo]
+        middle = 0.5 * (a + b)
+        y = middle if k % BISECTED == BISECTED - 1 else _inside(a - fa * ((b - a) / (fb - fa)), a, b, middle)
+        if discrete:
+            y = np.clip(np.floor(y), a + 1.0, b - 1.0)
+        found = cdf(y, todo)
+        below = found < q[todo]
+        for edge, at, mask in ((low, at_low, below), (high, at_high, ~below)):
+            edge[todo[mask]], at[todo[mask]] = y[mask], found[mask]
+        if not discrete:
+            done = np.abs(found - q[todo]) <= SURE * np.minimum(q[todo], 1.0 - q[todo])
+            low[todo[done]] = high[todo[done]] = y[done]
+    return high
+
+
+def _inside(y, a, b, middle):
+    """Return points of a bracket, not too close to its ends for the other one to move."""
+    margin = 0.01 * (b - a)
+    return np.where(np.isfinite(y), np.clip(y, a + margin, b - margin), middle)
+
+
+def _bracket(cdf, q, start, step):
+    """Return ends with cdf < q <= cdf, and the cdf there, by steps that double."""
+    every = np.arange(len(q))
+    ends, values = [start.copy(), start.copy()], cdf(start, every)
+    at = [values.copy(), values.copy()]
+    for side, sign in ((0, -1.0), (1, 1.0)):
+        todo, reach = every[(values >= q) if side == 0 else (values < q)], step.copy()
+        other = 1 - side
+        for _ in range(DOUBLINGS):
+            if not todo.size:
+                break
+            ends[other][todo], at[other][todo] = ends[side][todo], at[side][todo]
+            ends[side][todo] += sign * reach[todo]
+            reach[todo] *= 2.0
+            _check_range(np.isfinite(ends[side][todo]), todo)
+            at[side][todo] = cdf(ends[side][todo], todo)
+            todo = todo[(at[side][todo] >= q[todo]) if side == 0 else (at[side][todo] < q[todo])]
+    return ends[0], ends[1], at[0], at[1]

@@ -1,0 +1,135 @@
+"""Searches for settings by the log evidence: L-BFGS with exact gradients, over places where EP may fail."""
+
+import numpy as np
+
+from cavity.base.errors import ConvergenceWarning, warn
+
+SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
+ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
+TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
+MOST_STEPS = 200  # of L-BFGS-B in a round
+WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
+DOUBLE_LOOP_STEPS = 30  # steps of the double loop on the way, until fits have failed MOST_FAILURES times
+MOST_FAILURES = 3
+SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
+SMALLEST_GAIN = 1e-11  # of the value, at which it ends
+MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
+GAIN_OF_A_ROUND = 1e-3
+NOT_LEARNT = "the search for hyperparameters did not come to rest"
+FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
+
+
+def search_tol(slope):
+    """The tolerance of a fit on the way, where the last gradient had this largest entry."""
+    return float(np.clip(TOL_A_NAT * slope, SEARCH_TOL, ROUGH_TOL))
+
+
+class Objective:
+    """Minus the log evidence and log prior, and its gradient, as an optimiser wants them.
+
+    `evidence.at(settings, tol=, double_loop=)` gives a point, with a log evidence and whether it is one; the `vector`
+    knows which settings are free: `unpack`, `gradient`, and their log prior with its slopes in the first entries.
+    """
+
+    def __init__(self, evidence, vector):
+        self.evidence, self.vector = evidence, vector
+        self.values = []  # log evidence plus log prior of every evaluation
+        self.slope = np.inf  # the largest entry of the last gradient
+        self.failures = 0
+
+    def _point(self, x):
+        """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
+        settings = self.vector.unpack(x)
+        tol = max(search_tol(self.slope), self.evidence.options.tol)
+        steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
+        try:
+            point = self.evidence.at(settings, tol=tol, double_loop=steps)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            point = None
+        if point is None or not point.converged:
+            self.failures += 1
+            return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
+        self.values.append(point.log_evidence + self.vector.log_prior(settings)[0])
+        return point, -self.values[-1]
+
+    def value(self, x):
+        """Return minus the log evidence and log prior of a vector, without the gradient."""
+        return self._point(x)[1]
+
+    def __call__(self, x):
+        point, value = self._point(x)
+        if point is None:
+            return value, np.zeros(len(x))
+        gradient = self.vector.gradient(self.evidence, point)
+        slope = self.vector.log_prior(point.settings)[1]
+        gradient[: len(slope)] += slope
+        self.slope = float(np.max(np.abs(gradient)))
+        return value, -gradient
+
+
+def warn_without_start(n):
+    """Warn that EP failed wherever a search could have begun."""
+    warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
+
+
+def came_to_rest(objective, value, slope):
+    """Whether a search that ended with this value and slope did so at rest; if not, warn."""
+    # a place where EP failed counts with a flat slope
+    at_rest = -value in objective.values and is_flat(slope, value)
+    if not at_rest:
+        warn(
+            f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
+            f"after {len(objective.values) + objective.failures} evaluations",
+            ConvergenceWarning,
+        )
+    return at_rest
+
+
+def is_flat(slope, value):
+    """Whether a search that ended on this slope came to rest: rounding of large values leaves larger slopes."""
+    return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
+
+
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS):
+    """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
+
+    The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
+    The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
+    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
+    """
+    place = np.clip(start, *bounds.T)
+    best = place, *objective(place)
+    for _ in range(rounds):
+        before = best[1]
+        best = _descend(objective, best, bounds, gain, most)
+        slope = free_slope(best, bounds)
+        if is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
+            break
+    return best[1], best[0], slope
+
+
+def free_slope(best, bounds):
+    """The largest entry of a gradient that no bound stops."""
+    (x, _, slope), (low, high) = best, bounds.T
+    stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
+    return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
+
+
+def _descend(objective, best, bounds, gain, most):
+    """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
+    from scipy.optimize import minimize
+
+    start = best[0]
+    length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
+    known = {start.tobytes(): best[1:]}
+
+    def scaled(x):
+        nonlocal best
+        value, slope = known.pop(x.tobytes(), None) or objective(x)
+        if value < best[1]:
+            best = x.copy(), value, slope
+        return length * value, length * slope
+
+    options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
+    minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return best

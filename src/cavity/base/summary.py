@@ -175,6 +175,39 @@ def gaussian(names, mean, sd):
     return Marginals(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
 
 
+def student(names, mean, scale, degrees):
+    """Return marginals of Student's t; the sd is not known with two degrees of freedom or fewer."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sd = np.where(degrees > 2.0, scale * np.sqrt(degrees / (degrees - 2.0)), np.nan)
+    positive = special.stdtr(degrees, mean / scale)
+    return Marginals(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
+
+
+def share(names, mean, variance):
+    """Return Beta marginals with these moments, of numbers between 0 and 1; a variance of 0 is a known number."""
+    known = variance <= 0
+    total = np.where(known, np.inf, mean * (1.0 - mean) / np.where(known, 1.0, variance)) - 1.0
+    a, b = (np.where(known, 1.0, part * np.where(known, 1.0, total)) for part in (mean, 1.0 - mean))
+    return Marginals(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
+
+
+def inverse_gamma(names, shape, rate):
+    """Return the marginals of 1/x, x ~ Gamma(shape, rate): variances, of precisions; not all have moments."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(shape > 1.0, rate / (shape - 1.0), np.nan)
+        sd = np.where(shape > 2.0, mean / np.sqrt(shape - 2.0), np.nan)
+    return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
+
+
+def values_table(title, names, values, sd=None, notes=()):
+    """Return a table of numbers of which no more is known than, perhaps, standard errors."""
+    columns = {"value": np.asarray(values, dtype=np.float64)}
+    if sd is None:
+        return Table(title, tuple(names), columns, notes=notes)
+    columns["sd"] = np.array([np.nan if each is None else each for each in sd], dtype=np.float64)
+    return Table(title, tuple(names), columns, dict.fromkeys(columns, "sd"), notes)
+
+
 def summarized(title, marginals, level, *, notes=(), below=None):
     """Return the table of some marginals: mean, sd, interval and, where numbers have a sign, P(>0)."""
     parts = marginals if isinstance(marginals, list) else [marginals]

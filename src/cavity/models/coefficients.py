@@ -3,10 +3,10 @@
 import numpy as np
 
 from cavity.base import summary
-from cavity.base.results import notes_of, title_of
+from cavity.base.results import Summarized
 
 
-class Coefficients:
+class Coefficients(Summarized):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
@@ -31,23 +31,10 @@ class Coefficients:
         """
         return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
 
-    def summary(self, level=0.95):
-        """Return the table of the coefficients: mean, sd, interval and the probability of being positive.
-
-        Parameters
-        ----------
-        level : float in (0, 1), default 0.95
-            Probability of the intervals.
-
-        Returns
-        -------
-        cavity.Table
-            It shows itself, and has `to_frame` for pandas. Coefficients are per unit of the columns of X as they were
-            given, also where the fit scaled these.
-        """
+    def _marginals(self):
+        """Those of the coefficients, per unit of the columns as they were given."""
         names, mean, variance = self._per_column()
-        marginals = summary.gaussian(names, mean, np.sqrt(variance))
-        return summary.summarized(title_of(self), marginals, level, notes=notes_of(self), below=self._others(level))
+        return summary.gaussian(names, mean, np.sqrt(variance))
 
     def covariance_table(self, *, correlation=False):
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
@@ -59,7 +46,7 @@ class Coefficients:
 
         Returns
         -------
-        cavity.Table
+        Table
             Rows and columns by names; ``covariance_table().to_frame()`` is a data frame.
         """
         names, matrix = self._per_column()[0], self._covariance_per_column()
@@ -78,7 +65,3 @@ class Coefficients:
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
         return self.covariance
-
-    def _others(self, level):
-        """Return the table of what else was found, or None."""
-        return None

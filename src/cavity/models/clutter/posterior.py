@@ -7,9 +7,10 @@ from scipy.special import expit
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.results import Posterior, table
+from cavity.base.results import Posterior, Summarized, table
+from cavity.base.summary import gaussian
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
@@ -54,7 +55,7 @@ def posterior_of(model, units, sites, outcome, *, scalar, method, columns, befor
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClutterPosterior(LeavesOneOut, Posterior):
+class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
 
     For a batch of B problems the fields have a leading axis of length B.
@@ -257,6 +258,15 @@ class ClutterPosterior(LeavesOneOut, Posterior):
         return posterior_of(
             self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self
         )
+
+    def _marginals(self):
+        """Those of the signal's location, of a batch those of each problem in turn."""
+        mean = np.atleast_1d(self.mean)
+        each = ("mean",) if isinstance(self.mean, float) else coefficient_names(self.columns, mean.shape[-1])
+        batch = range(len(mean)) if mean.ndim > 1 else ()
+        names = tuple(f"problem {b}: {name}" for b in batch for name in each) if batch else each
+        sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
+        return gaussian(names, mean.ravel(), sd.ravel())
 
     def __repr__(self):
         shape = self._sites.site_tau.shape

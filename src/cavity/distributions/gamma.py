@@ -69,6 +69,18 @@ class Gamma(Distribution):
         """The shape of the batch and of one sample."""
         return np.shape(self.shape)
 
+    def to_scipy(self):
+        """Return the distribution as a frozen one of scipy.stats, of a batch with arrays as parameters.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``gamma``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.gamma(self.shape, scale=np.divide(1.0, self.rate))
+
     @property
     def natural(self):
         """shape - 1 and then -rate, raveled."""

@@ -139,6 +139,18 @@ class MultivariateGaussian(Distribution):
         """The shape (D,) of one sample."""
         return self.mean.shape
 
+    def to_scipy(self):
+        """Return the distribution as a frozen one of scipy.stats.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``multivariate_normal``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
+
     @property
     def natural(self):
         """tau and then the precision, raveled."""

@@ -64,6 +64,20 @@ class Dirichlet(Distribution):
         """The sums of the concentrations, shape (...)."""
         return self.concentration.sum(axis=-1)
 
+    def to_scipy(self):
+        """Return the distribution as a frozen one of scipy.stats; there is none of a batch.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``dirichlet``.
+        """
+        from scipy import stats  # takes a while to load
+
+        if self.concentration.ndim > 1:
+            raise ValueError(f"to_scipy: needs one distribution, got a batch of shape {self.concentration.shape[:-1]}")
+        return stats.dirichlet(self.concentration)
+
     @property
     def natural(self):
         """The concentrations minus 1, raveled."""

@@ -83,6 +83,18 @@ class Wishart(Distribution):
         """The shape (D, D) of one sample."""
         return self.inverse_scale.shape
 
+    def to_scipy(self):
+        """Return the distribution as a frozen one of scipy.stats.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``wishart``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.wishart(self.degrees_of_freedom, self._root @ self._root.T)
+
     @property
     def natural(self):
         """(nu - D - 1)/2 and then -V/2, raveled."""

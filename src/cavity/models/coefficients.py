@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from cavity.base import summary
+from cavity.base import arrays, summary
+from cavity.base.errors import missing_extra
 from cavity.base.results import Summarized
 
 
@@ -30,6 +31,55 @@ class Coefficients(Summarized):
             Lower and upper ends, of the same weights as `mean`.
         """
         return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
+
+    def to_scipy(self):
+        """Return the posterior of the weights as a frozen distribution of scipy.stats.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``multivariate_normal``; where weights are independent, or there is one only, ``norm`` with loc and scale
+            for each. Of the same weights as `mean`.
+        """
+        from scipy import stats  # takes a while to load
+
+        if getattr(self, "_covariance", self) is None or len(self.mean) == 1:
+            return stats.norm(self.mean, self.sd)
+        return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
+
+    def to_arviz(self, draws=1000, *, rng):
+        """Return draws of the coefficients for ArviZ, which plots and summarises them; needs the arviz extra.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            How many, independent of each other: one chain.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        arviz.InferenceData
+            Its posterior has the variable ``coefficients`` with the dimension ``coefficient``, the names; they are
+            those of `summary`, per unit of the columns as they were given. From ArviZ 1.0 on it is an xarray.DataTree.
+
+        Raises
+        ------
+        ImportError
+            If ArviZ is not installed, with the command that installs it.
+        """
+        try:
+            import arviz
+        except ImportError as error:
+            raise missing_extra("ArviZ", "arviz") from error
+        values = self._drawn_per_column(self.sample(arrays.integer(draws, "draws", low=1), rng))
+        groups = {"posterior": {"coefficients": values[None]}}
+        labels = {
+            "coords": {"coefficient": list(self._per_column()[0])},
+            "dims": {"coefficients": ["coefficient"]},
+        }
+        newer = int(arviz.__version__.partition(".")[0]) >= 1
+        return arviz.from_dict(groups, **labels) if newer else arviz.from_dict(**groups, **labels)
 
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""
@@ -65,3 +115,7 @@ class Coefficients(Summarized):
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
         return self.covariance
+
+    def _drawn_per_column(self, weights):
+        """Return draws of these coefficients, (n, D), of draws of the weights."""
+        return weights

@@ -313,6 +313,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes])
         return back @ self.covariance @ back.T
 
+    def _drawn_per_column(self, weights):
+        """Return draws of these coefficients, of draws of the weights."""
+        if self.centre is None:
+            return weights
+        slopes = weights[:, self.intercept :] / self.spread
+        if len(self._per_column()[0]) == slopes.shape[1]:
+            return slopes
+        return np.column_stack([weights @ self._prepared(np.zeros((1, self.n_features)))[0], slopes])
+
     def sample(self, n, rng):
         """Draw weights from the posterior.
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
 import cavity
 from cavity import covariances
@@ -17,9 +18,9 @@ LABEL = (FRAME["dose"] + RNG.normal(size=40) > 0).to_numpy()
 REAL = X @ [0.1, 1.0, -0.5] + 0.1 * RNG.normal(size=40)
 RBF = covariances.RBF(1.0, [9.0, 1.0, 1.0])
 FITS = {
-    "glm": lambda X: cavity.GLM(labels.Probit()).fit(X, LABEL),
-    "diagonal glm": lambda X: cavity.GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
-    "glm by adf": lambda X: cavity.GLM(labels.Probit()).fit(X, LABEL, method="adf"),
+    "glm": lambda X: GLM(labels.Probit()).fit(X, LABEL),
+    "diagonal glm": lambda X: GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
+    "glm by adf": lambda X: GLM(labels.Probit()).fit(X, LABEL, method="adf"),
     "linear": lambda X: cavity.LinearRegression().fit(X, REAL),
     "logistic": lambda X: cavity.LogisticRegression().fit(X, LABEL),
     "gp": lambda X: cavity.GaussianProcess(RBF).fit(X, REAL, learn=False),
@@ -157,7 +158,7 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
     design = np.column_stack([np.ones(40), (X - centre) / spread])
     turned = NEW[["smokes", "age", "dose"]]
     for approximation in ("full", "diagonal"):
-        fit = cavity.GLM(labels.Probit(), approximation=approximation).fit(design, LABEL)
+        fit = GLM(labels.Probit(), approximation=approximation).fit(design, LABEL)
         described = {"columns": tuple(FRAME), "centre": centre, "spread": spread, "intercept": True}
         posterior = replace(fit, **described, classes=("no", "yes"))
         posterior.save(tmp_path / "p.npz")
@@ -193,9 +194,92 @@ def test_rows_out_of_range_are_named():
 
 
 def test_offsets_are_remembered(tmp_path):
-    model = cavity.GLM(counts.Poisson())
+    model = GLM(counts.Poisson())
     for offset, has in ((None, False), (np.zeros(40), False), (pd.Series(np.ones(40)), True)):
         posterior = model.fit(X / 50, LABEL, offset=offset)
         posterior.save(tmp_path / "p.npz")
         assert cavity.load(tmp_path / "p.npz").has_offset is has
     assert model.fit(X / 50, LABEL).update(X / 50, LABEL, offset=np.ones(40)).has_offset
+
+
+TABLE = FRAME.assign(died=np.where(LABEL, "yes", "no"), w=RNG.uniform(1.0, 2.0, 40), log_pop=0.1 * RNG.normal(size=40))
+BY_NAME = {
+    "glm": lambda X, y, **more: GLM(labels.Probit(), prior_variance=1e-4).fit(X, y, **more),
+    "gp": lambda X, y, **more: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, y, learn=False, **more),
+    "streaming": lambda X, y, **more: cavity.StreamingGP(RBF, labels.Probit()).fit(X, y, learn=False, **more),
+}
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("model", BY_NAME)
+def test_y_weights_and_offsets_by_name(model, library, tmp_path):
+    polars = pytest.importorskip("polars")
+    made = {"pandas": lambda f: f, "polars": polars.from_pandas, "arrow": lambda f: polars.from_pandas(f).to_arrow()}
+    table, new = made[library](TABLE), made[library](TABLE[["log_pop", "smokes", "died", "age", "dose", "w"]][:7])
+    names = {"sample_weight": "w", "offset": "log_pop"}
+    columns = {name: TABLE[column].to_numpy() for name, column in names.items()}
+    posterior, plain = BY_NAME[model](table, "died", **names), BY_NAME[model](X, LABEL, **columns)
+    np.testing.assert_array_equal(posterior.mean, plain.mean)
+    posterior.save(tmp_path / "p.npz")
+    offset = columns["offset"][:7]
+    for each in (posterior, cavity.load(tmp_path / "p.npz")):
+        assert each.columns == ("age", "dose", "smokes")
+        assert each.roles == {"y": "died", **names}
+        np.testing.assert_array_equal(each.predict(new), plain.predict(X[:7], offset=offset))
+        np.testing.assert_array_equal(each.predict(new, offset=0 * offset), plain.predict(X[:7], offset=0 * offset))
+        np.testing.assert_array_equal(each.predict_proba(new), plain.predict_proba(X[:7], offset=offset))
+        expected = plain.log_density(X[:7], LABEL[:7], offset=offset)
+        np.testing.assert_array_equal(each.log_density(new, "died"), expected)
+    more = {name: values[:7] for name, values in columns.items()}
+    expected = BY_NAME[model](X, LABEL, **columns).update(X[:7], LABEL[:7], **more)
+    updated = posterior.update(new, "died")  # with the weights and the offsets of the table
+    np.testing.assert_array_equal(state(updated), state(expected))
+    assert updated.roles == {"y": "died", **names}
+
+
+def test_names_that_are_not_there():
+    fit, posterior = BY_NAME["glm"], BY_NAME["glm"](TABLE, "died", sample_weight="w", offset="log_pop")
+    for call, message in (
+        (lambda: fit(TABLE, "dead"), "y='dead': X has no column 'dead'; it has 'age', 'dose', 'smokes', 'died', 'w'"),
+        (lambda: fit(TABLE, LABEL, offset="pop"), "offset='pop': X has no column 'pop'"),
+        (
+            lambda: fit(X, "died"),
+            r"y='died' is the name of a column, but X \(ndarray\) has none: give a data frame as X",
+        ),
+        (lambda: fit(X, LABEL, sample_weight="w"), "sample_weight='w' is the name of a column, but X"),
+        (lambda: fit(TABLE["age"], "died"), r"y='died' is the name of a column, but X \(Series\) has none"),
+        (lambda: fit(TABLE[["age", "died", "died"]], "died"), "y='died': X has two columns 'died'"),
+        (lambda: posterior.predict(FRAME), "X must have the column 'log_pop', the offset of the fit, or give offset"),
+        (lambda: posterior.predict(TABLE.assign(height=1.0)), "columns of the fit only, .*, got 'height' too"),
+        (lambda: posterior.predict(TABLE.drop(columns="age")), "columns of the fit: 'age' missing"),
+        (lambda: posterior.update(TABLE, "dead"), "y='dead': X has no column 'dead'"),
+        (lambda: posterior.log_density(X, "died"), "y='died' is the name of a column, but X"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_other_names_and_pairs():
+    table = pd.DataFrame({("a", "x"): X[:, 1], ("a", "y"): X[:, 2], ("b", "z"): REAL})
+    posterior = cavity.LinearRegression().fit(table, ("b", "z"))
+    assert posterior.roles == {"y": "('b', 'z')"}
+    np.testing.assert_array_equal(posterior.mean, cavity.LinearRegression().fit(X[:, 1:], REAL).mean)
+    table = pd.DataFrame({0: X[:, 1], 1: REAL})
+    assert cavity.LinearRegression().fit(table, 1).columns == ("0",)
+    bounds = pd.DataFrame({"low": REAL - 1.0, "high": REAL + 1.0, "dose": X[:, 1]})
+    posterior = GLM(labels.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
+    assert (posterior.columns, posterior.roles) == (("dose",), {"y": ("low", "high")})
+    assert np.isfinite(posterior.log_density(bounds, ["low", "high"])).all()
+    two = TABLE[:2][["dose", "died"]]
+    assert GLM(labels.Probit()).fit(two[["dose"]], ["no", "yes"]).classes == ("no", "yes")  # labels of two rows
+
+
+def test_inducing_points_of_a_frame_go_by_name():
+    model = cavity.StreamingGP(RBF, inducing=FRAME[["smokes", "age", "dose"]].astype(float)[:5])
+    turned = cavity.covariances.RBF(1.0, [9.0, 1.0, 1.0])
+    plain = cavity.StreamingGP(turned, inducing=X[:5][:, [2, 0, 1]]).fit(X[:, [2, 0, 1]], REAL, learn=False)
+    found = model.fit(FRAME, REAL, learn=False)
+    assert found.columns == ("smokes", "age", "dose")
+    np.testing.assert_array_equal(found.predict(NEW), plain.predict(X[:7][:, [2, 0, 1]]))
+    with pytest.raises(ValueError, match="columns of the fit: 'dose' missing"):
+        model.fit(FRAME[["smokes", "age"]], REAL)

@@ -12,6 +12,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
 import cavity
 import cavity.sklearn
@@ -118,7 +119,7 @@ def glm(likelihood=None, columns=D, approximation="full", **options):
 
     def fit(X, y):
         noise = likelihoods.Probit() if likelihood is None else likelihood
-        done = cavity.GLM(noise, prior_variance=0.01, approximation=approximation).fit(
+        done = GLM(noise, prior_variance=0.01, approximation=approximation).fit(
             X[:, :columns], labels(y), tol=1e-10, **options
         )
         return floats(done.log_evidence, done.mean, done.variance, *done.predict(X[:, :columns]))
@@ -128,7 +129,7 @@ def glm(likelihood=None, columns=D, approximation="full", **options):
 
 def few_rows(X, y):
     """A generalised linear model with more weights than rows."""
-    done = cavity.GLM(likelihoods.Probit(), prior_variance=0.01).fit(X[:2], labels(y[:2]))
+    done = GLM(likelihoods.Probit(), prior_variance=0.01).fit(X[:2], labels(y[:2]))
     return floats(done.log_evidence, done.mean, *done.predict(X))
 
 
@@ -379,8 +380,8 @@ def test_layouts_on_each_side(switch, layouts, tmp_path):
 def by_vectors(X, y, w, offset):
     """Fits that take vectors: targets, weights, offsets, noise variances."""
     yield cavity.LinearRegression().fit(X, y).mean
-    yield cavity.GLM(gaussian).fit(X, y, sample_weight=w, offset=offset).mean
-    yield cavity.GLM(gaussian, approximation="diagonal").fit(X, y, sample_weight=w, offset=offset).mean
+    yield GLM(gaussian).fit(X, y, sample_weight=w, offset=offset).mean
+    yield GLM(gaussian, approximation="diagonal").fit(X, y, sample_weight=w, offset=offset).mean
     for model in (
         cavity.GaussianProcess(covariances.RBF(1.0, 8.0)),
         cavity.StreamingGP(covariances.RBF(1.0, 8.0), n_inducing=9),
@@ -437,7 +438,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
 def test_copies_of_rows(place, approximation, monkeypatch):
     X, y = numbers()
     weights = 1.0 + np.arange(N) % 3
-    model = cavity.GLM(probit, approximation=approximation)
+    model = GLM(probit, approximation=approximation)
     most = {"full": np.sum(weights), "diagonal": np.max(weights)}[approximation]
     monkeypatch.setattr(f"cavity.models.glm.{place}", most)
     model.fit(X, labels(y), sample_weight=weights, method="adf")

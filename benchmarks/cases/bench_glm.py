@@ -86,7 +86,7 @@ def test_small_fit(measure, name):
     values = np.column_stack([table[column] for column in list(table)[:7]])
     X = np.column_stack([np.ones(len(values)), (values - values.mean(axis=0)) / values.std(axis=0)])
     y = np.where(table["type"] == "Yes", 1.0, -1.0)
-    model = cavity.GLM(likelihoods.Probit())
+    model = cavity.GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False)
     posterior = model.fit(X, y)
     mean, covariance, _ = reference.sequential_fit(X, y, 1e-8)
     np.testing.assert_allclose(posterior.mean, mean, rtol=1e-6)

@@ -123,8 +123,8 @@ def cases():
     table, about = data.table("pima")
     X, variance = with_intercept([table[c] for c in list(about["columns"])[:7]])
     y = np.where(table["type"] == "Yes", 1.0, -1.0)
-    yield "Pima, probit", X, y, cavity.GLM(known.Probit(), prior_variance=variance), sampled
-    yield "Pima, logit", X, y, cavity.GLM(known.Logit(), prior_variance=variance), sampled
+    yield "Pima, probit", X, y, cavity.GLM(known.Probit(), prior_variance=variance, intercept=False), sampled
+    yield "Pima, logit", X, y, cavity.GLM(known.Logit(), prior_variance=variance, intercept=False), sampled
     from sklearn.datasets import load_breast_cancer
 
     cancer = load_breast_cancer()
@@ -133,26 +133,38 @@ def cases():
         X, variance = with_intercept(list(cancer.data.T[:count]))
         for likelihood in (known.Probit(), known.Logit()):
             name = f"breast cancer, {count} columns, {type(likelihood).__name__.lower()}"
-            yield name, X, y, cavity.GLM(likelihood, prior_variance=variance), sampled
+            yield name, X, y, cavity.GLM(likelihood, prior_variance=variance, intercept=False), sampled
     times, _ = data.load("newcomb")
     spread = robust_spread(times)
     # in units of the spread, as STEP wants it
-    model = cavity.GLM(known.StudentT(4.0, 1.0), np.median(times) / spread, WIDER)
+    model = cavity.GLM(known.StudentT(4.0, 1.0), np.median(times) / spread, WIDER, intercept=False)
     yield "Newcomb, Student's t", np.ones((len(times), 1)), times / spread, model, summed
     rng = np.random.default_rng(SEED)
     X = np.column_stack([np.ones(50), rng.normal(size=(50, 3))])
     y = rng.poisson(np.exp(X @ [0.5, 0.5, -0.3, 0.1])).astype(float)
-    yield "Poisson, N = 50, D = 4", X, y, cavity.GLM(known.Poisson(), prior_variance=10.0), sampled
+    yield "Poisson, N = 50, D = 4", X, y, cavity.GLM(known.Poisson(), prior_variance=10.0, intercept=False), sampled
     latent = X @ [0.2, 1.0, -0.5, 0.0] + rng.normal(size=50)
     y = np.digitize(latent, [-1.0, 0.0, 1.0]).astype(float)
-    model = cavity.GLM(known.OrderedProbit([-1.0, 0.0, 1.0]), prior_variance=10.0)
+    model = cavity.GLM(known.OrderedProbit([-1.0, 0.0, 1.0]), prior_variance=10.0, intercept=False)
     yield "ordered probit, 4 classes, N = 50, D = 4", X, y, model, sampled
     X = rng.normal(size=(8, 3))
     y = np.where(X @ [1.0, -1.0, 0.5] + rng.normal(size=8) > 0, 1.0, -1.0)
-    yield "logit, N = 8, D = 3, vague prior", X, y, cavity.GLM(known.Logit(), prior_variance=25.0), sampled
+    yield (
+        "logit, N = 8, D = 3, vague prior",
+        X,
+        y,
+        cavity.GLM(known.Logit(), prior_variance=25.0, intercept=False),
+        sampled,
+    )
     X = rng.normal(size=(10, 2))
     y = np.where(X @ [1.0, 0.5] > 0, 1.0, -1.0)
-    yield "step (Bayes point machine), N = 10, D = 2", X, y, cavity.GLM(known.Step()), wedge
+    yield (
+        "step (Bayes point machine), N = 10, D = 2",
+        X,
+        y,
+        cavity.GLM(known.Step(), prior_variance=1.0, intercept=False),
+        wedge,
+    )
 
 
 def compared(name, X, y, model, truth):

@@ -12,6 +12,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
 import cavity
 from cavity import covariances, distributions
@@ -200,8 +201,8 @@ FROZEN = POSTERIORS | {
     "mixture": lambda: cavity.GaussianMixture(2).fit(X),
     "selection": lambda: cavity.select_components(cavity.GaussianMixture(1), X, (1, 2)),
     "unit mixture": lambda: cavity.UnitMixture(2).fit(Y),
-    "glm": lambda: cavity.GLM(labels.Probit(), prior_mean=[0.0, 0.1]).fit(X, Y > 0),
-    "diagonal": lambda: cavity.GLM(labels.Logit(), approximation="diagonal").fit(X, Y > 0),
+    "glm": lambda: GLM(labels.Probit(), prior_mean=[0.0, 0.1]).fit(X, Y > 0),
+    "diagonal": lambda: GLM(labels.Logit(), approximation="diagonal").fit(X, Y > 0),
     "process": lambda: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, Y > 0, learn=False),
     "exact": lambda: cavity.GaussianProcess(RBF, noise.Gaussian(0.1), [0.0, 1.0, 2.0]).fit(X, Y, learn=False),
     "stream": lambda: cavity.StreamingGP(RBF, noise.Gaussian(0.1)).fit(X, Y, learn=False),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
 import cavity
 from cavity import covariances, distributions
@@ -86,11 +87,11 @@ POSTERIORS = {
     "gaussian_process, negative": lambda: process(noise.StudentT(3.0, 0.1), 10.0 * Y),
     "gaussian_process, bounds": lambda: process(labels.Interval(0.1), np.column_stack([Y, Y + 1.0])),
     "gaussian_process, labels": lambda: process(labels.Probit(), LABELS),
-    "glm": lambda: cavity.GLM(labels.Probit()).fit(X, LABELS),
-    "glm, wide": lambda: cavity.GLM(labels.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
-    "glm, matrix": lambda: cavity.GLM(noise.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
-    "glm, updated": lambda: cavity.GLM(labels.Probit()).fit(X, LABELS).update(X, LABELS),
-    "glm, diagonal": lambda: cavity.GLM(labels.Probit(), approximation="diagonal").fit(X, LABELS),
+    "glm": lambda: GLM(labels.Probit()).fit(X, LABELS),
+    "glm, wide": lambda: GLM(labels.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
+    "glm, matrix": lambda: GLM(noise.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
+    "glm, updated": lambda: GLM(labels.Probit()).fit(X, LABELS).update(X, LABELS),
+    "glm, diagonal": lambda: GLM(labels.Probit(), approximation="diagonal").fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
     "linear_regression, known": lambda: cavity.LinearRegression(prior_variance=[1.0, 2.0], noise_variance=1.0).fit(
         X, Y

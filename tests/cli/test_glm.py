@@ -77,7 +77,7 @@ def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
     assert (status, err) == (0, "")
     X, y = pima()
     likelihood = {"probit": cavity.likelihoods.Probit, "logit": cavity.likelihoods.Logit}[name]()
-    posterior = cavity.GLM(likelihood, prior_variance=[100.0] + 7 * [1.0]).fit(X, y)
+    posterior = cavity.GLM(likelihood, prior_variance=[100.0] + 7 * [1.0], intercept=False).fit(X, y)
     assert f"log evidence     {posterior.log_evidence:.6f} nats" in out
     assert f"log score {posterior.loo_log_density.mean():.6f} nats per row" in out
     right = np.mean(np.exp(posterior.loo_log_density) > 0.5)
@@ -129,7 +129,7 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     assert status == 0
     X = np.column_stack([np.ones(120), standardized(columns["b"])[0], standardized(columns["a"])[0]])
     settings = dict(offset=columns["log_exposure"], sample_weight=columns["weight"])
-    model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=[400.0, 4.0, 4.0])
+    model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=[400.0, 4.0, 4.0], intercept=False)
     posterior = model.fit(X, columns["count"], **settings)
     loaded = cavity.load(tmp_path / "o.npz")
     np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=1e-10)
@@ -192,7 +192,7 @@ def test_one_column_is_a_target(run):
     assert status == 0
     values, _ = data.load("newcomb")
     spread = 1.4826 * np.median(np.abs(values - np.median(values)))
-    model = cavity.GLM(cavity.likelihoods.StudentT(3.0, 5.0), 27.0, 100 * spread**2)
+    model = cavity.GLM(cavity.likelihoods.StudentT(3.0, 5.0), 27.0, 100 * spread**2, intercept=False)
     assert f"{model.fit(np.ones((66, 1)), values).log_evidence:.6f}" in out
 
 
@@ -470,7 +470,9 @@ def test_predict_knows_no_offsets_and_wants_columns(run, tmp_path):
     write(path, {"one": np.ones(9), "y": np.arange(9.0)})
     assert run(path, "--target", "y", "--likelihood", "poisson", "--output", saved)[0] == 0
     assert "an intercept only" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
-    model = cavity.GLM(cavity.likelihoods.Step())  # which has no mean, and no classes of its own
+    model = cavity.GLM(
+        cavity.likelihoods.Step(), prior_variance=1.0, intercept=False
+    )  # which has no mean, and no classes of its own
     model.fit(np.array([[1.0, 0.5], [0.5, 1.0]]), [1, -1]).save(saved)
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
     assert predict(run, saved, tmp_path / "x.npy", "--output", tmp_path / "o.npy")[0] == 0

@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
-import cavity
 from cavity import likelihoods
 from cavity.blocks.executors import Threads
 from cavity.ep.dense import Dense
@@ -38,7 +38,7 @@ def test_hopeless_problems_end_soon_and_say_so(case, schedule):
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        posterior = cavity.GLM(likelihood).fit(X, y, schedule=schedule)
+        posterior = GLM(likelihood).fit(X, y, schedule=schedule)
     assert time.perf_counter() - start < SECONDS
     assert bool(caught) != posterior.converged
     assert posterior.converged == (posterior.residual < 1e-3 and posterior.status == "converged")
@@ -63,7 +63,7 @@ def test_max_iter_bounds_the_double_loop():
         loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 100, 1e-9)
         assert loop.run(lambda n, change: seen.append(n), 7) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
-        whole = cavity.GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
+        whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
         np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)
         value = free_energy(geometry, sites, loop.belief, Cavities(30))[0]
     assert -value == pytest.approx(whole.log_evidence, rel=1e-9)

@@ -97,4 +97,4 @@ def test_the_word_of_before_is_refused():
         scales = ("width",)
 
     with pytest.raises(TypeError, match="scales of Own has no meaning: declare parameters"):
-        GLM(Own())
+        GLM(Own(), prior_variance=1.0, intercept=False)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy import stats
+from support.glms import GLM
 
 import cavity
 from cavity import likelihoods
@@ -15,8 +16,8 @@ X = RNG.normal(size=(60, 3)) * [1.0, 50.0, 0.01] + [0.0, 200.0, 1.0]
 F = 1.0 + X @ [0.5, 0.02, -40.0]
 Y = F + RNG.normal(size=60)
 FITS = {
-    "glm": lambda: cavity.GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
-    "diagonal": lambda: cavity.GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
+    "glm": lambda: GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
+    "diagonal": lambda: GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
     "linear": lambda: cavity.LinearRegression().fit(X, Y),
     "logistic": lambda: cavity.LogisticRegression().fit(X, F + 1.0 < Y),
 }
@@ -41,7 +42,7 @@ def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
     """The line through the coefficients of the table is the mean of f, its variance that of f."""
     centre, spread = X.mean(0), X.std(0)
     scaled = np.column_stack([np.ones(60), (X - centre) / spread])[:, 0 if intercept else 1 :]
-    fit = cavity.GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
+    fit = GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
     posterior = replace(fit, centre=centre, spread=spread, intercept=intercept, columns=("a", "b", "c"))
     table = posterior.summary()
     assert table.names == ("intercept", "a", "b", "c")
@@ -74,17 +75,16 @@ def test_distributions_of_scipy(kind):
     else:
         np.testing.assert_allclose(law.mean, posterior.mean, rtol=1e-12)
         np.testing.assert_allclose(law.cov, posterior.covariance, rtol=1e-12)
-    one = cavity.GLM(likelihoods.Gaussian(1.0)).fit(X[:, :1], Y)
+    one = cavity.GLM(likelihoods.Gaussian(1.0), intercept=False).fit(X[:, :1], Y)
     assert one.to_scipy().cdf(0.0) == pytest.approx(stats.norm(one.mean, one.sd).cdf(0.0))
 
 
 def test_draws_are_of_the_coefficients_of_the_table():
-    fit = cavity.GLM(likelihoods.Gaussian(1.0)).fit(np.column_stack([np.ones(60), (X - 1.0) / 2.0]), Y)
-    posterior = replace(fit, centre=np.ones(3), spread=np.full(3, 2.0), intercept=True)
-    draws = posterior._drawn_per_column(posterior.sample(5, rng=0))
-    rows = np.column_stack([np.ones(60), X])
-    prepared = np.column_stack([np.ones(60), (X - 1.0) / 2.0])
-    np.testing.assert_allclose(rows @ draws.T, prepared @ posterior.sample(5, rng=0).T, rtol=1e-9)
+    posterior = cavity.GLM(likelihoods.Gaussian(1.0), intercept=True, standardize=True).fit(X, Y)
+    weights = posterior.sample(5, rng=0)
+    draws = posterior._drawn_per_column(weights)
+    prepared = np.column_stack([np.ones(60), (X - posterior.centre) / posterior.spread])
+    np.testing.assert_allclose(np.column_stack([np.ones(60), X]) @ draws.T, prepared @ weights.T, rtol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore")

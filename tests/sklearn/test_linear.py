@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors
+from support.glms import GLM
 
 import cavity
 import cavity.sklearn
@@ -79,7 +80,7 @@ def test_is_cavity_glm_underneath(kind, approximation):
         ProbitClassifier: cavity.likelihoods.Probit(),
         LogitClassifier: cavity.likelihoods.Logit(),
     }[kind]
-    model = cavity.GLM(likelihood, prior_variance=[2.0] * 4 + [9.0], approximation=approximation)
+    model = GLM(likelihood, prior_variance=[2.0] * 4 + [9.0], approximation=approximation)
     posterior = model.fit(with_ones(X), y)
     np.testing.assert_array_equal(classifier.coef_, posterior.mean[None, :4])
     np.testing.assert_array_equal(classifier.intercept_, posterior.mean[4:])
@@ -234,7 +235,7 @@ def test_batches_do_not_matter(kind, approximation, n_classes):
 def test_first_partial_fit_is_adf_of_the_model():
     X, y = draw()
     classifier = LogitClassifier().partial_fit(X, y, classes=[0, 1])
-    model = cavity.GLM(cavity.likelihoods.Logit(), prior_variance=[1.0] * 4 + [100.0])
+    model = GLM(cavity.likelihoods.Logit(), prior_variance=[1.0] * 4 + [100.0])
     posterior = model.fit(with_ones(X), y, method="adf")
     np.testing.assert_array_equal(classifier.coef_[0], posterior.mean[:4])
     assert classifier.log_evidence_ == posterior.log_evidence
@@ -360,7 +361,7 @@ def test_without_intercept():
     X, y = draw()
     classifier = ProbitClassifier(fit_intercept=False).fit(X, y)
     assert classifier.intercept_.tolist() == [0.0]
-    posterior = cavity.GLM(cavity.likelihoods.Probit()).fit(X, y)
+    posterior = GLM(cavity.likelihoods.Probit()).fit(X, y)
     np.testing.assert_allclose(classifier.coef_[0], posterior.mean, rtol=1e-7)
     np.testing.assert_allclose(classifier.predict_proba(np.zeros((1, 4))), [[0.5, 0.5]], rtol=1e-15)
 

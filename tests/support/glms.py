@@ -2,7 +2,13 @@
 
 import numpy as np
 
+import cavity
 from cavity.likelihoods import labels, noise
+
+
+def GLM(likelihood, prior_mean=0.0, prior_variance=1.0, approximation="full"):
+    """The model of the columns as they are: nothing is left to the data."""
+    return cavity.GLM(likelihood, prior_mean, prior_variance, approximation, intercept=False)
 
 
 def factors(likelihood, y, power=1.0):

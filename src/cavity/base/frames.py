@@ -28,6 +28,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
 NAMES_SHOWN = 8  # most names in a message
+NEEDED = ("offset", "exposure")  # what predictions want again where a fit had it
 
 
 def names_of(X):
@@ -37,6 +38,81 @@ def names_of(X):
     if (hasattr(X, "iloc") or hasattr(X, "get_columns")) and hasattr(X, "columns"):  # pandas, polars
         return tuple(map(str, X.columns))
     return None
+
+
+def taken(X, given, columns=None, roles=None, name="X"):
+    """Take out of a table the columns that arguments name; what is left is X.
+
+    Parameters
+    ----------
+    X : table, or anything else
+        What a fit or a method of a posterior was given.
+    given : dict
+        Its arguments "y", "sample_weight", "offset", ... with their values: arrays, None, or the name of a column; "y"
+        of shape (N, 2) as a list of two names.
+    columns, roles : optional
+        Those of the posterior. What its fit took from a column is taken from there again, unless another value is
+        given; columns of arguments that are not asked for now are left out.
+    name : str
+        What X is called, for messages.
+
+    Returns
+    -------
+    X : table
+        The other columns, in the order of the fit.
+    values : tuple
+        Those of `given`, with columns in place of names.
+    roles : dict of str to str or tuple, or None
+        The names of columns by arguments, those of the fit included; None if there are none.
+
+    Raises
+    ------
+    ValueError
+        For names of columns that are not there, or that are given where X has no names.
+    """
+    names, roles = names_of(X), roles or {}
+    if names is None:
+        for argument, value in given.items():
+            if isinstance(value, str):
+                raise ValueError(
+                    f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
+                    f"data frame as {name}, or an array as {argument}"
+                )
+        return X, tuple(given.values()), roles or None
+    values, found = dict(given), {}
+    for argument, value in given.items():
+        remembered = value is None and argument in roles
+        wanted = _named(argument, roles[argument] if remembered else value, names, len(X))
+        missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
+        if missing and remembered and argument in NEEDED:
+            words = f"the {argument} of the fit, or give {argument}"
+            raise ValueError(f"{name} must have the column {some(missing)}, {words}; it has {some(names)}")
+        if missing and remembered:
+            continue
+        if missing or twice:
+            words = f"no column {some(missing)}; it has {some(names)}" if missing else f"two columns {some(twice)}"
+            raise ValueError(f"{argument}={value!r}: {name} has {words}")
+        if wanted:
+            index = [names.index(each) for each in wanted]
+            values[argument] = _picked(X, index) if len(index) > 1 else next(_columns(X, index))
+            found[argument] = wanted[0] if len(wanted) == 1 else wanted
+    out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
+    out -= set(columns or ())
+    left = [j for j, each in enumerate(names) if each not in out]
+    X = X if len(left) == len(names) else _picked(X, left)
+    return in_order(X, columns, name), tuple(values.values()), found | roles or None
+
+
+def _named(argument, value, names, n):
+    """Return the names of columns that the value of an argument is, as a tuple, empty if it is no name."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, int | tuple) and str(value) in names:  # as a frame calls them whose names are no strings
+        return (str(value),)
+    pair = argument == "y" and isinstance(value, list | tuple) and len(value) == 2
+    if pair and all(isinstance(each, str) for each in value) and (n != 2 or set(value) <= set(names)):
+        return tuple(value)
+    return ()
 
 
 def in_order(X, columns, name="X"):
@@ -56,17 +132,17 @@ def in_order(X, columns, name="X"):
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
     missing = [each for each in columns if each not in names]
     if missing:
-        raise ValueError(f"{name} must have the columns of the fit: {_some(missing)} missing; there is {_some(names)}")
+        raise ValueError(f"{name} must have the columns of the fit: {some(missing)} missing; there is {some(names)}")
     unknown = [each for each in names if each not in columns]
     if unknown:
-        raise ValueError(f"{name} must have the columns of the fit only, {_some(columns)}, got {_some(unknown)} too")
+        raise ValueError(f"{name} must have the columns of the fit only, {some(columns)}, got {some(unknown)} too")
     return _picked(X, [names.index(each) for each in columns])
 
 
 def check_alike(names, others, what="columns"):
     """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
     if names is not None and others is not None and names != others:
-        raise ValueError(f"other must be of the {what} {_some(names)}, in this order, got {_some(others)}")
+        raise ValueError(f"other must be of the {what} {some(names)}, in this order, got {some(others)}")
     return others if names is None else names
 
 
@@ -91,7 +167,7 @@ def numbers(value, name):
         return _matrix(value, names, name)
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
-    dtype = _dtype_of(value)
+    dtype = dtype_of(value)
     if dtype is None or not hasattr(value, "to_numpy") or _is_plain(dtype):
         return value
     kind = _refused(value, dtype)
@@ -103,7 +179,7 @@ def numbers(value, name):
 def _matrix(frame, names, name):
     """A table as an array."""
     columns = list(_columns(frame, range(len(names))))
-    dtypes = [_dtype_of(column) for column in columns]
+    dtypes = [dtype_of(column) for column in columns]
     for column, dtype, label in zip(columns, dtypes, names, strict=True):
         kind = None if _is_plain(dtype) else _refused(column, dtype)
         if kind is not None:
@@ -142,9 +218,15 @@ def _picked(frame, index):
     return frame[:, index] if hasattr(frame, "get_columns") else frame.select(index)
 
 
-def _dtype_of(column):
+def dtype_of(column):
     """The type of the entries of a column, None for what is none."""
     return getattr(column, "dtype", getattr(column, "type", None))
+
+
+def holds_numbers(column):
+    """Whether the type of a column is one of numbers or truth values, nullable ones included."""
+    dtype = dtype_of(column)
+    return _is_plain(dtype) or _refused(column, dtype) is None
 
 
 def _is_plain(dtype):
@@ -163,7 +245,7 @@ def _refused(column, dtype):
     return next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
 
 
-def _some(names):
+def some(names):
     """The first of several names, in quotes."""
     shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown

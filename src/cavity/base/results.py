@@ -1,5 +1,6 @@
 """What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back."""
 
+import re
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -149,6 +150,11 @@ class Summarized:
             return None
         notes = (learnt.note,) if learnt.note else ()
         return summary.values_table("Learnt, with standard errors", learnt.names, learnt.values, learnt.sd, notes)
+
+
+def short(settings):
+    """A repr with six digits of every number."""
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def drawn(name, *results):

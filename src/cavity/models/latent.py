@@ -6,6 +6,9 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
+from cavity.base.frames import taken
+from cavity.base.kept import kept
+from cavity.base.labels import recoded
 from cavity.base.records import (
     ANY_NUMBER,
     FLAG,
@@ -18,7 +21,6 @@ from cavity.base.records import (
     Nullable,
     check_settings,
     integer,
-    names,
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
@@ -96,8 +98,7 @@ FITTED = {  # settings of every posterior of latent values
     "residual": ANY_NUMBER,
     "n_samples": integer(1),
     "likelihood": LIKELIHOOD,
-    "columns?": Nullable(names("C")),
-    "classes?": Nullable(names()),
+    **kept("C"),
 }
 EP_TRACE = {
     "trace_change?": Array("c", "any"),
@@ -157,8 +158,11 @@ class LatentPosterior(Posterior):
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
         self._check_noise_is_known("log_density")
-        mean, variance = self._latent(X, offset, exposure)
-        return log_density(self.model.likelihood, observations(self.model.likelihood, y, len(mean)), mean, variance)
+        given = {"y": y, "offset": offset, "exposure": exposure}
+        X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)
+        (mean, variance), likelihood = self._latent(X, offset, exposure), self.model.likelihood
+        y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
+        return log_density(likelihood, y, mean, variance)
 
     def expected(self, X, *, offset=None, exposure=None, trials=None):
         """Mean of a new observation, integrated over the posterior.
@@ -277,6 +281,11 @@ class LatentPosterior(Posterior):
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self.model.likelihood).__name__}")
         trials = check_counts(trials, "trials")
         return {"trials": arrays.vector(trials, "trials", n)}
+
+    def _taken(self, X, offset, exposure):
+        """Return new rows without the columns that were not features, and the offsets and exposures that are there."""
+        X, (offset, exposure), _ = taken(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
+        return X, offset, exposure
 
     def _known_part(self, offset, exposure, n):
         """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""

@@ -10,7 +10,7 @@ MODELS = {  # of posteriors that `records` puts together: what makes the model t
     "factorized": "models.factorized.model.FactorizedGaussian",
     "gaussian_mixture": "models.mixture.model.GaussianMixture",
     "gaussian_process": "models.gp.model.GaussianProcess",
-    "glm": "models.glm.model.GLM",
+    "glm": "models.glm.model.settled",
     "linear_regression": "models.regression.linear.LinearRegression",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",

@@ -243,7 +243,8 @@ class _LinearClassifier(Classifier, Face):
         if self.fit_intercept:
             variance.append(arrays.number(self.intercept_variance, "intercept_variance", low=0))
         approximation = automatic if self.approximation == "auto" else self.approximation
-        return GLM(self._likelihood, prior_variance=np.array(variance), approximation=approximation)
+        settings = dict(prior_variance=np.array(variance), approximation=approximation)
+        return GLM(self._likelihood, **settings, intercept=False)  # the last column is that of the intercept
 
     def _design(self, X, approximation):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""

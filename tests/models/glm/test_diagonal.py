@@ -6,8 +6,9 @@ import pytest
 from reference import diagonal as reference
 from scipy import integrate, sparse
 from scipy.special import log_ndtr
+from support.glms import GLM
 
-from cavity import GLM, likelihoods
+from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.base.rows import Rows
 from cavity.ep.options import Options

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from support.glms import GLM
 
-from cavity import GLM, likelihoods
+from cavity import likelihoods
 from cavity.base import arrays
 from cavity.models.glm.problem import GLMProblem, Prior
 

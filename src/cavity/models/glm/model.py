@@ -5,24 +5,28 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
 .. [G] Thore Graepel et al., "Web-scale Bayesian click-through rate prediction for sponsored search advertising in
    Microsoft's Bing search engine", ICML 2010.
+.. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
+   and other regression models", Annals of Applied Statistics 2, 2008.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
 from cavity.base.frozen import Frozen, put
+from cavity.base.labels import coded
+from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.parameters import check_declared
+from cavity.models.defaults import checked_likelihood, likelihood_for
+from cavity.models.glm.defaults import resolved
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
-from cavity.models.latent import check_kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,18 +34,32 @@ class GLM(Frozen):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,
-    prior_variance). No intercept is added: give X a column of ones for one.
+    prior_variance). What is left to the data is chosen in `fit`; the posterior shows it, its model holds the numbers.
 
     Parameters
     ----------
-    likelihood : cavity.likelihoods.Likelihood
-        For example ``cavity.likelihoods.Probit()``, or one of your own.
+    likelihood : cavity.likelihoods.Likelihood or str, optional
+        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "ordered-probit",
+        "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which leaves scales, dispersion and
+        thresholds to the fit. By default y decides: "probit" for two different values, "ordered-probit" for ordered
+        categories, "gaussian" for other numbers. Counts are not guessed.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the weights.
-    prior_variance : float, array_like (D,) or (D, D), default 1.0
-        Variance of every weight, of each, or the covariance matrix of all.
+    prior_variance : float, array_like (D,) or (D, D), optional
+        Variance of every weight, of each, or the covariance matrix of all. By default it is in the scale of the data,
+        (2.5 s_y/s_j)^2 for column j [GJ]_: s_j is its standard deviation, s_y the robust spread of y, or 1 for labels
+        and counts. A constant column has the variance of an intercept then. For approximation="diagonal" it is 1.
     approximation : {"full", "diagonal"}, default "full"
         Posterior with all covariances, or with independent weights: for sparse X with very many columns [G]_.
+    intercept : bool or float, optional
+        Whether to put a column of ones before X, for data whose columns have none; its weight is the first one. Its
+        prior has the median of y for its mean (0 for labels and counts), and this variance; True stands for a wide one,
+        (25 s_y)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
+        constant column; False is for none. `OrderedProbit` has its thresholds instead.
+    standardize : bool, default False
+        Whether to divide columns by their standard deviations, after subtracting their means if `intercept` is given;
+        constant columns stay as they are. `prior_mean` and `prior_variance` are those of the scaled columns then, as
+        are mean and variance of the posterior; `GLMPosterior.summary` is in the units of the columns.
 
     Raises
     ------
@@ -51,30 +69,51 @@ class GLM(Frozen):
     Examples
     --------
     >>> import cavity, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 2))
+    >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
+    >>> posterior = cavity.GLM(intercept=True).fit(X, y == "yes")
+    >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
+    (Probit(), [-0.5, 2.0, -1.0])
+
+    All settings given, as for any reference to a result:
+
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1]])
-    >>> posterior = cavity.GLM(cavity.likelihoods.Step()).fit(X, [1, 1, -1])
+    >>> posterior = cavity.GLM(cavity.likelihoods.Step(), prior_variance=1.0).fit(X, [1, 1, -1])
     >>> posterior.mean.round(3).tolist(), round(posterior.log_evidence, 6)
     ([-1.178, 0.514, 0.533], -2.486153)
     """
 
-    likelihood: Likelihood
+    likelihood: Likelihood | str | None = None
     prior_mean: float | np.ndarray = 0.0
-    prior_variance: float | np.ndarray = 1.0
+    prior_variance: float | np.ndarray | None = None
     approximation: str = "full"
+    intercept: bool | float | None = None
+    standardize: bool = False
 
     def __post_init__(self):
-        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
-        check_declared(self.likelihood)
+        put(
+            self,
+            likelihood=checked_likelihood(self.likelihood),
+            standardize=arrays.flag(self.standardize, "standardize"),
+        )
+        if isinstance(self.intercept, bool | np.bool_):
+            put(self, intercept=bool(self.intercept))
+        elif self.intercept is not None:
+            put(self, intercept=arrays.number(self.intercept, "intercept", low=0))
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
-        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
+        put(self, prior_mean=arrays.owned(mean))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
+        if self.prior_variance is None:
+            return
+        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         if variance.ndim < 2 and not np.all(variance > 0):
             raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
         if variance.ndim == 2:
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
             arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
-        put(self, prior_mean=arrays.owned(mean), prior_variance=arrays.owned(variance))
+        put(self, prior_variance=arrays.owned(variance))
 
     def fit(
         self,
@@ -166,7 +205,12 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        problem = GLMProblem.checked(self, X, y, offset, sample_weight)
+        X, (y, offset, sample_weight), roles = taken(X, {"y": y, "offset": offset, "sample_weight": sample_weight})
+        known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
+        y, classes = coded(y, known.likelihood)
+        rows = Rows.checked(known.likelihood, design_matrix(X, self.approximation), y, offset, sample_weight)
+        found = resolved(known, rows)
+        problem = GLMProblem.of(found.model, found.rows)
         arrays.choice(method, "method", ("ep", "adf"))
         if learn is not None:
             arrays.choice(learn, "learn", ("prior_variance",))
@@ -192,4 +236,11 @@ class GLM(Frozen):
         solution = solved(problem, method, options, learn is not None, n_threads)
         if method == "ep":
             solution.fit.warn(options)
-        return posterior_of(solution, method, columns=names_of(X), has_offset=problem.rows.has_offset)
+        kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
+        kept["chosen"] += () if known is self else ("likelihood",)
+        return posterior_of(solution, method, **kept)
+
+
+def settled(**settings):
+    """Return the model of a posterior: its settings are numbers, and X is as its weights take it."""
+    return GLM(**settings, intercept=False)

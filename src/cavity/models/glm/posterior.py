@@ -9,8 +9,9 @@ from scipy.linalg import solve_triangular
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, in_order, names_of
-from cavity.base.results import table
+from cavity.base.frames import coefficient_names, names_of, taken
+from cavity.base.labels import recoded
+from cavity.base.results import short, table
 from cavity.base.rows import design_matrix
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
@@ -19,7 +20,7 @@ from cavity.models.glm.learn import weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
-from cavity.models.glm.weights import Weights
+from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
 from cavity.models.leave_one_out import LeavesOneOut
 
@@ -70,7 +71,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings; with ``learn="prior_variance"`` the learned ones.
+        The settings in numbers, those that were learned or left to the data included; they are of the weights, that of
+        an intercept first.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)
@@ -94,8 +96,11 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         "change" and "improper" for every sweep, "double_loop" the number of its steps.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
-    classes : tuple of str or None
-        What the labels of two classes stand for, that of -1 (or 0) first, where that was said.
+    classes : tuple or None
+        The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
+        the numbers of classes.
+    roles : dict or None
+        The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     centre, spread : ndarray or None
         What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
         where the weights belong to the columns as they are.
@@ -103,12 +108,13 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
+    chosen : tuple of str
+        The settings that were left to the data: some of "likelihood", "prior_variance" and "intercept".
 
     Notes
     -----
-    `centre`, `spread` and `intercept` describe what was done to a table before it was fitted, as the command line does:
-    `predict`, `update` and all else that takes rows then want the columns of the table, and do the same to them. `fit`
-    does nothing to X, and leaves them None and False.
+    `centre`, `spread` and `intercept` describe what was done to X before it was fitted: `predict`, `update` and all
+    else that takes rows want columns like those of X, and do the same to them.
     """
 
     model: object
@@ -128,10 +134,12 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     _rho: np.ndarray | None
     columns: tuple | None = None
     classes: tuple | None = None
+    roles: dict | None = None
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
+    chosen: tuple = ()
     _influence: np.ndarray | None = None
 
     kind = "glm"
@@ -142,12 +150,30 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
+                *self._settings(),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
                 ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
             ],
         )
+
+    def _settings(self):
+        """Return the lines of the repr about what was chosen from the data."""
+        likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
+        variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
+        if "likelihood" in self.chosen:
+            likelihood += " (chosen from y)"
+        if "()" not in likelihood or "likelihood" in self.chosen:
+            yield "likelihood", likelihood
+        columns = variances[self.intercept :]
+        if "prior_variance" in self.chosen and columns.size:
+            ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
+            yield "prior", f"variance {' to '.join(ends)} (scaled to the data)"
+        if self.intercept:
+            yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
+        if self.centre is not None:
+            yield "columns", "divided by their standard deviations"
 
     @property
     def coefficient_names(self):
@@ -246,12 +272,14 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return self._observed(self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):
+        X, offset, exposure = self._taken(X, offset, exposure)
         X = self._rows_of(X)
         known = self._known_part(offset, exposure, X.shape[0])
         known = np.zeros(X.shape[0]) if known is None else known
         return self._weights.predict(X, known, self._prepared if self._prepares else None)
 
     def _drawn(self, X, n, rng, offset, exposure):
+        X, offset, exposure = self._taken(X, offset, exposure)
         X = self._rows_of(X)
         known = self._known_part(offset, exposure, X.shape[0])
         weights = self.sample(n, rng)
@@ -275,22 +303,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return self.intercept or self.centre is not None
 
     def _rows_of(self, X):
-        """Return new rows checked, their columns in the order of the fit, not yet prepared."""
-        X = design_matrix(in_order(X, self.columns), self.model.approximation)
+        """Return new rows in the order of the fit checked, not yet prepared."""
+        X = design_matrix(X, self.model.approximation)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
         return X
 
     def _prepared(self, x):
         """Return rows as the weights take them."""
-        x = x.toarray() if hasattr(x, "toarray") else x
-        out = np.ones((len(x), len(self.mean)))
-        columns = out[:, 1:] if self.intercept else out
-        arrays.copy_real(x, columns)
-        if self.centre is not None:
-            columns -= self.centre
-            columns /= self.spread
-        return out
+        return prepared_rows(x, self.centre, self.spread, self.intercept)
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""
@@ -299,6 +320,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             return names, mean, variance
         with np.errstate(over="ignore", under="ignore"):
             mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
+        if not (self.intercept or np.any(self.centre)):
+            return names, mean, variance
         at_zero = self._prepared(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
         names = ("intercept", *names[self.intercept :])
@@ -307,20 +330,18 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
-        if self.centre is None:
-            return self.covariance
-        slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes])
-        return back @ self.covariance @ back.T
+        return self.covariance if self.centre is None else self._back @ self.covariance @ self._back.T
 
     def _drawn_per_column(self, weights):
         """Return draws of these coefficients, of draws of the weights."""
-        if self.centre is None:
-            return weights
-        slopes = weights[:, self.intercept :] / self.spread
-        if len(self._per_column()[0]) == slopes.shape[1]:
-            return slopes
-        return np.column_stack([weights @ self._prepared(np.zeros((1, self.n_features)))[0], slopes])
+        return weights if self.centre is None else weights @ self._back.T
+
+    @property
+    def _back(self):
+        """The matrix that turns weights of scaled columns into these coefficients."""
+        slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
+        centred = self.intercept or np.any(self.centre)
+        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
 
     def sample(self, n, rng):
         """Draw weights from the posterior.
@@ -361,11 +382,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         GLMPosterior
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
+        given = {"y": y, "offset": offset, "sample_weight": sample_weight}
+        X, (y, offset, sample_weight), roles = taken(X, given, self.columns, self.roles)
+        y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
-        X = in_order(X, self.columns)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = within_range(self._prepared(self._rows_of(X)), "X: columns divided by spread")
+                X = self._prepared(self._rows_of(X))
+            if self.centre is not None:
+                within_range(X, "X: columns divided by spread")
         problem = GLMProblem.checked(self.model, X, y, offset, sample_weight)
         if problem.rows.X.shape[1] != len(self.mean):
             found = problem.rows.X.shape[1]
@@ -374,4 +399,4 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         has_offset = self.has_offset or problem.rows.has_offset
-        return posterior_of(solution, "adf", self, columns=columns, has_offset=has_offset, **labels)
+        return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

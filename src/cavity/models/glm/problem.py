@@ -51,10 +51,15 @@ class GLMProblem:
 
     @classmethod
     def checked(cls, model, X, y, offset, sample_weight):
-        """Return the problem of a model and data: the door of every fit and update."""
+        """Return the problem of a model and data: the door of every update."""
         X = design_matrix(X, model.approximation)
+        return cls.of(model, Rows.checked(model.likelihood, X, y, offset, sample_weight))
+
+    @classmethod
+    def of(cls, model, rows):
+        """Return the problem of a model whose settings are numbers and of checked rows."""
+        X = rows.X
         prior = Prior.of(model.prior_mean, model.prior_variance, X.shape[1])
-        rows = Rows.checked(model.likelihood, X, y, offset, sample_weight)
         if model.approximation == "full":
             silent = ~rows.left_out & _silent(X, float(np.max(np.abs(prior.root))))
             rows = replace(rows, f_known=silent if silent.any() else None)

@@ -1,6 +1,6 @@
 """What a file of a GLM holds."""
 
-from cavity.base.records import FLAG, Array, Record, one_of, together
+from cavity.base.records import FLAG, Array, Record, names, one_of, together
 from cavity.models.latent import EP_TRACE, FITTED
 
 
@@ -41,6 +41,7 @@ RECORD = Record(
         "approximation": one_of("full", "diagonal"),
         "intercept?": FLAG,
         "has_offset?": FLAG,
+        "chosen?": names(),
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.rows import check_moments
 from cavity.blocks.sources import rows
 from cavity.ep.weights import WeightRoot
@@ -29,9 +30,10 @@ class Weights:
 
         `prepared` turns rows of X into those that the weights belong to, if it is given.
         """
-        if self.covariance is None and prepared is None:
+        if self.covariance is None and (prepared is None or hasattr(X, "tocsr")):
             from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
+            X = X if prepared is None else prepared(X)
             mean, variance = diagonal.predict(X, self.mean, self.variance, offset)
         else:
             mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
@@ -48,3 +50,34 @@ class Weights:
     def deviations(self, z):
         """Return rows of independent standard normal numbers as deviations of the weights from their mean."""
         return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)
+
+
+def prepared_rows(X, centre, spread, intercept):
+    """Return rows as the weights take them: divided by `spread` about `centre`, if there are any, ones put before them.
+
+    Parameters
+    ----------
+    X : ndarray (n, D), or scipy.sparse
+        Rows; sparse ones stay sparse where they are not scaled.
+    centre, spread : ndarray (D,) or None
+        What is subtracted from each column, and what it is then divided by.
+    intercept : bool
+        Whether there is a column of ones.
+
+    Returns
+    -------
+    ndarray or CSR array
+        In memory of its own.
+    """
+    if hasattr(X, "tocsr") and centre is None:
+        from scipy import sparse
+
+        return sparse.hstack([np.ones((X.shape[0], int(intercept))), X], format="csr")
+    X = X.toarray() if hasattr(X, "toarray") else X
+    out = np.ones((len(X), intercept + X.shape[1]))
+    columns = out[:, 1:] if intercept else out
+    arrays.copy_real(X, columns)
+    if centre is not None:
+        columns -= centre
+        columns /= spread
+    return out

@@ -11,7 +11,8 @@ References
 from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
+from cavity.base.labels import coded
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
@@ -154,7 +155,10 @@ class GaussianProcess(LatentProcess):
         >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        rows = checked_rows(self, X, y, offset, noise_variance, sample_weight)
+        given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        X, (y, *others), roles = taken(X, given)
+        y, classes = coded(y, self.likelihood)
+        rows = checked_rows(self, X, y, *others)
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, scales = what_to_learn(self, learn, rows.noise is not None)
@@ -173,7 +177,8 @@ class GaussianProcess(LatentProcess):
             evidence = Evidence(self.likelihood, rows, threads, options)
             found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
             point = evidence.final(found.settings, options)
-            posterior = posterior_of(self, evidence, point, found, columns=names_of(X))
+            kept = {"columns": names_of(X), "classes": classes, "roles": roles}
+            posterior = posterior_of(self, evidence, point, found, **kept)
         if point.fit is not None:
             point.fit.warn(options)
         return posterior

@@ -8,9 +8,10 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import names_of, taken
+from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, table
+from cavity.base.results import freeze, short, table
 from cavity.base.rows import Rows
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
@@ -20,7 +21,7 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
-from cavity.models.gp.process import ProcessPosterior, checked_rows, short
+from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
 from cavity.models.leave_one_out import LeavesOneOut
@@ -29,7 +30,7 @@ from cavity.models.search import NOT_LEARNT
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def posterior_of(model, evidence, point, found=None, *, columns=None, classes=None):
+def posterior_of(model, evidence, point, found=None, **kept):
     """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     variance, fit = ended(evidence.rows, point)
@@ -52,8 +53,7 @@ def posterior_of(model, evidence, point, found=None, *, columns=None, classes=No
         residual=fit.residual,
         n_samples=rows.n,
         trace={**fit.trace, "learning": values},
-        columns=columns,
-        classes=classes,
+        **kept,
         _loo=rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
@@ -97,8 +97,11 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
-    classes : tuple of str or None
-        What the labels of a target with classes stand for, in their order, where that was said.
+    classes : tuple or None
+        The values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, truth values, or the
+        numbers of classes.
+    roles : dict or None
+        The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
 
     Examples
     --------
@@ -123,8 +126,6 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     residual: float
     n_samples: int
     trace: dict
-    columns: tuple | None
-    classes: tuple | None
     _loo: np.ndarray
     _tau: np.ndarray
     _rho: np.ndarray
@@ -132,6 +133,9 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     _rows: Rows
     _solver: Solver
     _options: Options
+    columns: tuple | None = None
+    classes: tuple | None = None
+    roles: dict | None = None
     _influence: np.ndarray | None = None
 
     kind = "gaussian_process"
@@ -280,9 +284,11 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
+        given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        X, (y, *others), roles = taken(X, given, self.columns, self.roles)
+        y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
-        arguments = in_order(X, self.columns), y, offset, noise_variance, sample_weight
-        rows = checked_rows(self.model, *arguments, like=self.n_features)
+        rows = checked_rows(self.model, X, y, *others, like=self.n_features)
         if (rows.noise is None) != (self._rows.noise is None):
             raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
@@ -291,7 +297,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start)
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes)
+            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes, roles=roles)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior

@@ -1,6 +1,5 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
-import re
 from dataclasses import dataclass, field
 from threading import local
 
@@ -9,7 +8,7 @@ import numpy as np
 from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, in_order
+from cavity.base.frames import coefficient_names
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
@@ -110,11 +109,6 @@ def what_to_learn(model, learn, known_noise):
         kind = ValueError if isinstance(learn, str) else TypeError
         raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
     return bool(learn), scales_of(model.likelihood) if learn and not known_noise else ()
-
-
-def short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
 
 
 def checked_X(X, like=None):
@@ -301,6 +295,7 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset, exposure):
         """Return new rows checked, and the known means of their f, those of the prior."""
-        X = checked_X(in_order(X, self.columns), self.n_features)
+        X, offset, exposure = self._taken(X, offset, exposure)
+        X = checked_X(X, self.n_features)
         base, known = prior_means(self.model, X), self._known_part(offset, exposure, len(X))
         return X, base if known is None else base + known

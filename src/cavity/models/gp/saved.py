@@ -3,7 +3,8 @@
 import numpy as np
 
 from cavity.base import records
-from cavity.base.records import FLAG, NUMBER, SHARE, Array, Nullable, Record, integer, names, one_of, together
+from cavity.base.kept import kept
+from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import EP_TRACE, FITTED
@@ -38,7 +39,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
 }
 SETTINGS = FITTED | {
     "n_samples": integer(1, "N"),
-    "columns?": Nullable(names("D")),
+    **kept("D"),
     "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
     "solver": {"inverted": FLAG, "log_determinant": NUMBER},
     "covariance": COVARIANCE,

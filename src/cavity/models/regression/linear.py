@@ -12,7 +12,7 @@ from scipy.linalg import solve_triangular
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
 from cavity.base.frozen import check_positive
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
@@ -137,6 +137,7 @@ class LinearRegression:
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
+        X, (y,), roles = taken(X, {"y": y})
         columns, X = names_of(X), design_matrix(X, "full")
         rows = Rows(X, row_vector(y, "y", len(X)))
         options = AscentOptions(accelerate, max_iter, tol, callback=callback)
@@ -152,6 +153,7 @@ class LinearRegression:
             noise_precision=noise,
             n_samples=rows.n,
             columns=columns,
+            roles=roles,
             _root=root,
             **engine.outcome(done, rows.n, options),
         )
@@ -251,6 +253,8 @@ class LinearRegressionPosterior(WeightsPosterior):
         N.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    roles : dict or None
+        {"y": the name of its column}, where it was given by name.
     elbo : float
         The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
     converged : bool

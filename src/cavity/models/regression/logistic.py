@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, taken
+from cavity.base.labels import coded
 from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
@@ -127,6 +128,8 @@ class LogisticRegression:
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
+        X, (y,), roles = taken(X, {"y": y})
+        y, classes = coded(y, _likelihood)
         columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
         options = AscentOptions(accelerate, max_iter, tol, callback=callback)
         with single_blas():
@@ -138,6 +141,8 @@ class LogisticRegression:
             alpha=done.state.alpha,
             n_samples=rows.n,
             columns=columns,
+            classes=classes,
+            roles=roles,
             _root=covariance_root(done.state.weights),
             **engine.outcome(done, rows.n, options),
         )
@@ -238,6 +243,10 @@ class LogisticRegressionPosterior(WeightsPosterior):
         N.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+    classes : tuple or None
+        The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
+    roles : dict or None
+        {"y": the name of its column}, where it was given by name.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.
     converged : bool

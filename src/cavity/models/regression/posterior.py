@@ -8,9 +8,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, in_order
+from cavity.base.frames import coefficient_names, taken
 from cavity.base.frozen import check_positive, put
-from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer, names
+from cavity.base.kept import CLASSES, kept
+from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
 from cavity.blocks.merge import starts
@@ -97,7 +98,7 @@ PRIOR = {
 
 def record_of(model, settings=MappingProxyType({}), rules=()):
     """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
-    own = {"model": model, "n_samples": integer(1), "columns?": Nullable(names("D"))}
+    own = {"model": model, "n_samples": integer(1), **kept("D"), "classes?": CLASSES}
     places = {"root": "_root", "alpha_": "alpha."}
     return Record(_arrays_of, VARIATIONAL | own | settings, (_one_prior_each, *rules), places)
 
@@ -124,6 +125,8 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
     alpha: Gamma | None
     n_samples: int
     columns: tuple | None = None
+    classes: tuple | None = None
+    roles: dict | None = None
     _root: np.ndarray
 
     @property
@@ -174,7 +177,7 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
 
     def _linear(self, X):
         """Return mean and variance of x'w for the rows of X."""
-        X = design_matrix(in_order(X, self.columns), "full")
+        X = design_matrix(taken(X, {}, self.columns, self.roles)[0], "full")
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
         mean, variance = np.empty(len(X)), np.empty(len(X))

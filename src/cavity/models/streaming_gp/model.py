@@ -9,16 +9,17 @@ References
    approximations using power expectation propagation", JMLR 18, 2017.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
+from cavity.base.frames import names_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import is_exact, opened
+from cavity.models.streaming_gp.rows import by_name, is_exact, opened
 from cavity.models.streaming_gp.state import begun, take_in
 
 MATRICES = 8  # M x M that an update needs
@@ -81,6 +82,7 @@ class StreamingGP(LatentProcess):
     tolerance: float = 1e-3
     jitter: float = 1e-8
     alpha: float | None = None
+    inducing_columns: tuple | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
         LatentProcess.__post_init__(self)
@@ -101,6 +103,7 @@ class StreamingGP(LatentProcess):
             "jitter": arrays.number(self.jitter, "jitter", low=0, high=1, closed_low=True),
         }
         if self.inducing is not None:
+            numbers["inducing_columns"] = names_of(self.inducing)
             numbers["inducing"] = _distinct(self.inducing, self.covariance)
             numbers["n_inducing"] = len(numbers["inducing"])
         exact = is_exact(self.likelihood)
@@ -212,11 +215,10 @@ class StreamingGP(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        X = opened(X)
+        given = y, offset, noise_variance, sample_weight
+        X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
-        return take_in(
-            begun(self, X, replace(options, callback=None)), X, y, offset, noise_variance, sample_weight, **more
-        )
+        return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)
 
 
 def _distinct(inducing, covariance):

@@ -18,6 +18,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.frames import names_of, taken
 from cavity.base.rows import Rows
 from cavity.blocks import merge
 from cavity.blocks.executors import Threads
@@ -106,7 +107,7 @@ def loss_rates(model, X, rows, index):
 
 def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):
     """Return rows checked, those of weight zero left out; None if there are none."""
-    X, y = opened(X), opened(y, "y", 1)
+    X = opened(X)
     if isinstance(X, Source):
         if X.n_features != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {X.n_features}")
@@ -116,7 +117,6 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
         if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
         X = checked_X(X, n_features)
-    y = y.rows() if isinstance(y, Source) else y
     noise = row_noise(model, noise_variance, X.shape[0])
     rows = BatchRows.checked(model.likelihood, X, y, offset, sample_weight, noise, some=False)
     if rows.left_out.all():
@@ -124,6 +124,16 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     if isinstance(X, Source) and rows.left_out.any():
         rows = replace(rows, X=X.rows())
     return rows.used()
+
+
+def by_name(model, X, y, offset, noise_variance, sample_weight, columns=None, roles=None):
+    """Return `frames.taken` of the arguments of an update; y of rows without names may be in .npy files."""
+    text = isinstance(y, list | tuple) and len(y) and isinstance(y[0], str)
+    labels = text and model.likelihood.n_classes is not None and not y[0].endswith(".npy")
+    y = opened(y, "y", 1) if names_of(X) is None and not labels else y
+    y = y.rows() if isinstance(y, Source) else y
+    given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+    return taken(X, given, columns, roles)
 
 
 def opened(data, name="X", ndim=2):

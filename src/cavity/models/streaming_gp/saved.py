@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, names, one_of
+from cavity.base.kept import kept
+from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, one_of
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
@@ -58,8 +59,7 @@ SETTINGS = {
             {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
         ),
     },
-    "columns?": Nullable(names("D")),
-    "classes?": Nullable(names()),
+    **kept("D"),
     "covariance": COVARIANCE,
     "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
@@ -99,7 +99,7 @@ def rebuilt(stored, settings):
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])
-    parts |= {name: settings.get(name) for name in ("columns", "classes")}
+    parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
     ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)

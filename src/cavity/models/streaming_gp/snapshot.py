@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
+from cavity.base.kept import written
 from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import likelihood_settings
@@ -41,6 +42,7 @@ class Snapshot:
     has_offset: bool = False
     columns: tuple | None = None
     classes: tuple | None = None
+    roles: dict | None = None
     information_lost: float = 0.0
     last_information_lost: float = 0.0
     status: str = CONVERGED
@@ -48,14 +50,16 @@ class Snapshot:
     trace: dict = field(default_factory=lambda: EMPTY)
 
     @classmethod
-    def prior(cls, model, n_features, columns):
+    def prior(cls, model, n_features, columns, roles):
         """Return what is known before any row."""
         Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
         with Threads(1) as threads, single_blas():
             basis = Basis.of(model.covariance, Z, model.jitter, threads)
         known, ids = Information.empty(len(Z)), read_only(np.arange(len(Z)))
         waiting = Waiting.none(n_features)
-        return cls(model, basis, known, np.zeros(4), ids, len(Z), waiting, Watch.of(known), columns=columns)
+        return cls(
+            model, basis, known, np.zeros(4), ids, len(Z), waiting, Watch.of(known), columns=columns, roles=roles
+        )
 
     @property
     def n_samples(self):
@@ -121,7 +125,7 @@ class Snapshot:
         settings["history"] = self.history.to_settings()
         settings["parts"] = {name: getattr(self, name.lstrip("_")) for name in NUMBERS}
         settings["waiting"] = {name: getattr(waiting, name) for name in ("count", "debt", "patience")}
-        settings |= {name: getattr(self, name) and list(getattr(self, name)) for name in ("columns", "classes")}
+        settings |= written(self)
         settings["covariance"] = model.covariance.to_settings()
         settings["likelihood"] = likelihood_settings(model.likelihood)
         settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}

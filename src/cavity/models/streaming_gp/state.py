@@ -6,15 +6,16 @@ from operator import attrgetter
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import check_alike, in_order, names_of
+from cavity.base.frames import check_alike, names_of
+from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import table
+from cavity.base.results import short, table
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.models.gp.process import check_columns, short, what_to_learn
+from cavity.models.gp.process import check_columns, what_to_learn
 from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
-from cavity.models.streaming_gp.rows import checked_rows, is_exact
+from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
 from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
 from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
@@ -86,7 +87,14 @@ class StreamingGPState(SparsePosterior):
         The columns of later data frames are put in their order.
         """,
     )
-    classes = _shown("classes", "What the labels of a target with classes stand for, in their order, or None.")
+    classes = _shown(
+        "classes",
+        """The values that labels stand for, in their order.
+
+        None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
+        """,
+    )
+    roles = _shown("roles", "The names of the columns that were y, offset, ..., by these words, where given by name.")
     has_offset = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
 
     # ------------------------------------------------------------------------------------------ taking in rows
@@ -207,7 +215,7 @@ class StreamingGPState(SparsePosterior):
         return self
 
     def _check_like(self, other):
-        """Raise unless `other` is a state of the same settings; return the names of columns and classes of both."""
+        """Raise unless `other` is a state of the same settings; return columns, classes and roles of both."""
         if not isinstance(other, StreamingGPState):
             raise TypeError(f"other must be a StreamingGPState, got {type(other).__name__}")
         if other.n_features != self.n_features:
@@ -216,7 +224,8 @@ class StreamingGPState(SparsePosterior):
             mine, theirs = getattr(self.model, name), getattr(other.model, name)
             if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
                 raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
-        return {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
+        names = {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
+        return names | {"roles": self.roles if other.roles is None else other.roles | (self.roles or {})}
 
     def forget(self, factor):
         """Let all rows so far count less.
@@ -346,7 +355,7 @@ def made(snapshot, options):
     return out
 
 
-def begun(model, X, options):
+def begun(model, X, options, roles):
     """Return the state of a model before any row: the prior.
 
     Parameters
@@ -357,6 +366,8 @@ def begun(model, X, options):
         Rows, of which D and the names of the columns are taken.
     options : Options
         Those of EP.
+    roles : dict or None
+        The names of columns by what was taken from them.
     """
     shape = np.shape(X)
     if len(shape) != 2:
@@ -364,29 +375,34 @@ def begun(model, X, options):
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
-    return made(Snapshot.prior(model, shape[1], names_of(X)), options)
+    columns = names_of(X) or model.inducing_columns
+    return made(Snapshot.prior(model, shape[1], columns, roles), options)
 
 
 def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
     """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
     now, options = state._now, state._options
-    learn, scales = what_to_learn(now.model, learn, noise_variance is not None)
+    X, (y, *others), roles = by_name(now.model, X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
+    learn, scales = what_to_learn(now.model, learn, others[1] is not None)
     n_threads = threads_of(n_threads)
-    columns = names_of(X) if now.columns is None else now.columns
-    X = in_order(X, now.columns)
-    rows = checked_rows(now.model, state.n_features, X, y, offset, noise_variance, sample_weight)
+    if now.classes is None and not now.n_samples:
+        y, classes = coded(y, now.model.likelihood)
+    else:
+        y, classes = recoded(y, now.model.likelihood, now.classes), now.classes
+    kept = {"columns": names_of(X) if now.columns is None else now.columns, "classes": classes, "roles": roles}
+    rows = checked_rows(now.model, state.n_features, X, y, *others)
     if rows is None:
         return state
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.n == 1 and not learn:
-            changes = named(now, rows, columns)
+            changes = named(now, rows, kept)
             if rows.noise is not None:
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}
             new = state._single_rows().from_rows(now, rows, changes)
             if new is not None:
                 return state._took_one(new)
         with Threads(n_threads) as threads, single_blas():
-            new, surprise = Update(now, rows, options, threads, callback).run(learn, scales, columns)
+            new, surprise = Update(now, rows, options, threads, callback).run(learn, scales, kept)
     state._now = new
     warn_of(surprise)
     if new.status not in (CONVERGED, NOT_LEARNT):  # the search has warned

@@ -50,10 +50,11 @@ class Update:
         model = now.model
         self.options = options if is_exact(model.likelihood) else scheduled(options, model.likelihood, model.alpha)
 
-    def run(self, learn, scales, columns):
+    def run(self, learn, scales, kept):
         """Return the snapshot with the rows, and words about those that speak against the settings, or None.
 
-        `learn` says whether the covariance is learnt, `scales` which of the likelihood's; `columns` are names.
+        `learn` says whether the covariance is learnt, `scales` which of the likelihood's; `kept` are columns, classes
+        and roles.
         """
         now, rows = self.now, self.rows
         self._choose()
@@ -88,7 +89,7 @@ class Update:
             uniform=uniform,
             history=self.history.with_rows(rows).with_end(number, n, status, change),
             watch=watch,
-            **named(now, rows, columns),
+            **named(now, rows, kept),
         )
         return new, surprise
 
@@ -170,9 +171,9 @@ class Update:
         return X[chosen] + 0.0
 
 
-def named(now, rows, columns):
-    """Return what rows change in a snapshot beside numbers: names of columns, whether there are offsets."""
-    changes = {} if columns == now.columns else {"columns": columns}
+def named(now, rows, kept):
+    """Return what rows change in a snapshot beside numbers: columns, classes, roles, whether there are offsets."""
+    changes = {name: value for name, value in kept.items() if value != getattr(now, name)}
     if rows.has_offset and not now.has_offset:
         changes["has_offset"] = True
     return changes

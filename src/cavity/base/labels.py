@@ -1,0 +1,216 @@
+"""Labels of any two values, and ordered categories, as the numbers that likelihoods know; and what kind a target is.
+
+A label is a text, a number, a truth value, or anything else that sorts and hashes; labels come as an array, a list, or
+a column of a table, categories included. Likelihoods know classes by their numbers 0, 1, ..., two also as -1 and 1.
+"""
+
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+
+from cavity.base import frames
+from cavity.base.arrays import wrong
+
+HOW_TO_ORDER = (
+    "say their order: pandas.Categorical(y, categories=[lowest, ..., highest], ordered=True), a polars.Enum, or the "
+    "numbers 0, 1, ... of the classes"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """A column of labels: an array of numbers, or a list of other objects with their different values in order."""
+
+    values: np.ndarray | list
+    kinds: list | None = None  # of objects
+    declared: list | None = None  # of categories, those that no row has included
+    ordered: bool = False  # whether one category is more than the one before
+
+    @classmethod
+    def of(cls, y):
+        """Read a column; ValueError or TypeError for a row without a label, or one that is none."""
+        if type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
+            return cls(y)
+        declared, ordered = _categories(y)
+        dtype = frames.dtype_of(y)
+        if declared is None and dtype is None:
+            array = np.asarray(y)
+            if array.dtype.kind not in "USO" or array.ndim == 0:
+                return cls(array)
+        elif declared is None and str(dtype) != "object" and frames.holds_numbers(y):
+            return cls(np.asarray(frames.numbers(y, "y")))
+        values = _objects(y)
+        try:
+            kinds = list(dict.fromkeys(values))
+        except TypeError:
+            raise TypeError(f"y must hold one label a row, got {values[0]!r} in row 0") from None
+        if any(map(_is_missing, kinds)):
+            row = next(i for i, each in enumerate(values) if _is_missing(each))
+            raise wrong("y", f"must hold a label in every row, got {values[row]} in row {row}")
+        if declared is not None:
+            return cls(values, [each for each in declared if each in set(kinds)], declared, ordered)
+        if all(isinstance(each, Real) for each in kinds):
+            return cls(np.array(values, dtype=np.float64))
+        try:
+            return cls(values, sorted(kinds))
+        except TypeError:
+            raise TypeError(f"y must hold labels that can be sorted, got {frames.some(kinds)}") from None
+
+    @property
+    def are_numbers(self):
+        """Whether they are a vector of real numbers."""
+        return self.kinds is None and self.values.ndim == 1 and self.values.dtype.kind in "biuf"
+
+    def codes(self, classes):
+        """Return the number of the class of each row, as float64; ValueError for one that is none of them."""
+        number = {each: float(k) for k, each in enumerate(classes)}
+        values = self.values.tolist() if self.kinds is None else self.values
+        try:
+            return np.array([number[each] for each in values])
+        except KeyError:
+            row = next(i for i, each in enumerate(values) if each not in number)
+        raise wrong("y", f"must hold the classes {frames.some(classes)}, got {values[row]!r} in row {row}")
+
+
+def coded(y, likelihood):
+    """Return the y of a fit as its likelihood takes it, and what its class numbers stand for.
+
+    Parameters
+    ----------
+    y : array_like (N,), or column of a table
+        Labels, if the likelihood is one of classes; else it is returned as it is.
+    likelihood : Likelihood
+        With `n_classes`, and the domain "increasing" among its `parameters` if their number is open.
+
+    Returns
+    -------
+    y : array_like
+        Numbers.
+    classes : tuple or None
+        The values that stand for 0, 1, ...; None where these were given, or -1 and 1, or truth values.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For labels that are missing, not ordered where an order is needed, or too many or too few.
+    """
+    if not _has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):  # which is refused later on
+        return y, None
+    labels, count = Labels.of(y), likelihood.n_classes
+    binary = count == 2 and not _is_ordered(likelihood)
+    if labels.kinds is None and not (binary and labels.are_numbers and not _are_codes(labels.values)):
+        return labels.values, None
+    classes = _two(labels) if binary else _in_order(labels, count)
+    return labels.codes(classes), tuple(_plain(each) for each in classes)
+
+
+def recoded(y, likelihood, classes):
+    """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
+    if not _has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):
+        return y
+    labels = Labels.of(y)
+    if labels.kinds is None and (not labels.are_numbers or classes is None or all(isinstance(c, str) for c in classes)):
+        return labels.values
+    if classes is None:
+        raise wrong("y", f"must hold the numbers of the classes as in the fit, got {labels.values[0]!r} in row 0")
+    return labels.codes(classes)
+
+
+def target_kind(y):
+    """Return what a target is, by which a likelihood can be chosen.
+
+    Parameters
+    ----------
+    y : array_like, or column of a table
+        The observations.
+
+    Returns
+    -------
+    str
+        "binary" for two different values of any kind, "numbers" for others, "ordered" for ordered categories, and
+        "classes" for other labels.
+    """
+    labels = Labels.of(y)
+    if labels.kinds is None:
+        values = labels.values
+        two = labels.are_numbers and values.size and np.all((values == values.min()) | (values == values.max()))
+        return "binary" if two and values.min() < values.max() else "numbers"
+    if 2 in (len(labels.kinds), len(labels.declared or ())):
+        return "binary"
+    return "ordered" if labels.ordered else "classes"
+
+
+def _has_classes(likelihood):
+    """Whether observations are labels; how many there are may be open."""
+    return likelihood.n_classes is not None or _is_ordered(likelihood)
+
+
+def _is_ordered(likelihood):
+    """Whether classes follow each other, as thresholds divide them."""
+    return "increasing" in likelihood.parameters.values()
+
+
+def _are_codes(values):
+    """Whether numbers are -1 and 1, or 0 and 1."""
+    return bool(np.all(np.abs(values) == 1) or np.all((values == 0) | (values == 1)))
+
+
+def _two(labels):
+    """Return the two values of binary labels, in order."""
+    kinds = labels.kinds
+    if kinds is None:
+        if not np.isfinite(labels.values).all():
+            row = int(np.argmin(np.isfinite(labels.values)))
+            raise wrong("y", f"must hold a label in every row, got {labels.values[row]} in row {row}")
+        kinds = np.unique(labels.values).tolist()
+    kinds = labels.declared if len(kinds) != 2 == len(labels.declared or ()) else kinds
+    if len(kinds) == 1:
+        hint = "; where later rows hold the other one, give a categorical of both"
+        raise wrong("y", f"must hold two classes, got {kinds[0]!r} in every row{hint}")
+    if len(kinds) != 2:
+        hint = "" if labels.kinds else "; counts and real numbers want another likelihood"
+        raise wrong("y", f"must hold two classes, got {len(kinds)} different values: {frames.some(kinds)}{hint}")
+    return kinds
+
+
+def _in_order(labels, count):
+    """Return the values of ordered labels, of which there are to be so many, or if that is None two or more."""
+    if not labels.ordered:
+        raise wrong("y", f"must hold ordered classes, got {frames.some(labels.kinds)} without an order; {HOW_TO_ORDER}")
+    for kinds in (labels.kinds, labels.declared):
+        if len(kinds) == count or (count is None and len(kinds) > 1):
+            return kinds
+    wanted = "two classes or more" if count is None else f"the {count} classes of the likelihood"
+    raise wrong("y", f"must hold {wanted}, got {frames.some(labels.kinds)}")
+
+
+def _categories(y):
+    """Return the categories of a column that says them in order, and whether the order means something; else None."""
+    dtype = frames.dtype_of(y)
+    if hasattr(dtype, "ordered") and hasattr(y, "to_pylist"):  # an Arrow dictionary, in the order of appearance if not
+        whole = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y
+        return (whole.dictionary.to_pylist(), True) if dtype.ordered and hasattr(whole, "dictionary") else (None, False)
+    if hasattr(dtype, "ordered"):  # pandas
+        return dtype.categories.tolist(), bool(dtype.ordered)
+    if str(dtype).startswith("Enum"):  # polars
+        return dtype.categories.to_list(), True
+    return None, False
+
+
+def _objects(y):
+    """Return a column as a list of Python's objects."""
+    method = next((name for name in ("to_pylist", "to_list", "tolist") if hasattr(y, name)), None)
+    return list(y) if method is None else getattr(y, method)()
+
+
+def _is_missing(value):
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
+def _plain(value):
+    """Return a label as Python's own object, a whole number as an int."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,79 @@
+"""Location and spread of columns and of observations; a row of weight w counts as w copies of itself."""
+
+import numpy as np
+
+from cavity.base.constants import MAD_TO_SD
+
+NUMBERS_TOGETHER = 1 << 20  # that are converted at a time
+
+
+def column_scales(X, weights=None):
+    """Return the mean and the standard deviation of each column of an array; of a column of one value exactly 0.
+
+    Parameters
+    ----------
+    X : ndarray (N, D)
+        Finite real numbers of any dtype.
+    weights : ndarray (N,), optional
+        Not negative, not all zero.
+
+    Returns
+    -------
+    mean, sd : ndarray (D,)
+        About the mean, over N: neither the squares of large numbers overflow nor those of small ones vanish.
+    """
+    if weights is not None and not np.all(weights > 0):
+        X, weights = X[weights > 0], weights[weights > 0]
+    low, high = np.asarray(X.min(axis=0), dtype=np.float64), np.asarray(X.max(axis=0), dtype=np.float64)
+    unit = np.maximum(np.abs(low), np.abs(high))
+    unit[unit == 0] = 1.0
+    total = len(X) if weights is None else np.sum(weights)
+
+    def average(function):
+        found, step = np.zeros(X.shape[1]), max(1, NUMBERS_TOGETHER // X.shape[1])
+        for start in range(0, len(X), step):
+            part = slice(start, start + step)
+            values = function(np.asarray(X[part], dtype=np.float64) / unit)
+            found += np.sum(values, axis=0) if weights is None else weights[part] @ values
+        return found / total
+
+    middle = average(lambda x: x)
+    sd = np.sqrt(average(lambda x: (x - middle) ** 2))
+    return np.where(low == high, low, middle * unit), np.where(low == high, 0.0, sd * unit)
+
+
+def weighted_median(values, weights=None):
+    """Return the median of numbers (N,), the mean of the two in the middle where there are two."""
+    if weights is None:
+        return float(np.median(values))
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    half = 0.5 * below[-1]
+    at = (np.searchsorted(below, half, side) for side in ("left", "right"))
+    low, high = (float(values[order[min(i, len(order) - 1)]]) for i in at)
+    return low + 0.5 * (high - low)
+
+
+def robust_spread(values, weights=None):
+    """Return 1.4826 times the median absolute deviation of numbers (N,), or their sd if that is 0, or else 1."""
+    apart = np.abs(values - weighted_median(values, weights))
+    robust = MAD_TO_SD * weighted_median(apart, weights)
+    return float(robust or column_scales(values[:, None], weights)[1][0] or 1.0)
+
+
+def constant_columns(X, weights=None):
+    """Return which columns of an array (N, D), or of a CSR matrix, have one value other than 0, a mask (D,)."""
+    if weights is not None and not np.all(weights > 0):
+        X = X[weights > 0]
+    if hasattr(X, "tocsr"):
+        X = X.tocsc()
+        mask = np.diff(X.indptr) == X.shape[0]
+        for j in np.flatnonzero(mask):
+            column = X.data[X.indptr[j] : X.indptr[j + 1]]
+            mask[j] = column[0] != 0 and bool(np.all(column == column[0]))
+        return mask
+    first = np.asarray(X[0])
+    mask = (first != 0) & (X[len(X) // 2] == first) & (X[-1] == first)  # most columns are known to vary by now
+    for j in np.flatnonzero(mask):
+        mask[j] = bool(np.all(X[:, j] == first[j]))
+    return mask

@@ -1,0 +1,21 @@
+"""Likelihoods by their names, in strings and on the command line."""
+
+from dataclasses import fields
+
+from cavity.base import arrays
+from cavity.likelihoods.counts import NegativeBinomial, Poisson
+from cavity.likelihoods.labels import Logit, OrderedProbit, Probit
+from cavity.likelihoods.noise import Gaussian, Laplace, StudentT
+
+BINARY = {"probit": Probit, "logit": Logit}
+ORDERED = {"ordered-probit": OrderedProbit}
+COUNTS = {"poisson": Poisson, "negative-binomial": NegativeBinomial}
+REAL = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
+NAMED = BINARY | ORDERED | COUNTS | REAL
+LEFT_OPEN = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that a name says nothing about
+
+
+def named(name, argument="likelihood"):
+    """Return the likelihood of a name, its scales, dispersion and thresholds open; ValueError with the known names."""
+    kind = NAMED[arrays.choice(name, argument, tuple(NAMED))]
+    return kind(**{field.name: None for field in fields(kind) if field.name in LEFT_OPEN})

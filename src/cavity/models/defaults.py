@@ -1,0 +1,62 @@
+"""What models of latent values choose from the observations: a likelihood where none was named, and scales of y."""
+
+import numpy as np
+
+from cavity.base.labels import target_kind
+from cavity.base.scales import robust_spread, weighted_median
+from cavity.likelihoods import Likelihood, NegativeBinomial, OrderedProbit, Poisson
+from cavity.likelihoods.named import named
+from cavity.likelihoods.parameters import check_declared
+from cavity.models.latent import check_kind
+
+BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
+NOT_REAL = (Poisson, NegativeBinomial, OrderedProbit)  # likelihoods without a number of classes
+
+
+def checked_likelihood(likelihood):
+    """Return a likelihood for what a model was given: itself, that of a name, or None, to be chosen from y."""
+    if isinstance(likelihood, str):
+        return named(likelihood)
+    if likelihood is not None:
+        check_kind(likelihood, "likelihood", Likelihood, "likelihoods")
+        check_declared(likelihood)
+    return likelihood
+
+
+def likelihood_for(y):
+    """Return the likelihood for observations of which nothing was said, its parameters open.
+
+    Raises
+    ------
+    ValueError
+        For more than two classes without an order.
+    """
+    kind = target_kind(y)
+    if kind not in BY_TARGET:
+        raise ValueError(
+            "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
+            "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest"
+        )
+    return named(BY_TARGET[kind])
+
+
+def is_real(likelihood):
+    """Whether observations are real numbers like f: no labels, no counts."""
+    return likelihood.n_classes is None and not isinstance(likelihood, NOT_REAL)
+
+
+def location_and_spread(likelihood, rows):
+    """Return where observations beside their offsets are and how far they spread; 0 and 1 for labels and counts.
+
+    The median, and the median absolute deviation: outliers do not matter. Of bounds those count that are finite.
+    """
+    if not is_real(likelihood):
+        return 0.0, 1.0
+    y = rows.y.reshape(rows.n, -1)
+    weights = None if rows.weights is None else np.repeat(rows.weights, y.shape[1])
+    values = (y if rows.offset is None else y - rows.offset[:, None]).ravel()
+    known = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
+    if not known.any():
+        return 0.0, 1.0
+    values, weights = values[known], None if weights is None else weights[known]
+    return weighted_median(values, weights), robust_spread(values, weights)

@@ -1,0 +1,153 @@
+"""What the settings that a GLM leaves to the data become for some rows: prior, intercept, scaled columns.
+
+References
+----------
+.. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
+   and other regression models", Annals of Applied Statistics 2, 2008.
+"""
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.errors import SettingsWarning, warn, within_range
+from cavity.base.frozen import put
+from cavity.base.rows import Rows
+from cavity.base.scales import column_scales, constant_columns
+from cavity.likelihoods import OrderedProbit
+from cavity.models.defaults import location_and_spread
+from cavity.models.glm.problem import Prior
+from cavity.models.glm.weights import prepared_rows
+
+EFFECT = 2.5  # prior sd of what a standard deviation of a column does, in spreads of y [GJ]_
+WIDER = 100.0  # prior variance of an intercept over that of the effect of a column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolved:
+    """A model whose settings are numbers, and rows as its weights take them."""
+
+    model: object  # the GLM
+    rows: Rows
+    kept: dict  # centre, spread, intercept and chosen: what a posterior keeps of it
+
+
+def resolved(model, rows):
+    """Return what the settings of a model with a likelihood are for checked rows, as `Resolved`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings that cannot be had together, or not with these rows.
+
+    Warns
+    -----
+    SettingsWarning
+        If there is no intercept and nobody said that there should be none; if there are two.
+    """
+    given = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
+    added = model.intercept is not None and model.intercept is not False
+    constant = _checked_intercept(model, rows, added)
+    columns = Columns.of(model, rows, added)
+    mean, variance = model.prior_mean, model.prior_variance
+    if added or variance is None:
+        location, spread = location_and_spread(model.likelihood, rows)
+        size = EFFECT * spread
+    if variance is None:
+        variance = 1.0 if model.approximation == "diagonal" else _scaled_to(columns, constant, location, size)
+    if added:
+        wide = None if model.intercept is True else model.intercept
+        mean, variance = _with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+    if added or columns.scaled:
+        rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
+    if columns.scaled:
+        within_range(rows.X, "X: columns divided by their spread")
+    kept = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
+    kept["chosen"] = tuple(name for name, known in given.items() if not known)
+    if variance is not model.prior_variance:
+        model = replace(model, prior_mean=mean, prior_variance=variance)
+    model = copy(model)  # which `replace` would check again
+    put(model, intercept=False, standardize=False)
+    return Resolved(model, rows, kept)
+
+
+def _checked_intercept(model, rows, added):
+    """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
+    ordered = isinstance(model.likelihood, OrderedProbit)
+    if added and ordered and model.likelihood.thresholds is None:
+        raise arrays.wrong(
+            "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
+        )
+    constant = constant_columns(rows.X, rows.weights)
+    if model.intercept is None and not (ordered or constant.any()):
+        warn(
+            "X has no constant column, so there is no intercept: say intercept=True for one, intercept=False for none",
+            SettingsWarning,
+        )
+    if added and constant.any():
+        warn(
+            f"X has a constant column and intercept={model.intercept!r} adds another one: only the prior tells them "
+            "apart; leave one of them out",
+            SettingsWarning,
+        )
+    return constant
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """What is done to the columns of X, and their means and standard deviations after it."""
+
+    mean: np.ndarray | None  # (D,); None for sparse X, and where nobody asks
+    sd: np.ndarray | None
+    centre: np.ndarray | None = None
+    spread: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, model, rows, added):
+        """Return them for a model; columns are centred where an intercept takes up what that changes."""
+        if hasattr(rows.X, "tocsr"):
+            if model.standardize:
+                raise TypeError("standardize=True needs an array, sparse X would fill up: scale its columns yourself")
+            return cls(None, None)
+        if not (model.standardize or model.prior_variance is None or model.intercept is True):
+            return cls(None, None)
+        mean, sd = column_scales(rows.X, rows.weights)
+        if not model.standardize:
+            return cls(mean, sd)
+        spread, varies = np.where(sd > 0, sd, 1.0), sd > 0
+        centre = np.where(varies & added, mean, 0.0)
+        return cls((mean - centre) / spread, sd / spread, centre, spread)
+
+    @property
+    def scaled(self):
+        """Whether something is done to them."""
+        return self.spread is not None
+
+
+def _scaled_to(columns, constant, location, size):
+    """Return prior variances of the weights of columns; that of a constant one is an intercept, wherever y is."""
+    with np.errstate(over="ignore"):
+        variance = (size / np.where(columns.sd > 0, columns.sd, 1.0)) ** 2
+        if constant.any():
+            reach = WIDER * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
+            variance[constant] = reach / columns.mean[constant] ** 2
+    return within_range(variance, "prior_variance=None: variances in the scale of the columns")
+
+
+def _with_intercept(prior, columns, location, size, wide):
+    """Return prior mean and variance with those of an intercept before them.
+
+    Its mean is where the observations are. Its variance, if that is not given, is wide: f may be anywhere where columns
+    are at their means, which need not be 0.
+    """
+    at, variance = columns.mean, np.array(prior.variance)
+    if wide is None:
+        wide = WIDER * size**2
+        if at is not None:
+            wide += float(at @ (variance @ at if variance.ndim == 2 else variance * at) + (at @ prior.mean) ** 2)
+    mean = np.append(location, prior.mean)
+    if variance.ndim < 2:
+        return mean, np.append(wide, np.broadcast_to(variance, prior.mean.shape))
+    return mean, np.pad(variance, ((1, 0), (1, 0))) + np.diag(np.append(wide, np.zeros(len(variance))))

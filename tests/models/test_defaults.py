@@ -1,0 +1,56 @@
+"""What is chosen from the observations: a likelihood, and where they are."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cavity import likelihoods
+from cavity.base.rows import Rows
+from cavity.models.defaults import checked_likelihood, is_real, likelihood_for, location_and_spread
+
+GRADES = pd.Categorical(["low", "high", "mid", "low"], categories=["low", "mid", "high"], ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        ([0, 1, 1, 0], likelihoods.Probit()),
+        ([-1.0, 1.0], likelihoods.Probit()),
+        ([True, False], likelihoods.Probit()),
+        (["no", "yes", "no"], likelihoods.Probit()),
+        ([3.5, 3.5, -2.0], likelihoods.Probit()),
+        ([1.0, 2.0, 4.0], likelihoods.Gaussian(None)),
+        ([0, 1, 2], likelihoods.Gaussian(None)),  # counts are not guessed
+        (GRADES, likelihoods.OrderedProbit()),
+    ],
+)
+def test_the_target_says_what_it_is(y, expected):
+    assert likelihood_for(y) == expected
+
+
+def test_classes_without_an_order_have_no_likelihood():
+    with pytest.raises(ValueError, match=r"more than two classes without an order.*in cavity\.sklearn"):
+        likelihood_for(["a", "b", "c"])
+
+
+def test_likelihoods_are_given_named_or_left_open():
+    own = likelihoods.Laplace(2.0)
+    assert checked_likelihood(own) is own
+    assert checked_likelihood(None) is None
+    assert checked_likelihood("logit") == likelihoods.Logit()
+    with pytest.raises(TypeError, match="did you forget the brackets"):
+        checked_likelihood(likelihoods.Probit)
+
+
+def test_where_observations_are():
+    y, offset = np.array([1.0, 2.0, 3.0, 4.0, 1e6]), np.array([1.0, 0.0, 0.0, 0.0, 0.0])
+    weights = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
+    gaussian = likelihoods.Gaussian()
+    assert location_and_spread(gaussian, Rows(None, y)) == (3.0, pytest.approx(1.4826))
+    assert location_and_spread(gaussian, Rows(None, y, offset, weights)) == (2.5, pytest.approx(1.4826))
+    bounds = np.array([[-np.inf, 3.0], [1.0, np.inf], [2.0, 2.0]])
+    assert location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds)) == (2.0, pytest.approx(0.7413))
+    assert location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds * [[np.inf]] * 3)) == (0.0, 1.0)
+    for likelihood in (likelihoods.Probit(), likelihoods.Poisson(), likelihoods.OrderedProbit()):
+        assert not is_real(likelihood)
+        assert location_and_spread(likelihood, Rows(None, y)) == (0.0, 1.0)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from cavity.base import persistence, summary, trees
+from cavity.base import persistence, trees
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
+from cavity.base.summary import Table, summarized, values_table
 
 VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
@@ -126,7 +127,7 @@ class Summarized:
 
     __slots__ = ()
 
-    def summary(self, level=0.95):
+    def summary(self, level: float = 0.95) -> Table:
         """Return a table of the parameters: mean, sd, interval and, where they have a sign, the probability P(>0).
 
         Parameters
@@ -139,9 +140,7 @@ class Summarized:
         Table
             It shows itself, and has `to_frame` for pandas. What else was learnt is in a table below.
         """
-        return summary.summarized(
-            title_of(self), self._marginals(), level, notes=notes_of(self), below=self._below(level)
-        )
+        return summarized(title_of(self), self._marginals(), level, notes=notes_of(self), below=self._below(level))
 
     def _below(self, level):
         """The table of what was learnt beside the posterior, None for nothing."""
@@ -149,7 +148,7 @@ class Summarized:
         if learnt is None:
             return None
         notes = (learnt.note,) if learnt.note else ()
-        return summary.values_table("Learnt, with standard errors", learnt.names, learnt.values, learnt.sd, notes)
+        return values_table("Learnt, with standard errors", learnt.names, learnt.values, learnt.sd, notes)
 
 
 def short(settings):

@@ -4,11 +4,13 @@ import html
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from cavity.base import arrays
+from cavity.base.frames import data_frame
 from cavity.base.frozen import Frozen
 
 FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
@@ -47,13 +49,13 @@ class Table(Frozen):
     """
 
     title: str
-    names: tuple
-    columns: dict
-    formats: Mapping = field(default_factory=dict)
-    notes: tuple = ()
+    names: tuple[str, ...]
+    columns: dict[str, Any]
+    formats: Mapping[str, str | int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     below: "Table | None" = None
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return the rows as a pandas data frame, their names as its index; `notes` and `below` are not in it.
 
         Returns
@@ -66,11 +68,7 @@ class Table(Frozen):
         ImportError
             If pandas is not installed, with the command that installs it.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("this needs pandas, which is not installed; run: pip install pandas") from error
-        return pandas.DataFrame(self.columns, index=list(self.names))
+        return data_frame(self.columns, list(self.names))
 
     def _cells(self):
         """The text of the header and of the rows, each of which begins with its name; of very many some are missing."""

@@ -7,6 +7,10 @@ References
    negative slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 from scipy.special import logsumexp
 
@@ -14,6 +18,7 @@ from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
+from cavity.base.types import ArrayLike
 from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
 
@@ -71,7 +76,15 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     __slots__ = ()
 
-    def __new__(cls, tau=None, rho=None, log_scale=0.0, *, mean=None, variance=None):
+    def __new__(
+        cls,
+        tau: ArrayLike | None = None,
+        rho: ArrayLike | None = None,
+        log_scale: ArrayLike = 0.0,
+        *,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+    ) -> Gaussian:
         """Validate, broadcast and copy the slots."""
         tau, rho = slots_of(tau, rho, mean, variance)
         tau = arrays.finite_array(tau, "tau")
@@ -103,7 +116,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return scalar.from_arrays(type(self), *map(arrays.read_only, (tau, rho, gamma)))
 
     @classmethod
-    def from_moments(cls, mean, variance, log_scale=0.0):
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> Gaussian:
         """Return Gaussians with given moments: the same as those made with ``mean=`` and ``variance=``.
 
         Parameters
@@ -123,7 +136,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return cls(mean=mean, variance=variance, log_scale=log_scale)
 
     @classmethod
-    def uniform(cls, shape=()):
+    def uniform(cls, shape: tuple[int, ...] = ()) -> Gaussian:
         """Return the constant function 1, the identity of multiplication.
 
         Parameters
@@ -139,7 +152,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return cls(np.zeros(shape), 0.0)
 
     @classmethod
-    def point_mass(cls, x):
+    def point_mass(cls, x: ArrayLike) -> Gaussian:
         """Return the point mass of weight 1 at x.
 
         Parameters
@@ -154,7 +167,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         """
         return cls(x, np.inf)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.norm`; all factors must be proper."""
         from scipy import stats
 
@@ -194,7 +207,15 @@ class SphericalGaussian(Algebra):
 
     __slots__ = ("log_scale", "rho", "tau")
 
-    def __init__(self, tau=None, rho=None, log_scale=0.0, *, mean=None, variance=None):
+    def __init__(
+        self,
+        tau: ArrayLike | None = None,
+        rho: ArrayLike | None = None,
+        log_scale: ArrayLike = 0.0,
+        *,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+    ) -> None:
         """Validate, broadcast and copy the slots."""
         tau, rho = slots_of(tau, rho, mean, variance, trailing=1)
         tau = arrays.finite_array(tau, "tau")
@@ -227,7 +248,7 @@ class SphericalGaussian(Algebra):
         return self.tau, np.asarray(self.rho), np.asarray(self.log_scale)
 
     @property
-    def dim(self):
+    def dim(self) -> int:
         """The dimension d of the variable."""
         return self.tau.shape[-1]
 
@@ -241,10 +262,10 @@ class SphericalGaussian(Algebra):
             raise ValueError(f"{name} must be a number or have shape (..., {self.dim}), got {points.shape}")
         return points if points.ndim else np.full(self.dim, points)
 
-    def __mul__(self, other):
+    def __mul__(self, other: SphericalGaussian) -> SphericalGaussian:
         return self._combine(other, 1.0)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: SphericalGaussian) -> SphericalGaussian:
         return self._combine(other, -1.0)
 
     def _combine(self, other, sign):
@@ -263,7 +284,7 @@ class SphericalGaussian(Algebra):
         return self._make(results[0].reshape(*shape, d), results[1].reshape(shape), results[2].reshape(shape))
 
     @classmethod
-    def from_moments(cls, mean, variance, log_scale=0.0):
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> SphericalGaussian:
         """Return Gaussians with given moments: the same as those made with ``mean=`` and ``variance=``.
 
         Parameters
@@ -283,7 +304,7 @@ class SphericalGaussian(Algebra):
         return cls(mean=mean, variance=variance, log_scale=log_scale)
 
     @classmethod
-    def uniform(cls, dim, shape=()):
+    def uniform(cls, dim: int, shape: tuple[int, ...] = ()) -> SphericalGaussian:
         """Return the constant function 1, the identity of multiplication.
 
         Parameters
@@ -301,7 +322,7 @@ class SphericalGaussian(Algebra):
         return cls(np.zeros((*np.atleast_1d(np.asarray(shape, dtype=int)), dim)), 0.0)
 
     @classmethod
-    def point_mass(cls, x):
+    def point_mass(cls, x: ArrayLike) -> SphericalGaussian:
         """Return the point mass of weight 1 at x.
 
         Parameters
@@ -316,7 +337,7 @@ class SphericalGaussian(Algebra):
         """
         return cls(x, np.inf)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.multivariate_normal` (batch shape () only)."""
         from scipy import stats
 
@@ -325,7 +346,7 @@ class SphericalGaussian(Algebra):
         return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)
 
 
-def match_moments(log_weights, means, variances):
+def match_moments(log_weights: ArrayLike, means: ArrayLike, variances: ArrayLike) -> Gaussian:
     """Return the Gaussian with the mass, mean and variance of a mixture: its projection in forward KL.
 
     Parameters

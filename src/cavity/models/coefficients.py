@@ -1,10 +1,13 @@
 """What posteriors of weights share: tables of coefficients, intervals, and what other libraries have for them."""
 
+from typing import Any
+
 import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.errors import missing_extra
 from cavity.base.results import Summarized
+from cavity.base.types import FloatArray, Seed
 
 
 class Coefficients(Summarized):
@@ -13,11 +16,11 @@ class Coefficients(Summarized):
     __slots__ = ()
 
     @property
-    def sd(self):
+    def sd(self) -> FloatArray:
         """Posterior standard deviations of the weights, (D,)."""
         return np.sqrt(self.variance)
 
-    def interval(self, level=0.95):
+    def interval(self, level: float = 0.95) -> FloatArray:
         """Return intervals of the weights, each of which holds its weight with that probability.
 
         Parameters
@@ -32,7 +35,7 @@ class Coefficients(Summarized):
         """
         return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
 
         Returns
@@ -47,7 +50,7 @@ class Coefficients(Summarized):
             return stats.norm(self.mean, self.sd)
         return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
 
-    def to_arviz(self, draws=1000, *, rng):
+    def to_arviz(self, draws: int = 1000, *, rng: Seed) -> Any:
         """Return draws of the coefficients for ArviZ, which plots and summarises them; needs the arviz extra.
 
         Parameters
@@ -86,7 +89,7 @@ class Coefficients(Summarized):
         names, mean, variance = self._per_column()
         return summary.gaussian(names, mean, np.sqrt(variance))
 
-    def covariance_table(self, *, correlation=False):
+    def covariance_table(self, *, correlation: bool = False) -> summary.Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
 
         Parameters

@@ -1,6 +1,7 @@
 """Posteriors of the same data beside each other: what the models are worth, and how well they predict."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ SEVERAL = "log_evidence or bound"
 RANKS = ("rank", "loo_rank")
 
 
-def compare(posteriors):
+def compare(posteriors: Mapping[str, Any]) -> Table:
     """Compare models by what their fits of the same rows are worth, and by how they predict each row from the others.
 
     Parameters

@@ -1,6 +1,7 @@
 """How well each row is predicted from all others, how far its sum is known, and where EP cannot be trusted with it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frozen import Frozen
 from cavity.base.results import table
 from cavity.base.summary import Table
+from cavity.base.types import BoolArray, FloatArray, FloatOrArray
 
 DOUBTFUL = 0.3  # nats of influence: of refits of real data all rows below were within 0.12 nats, half above not in 0.05
 NAMED = 8  # most rows in a message
@@ -31,28 +33,28 @@ class LeaveOneOut(Frozen):
         Whether the same comes out of a refit without the row, as with Gaussian noise.
     """
 
-    log_density: np.ndarray
-    influence: np.ndarray | None
+    log_density: FloatArray
+    influence: FloatArray | None
     exact: bool
 
     @property
-    def sum(self):
+    def sum(self) -> FloatOrArray:
         """The sum of `log_density`: how well the model predicts."""
         return np.sum(self.log_density, axis=-1)[()]
 
     @property
-    def standard_error(self):
+    def standard_error(self) -> FloatOrArray:
         """Standard error of `sum`, if rows are independent: the sd of `log_density` times the root of N."""
         return standard_error(self.log_density)
 
     @property
-    def doubtful(self):
+    def doubtful(self) -> BoolArray | None:
         """Which rows have an influence above 0.3 nats, (N,), None where that is not known."""
         if self.exact:
             return np.zeros(self.log_density.shape, dtype=bool)
         return None if self.influence is None else self.influence > DOUBTFUL
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return a pandas data frame with the rows: log density, influence, doubtful.
 
         Returns
@@ -83,7 +85,7 @@ class LeavesOneOut:
 
     __slots__ = ()
 
-    def loo(self):
+    def loo(self) -> LeaveOneOut:
         """Return how well each row is predicted from all others: `loo_log_density`, its sum, and what it is worth.
 
         Returns

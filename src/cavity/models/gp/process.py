@@ -13,7 +13,7 @@ from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
-from cavity.base.summary import values_table
+from cavity.base.summary import Table, values_table
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances import slots
@@ -277,7 +277,7 @@ class ProcessPosterior(LatentPosterior):
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
-    def summary(self):
+    def summary(self) -> Table:
         """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
 
         Returns

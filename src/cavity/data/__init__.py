@@ -3,16 +3,20 @@
 import csv
 import json
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+__all__ = ["load", "names", "table"]
 
 
-def names():
+def names() -> list[str]:
     """Return the names of the shipped data sets."""
     return sorted(path.name.removesuffix(".json") for path in files(__name__).iterdir() if path.name.endswith(".json"))
 
 
-def load(name):
+def load(name: str) -> tuple[npt.NDArray[Any], dict[str, Any]]:
     """Return a shipped data set of one column.
 
     Parameters
@@ -45,7 +49,7 @@ def load(name):
     return next(iter(columns.values())), about
 
 
-def table(name, *, as_frame=False):
+def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a shipped data set of any number of columns.
 
     Parameters
@@ -101,3 +105,7 @@ def _array(cells):
         return np.array([float(cell) for cell in cells])
     except ValueError:
         return np.array(cells)
+
+
+def __dir__():
+    return sorted(__all__)

@@ -15,6 +15,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
+from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
@@ -35,7 +36,7 @@ _likelihood = Logit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogisticRegression:
+class LogisticRegression(Public):
     """Logistic regression by the bound of Jaakkola and Jordan [J]_.
 
     The model is::

@@ -31,3 +31,7 @@ __all__ = [
     "Step",
     "StudentT",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

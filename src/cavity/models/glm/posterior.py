@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.results import short, table
-from cavity.base.rows import design_matrix
+from cavity.base.rows import design_matrix, with_exposure
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
@@ -265,7 +265,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         Examples
         --------
         >>> import cavity
-        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson()).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=1.0).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """
@@ -363,7 +363,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + self._weights.deviations(z), "sample: the draws")
 
-    def update(self, X, y, *, offset=None, sample_weight=None):
+    def update(self, X, y, *, offset=None, exposure=None, sample_weight=None):
         """Take in new rows by ADF, on top of what is known.
 
         Parameters
@@ -374,6 +374,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             Their observations.
         offset : array_like (n,), optional
             Known part of f.
+        exposure : array_like (n,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (n,), optional
             Weights; a row of weight 2 is taken in twice.
 
@@ -382,9 +384,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         GLMPosterior
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
-        given = {"y": y, "offset": offset, "sample_weight": sample_weight}
-        X, (y, offset, sample_weight), roles = taken(X, given, self.columns, self.roles)
+        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        X, (y, offset, exposure, sample_weight), roles = taken(X, given, self.columns, self.roles)
         y = recoded(y, self.model.likelihood, self.classes)
+        offset = with_exposure(self.model.likelihood, offset, exposure, X)
         columns = names_of(X) if self.columns is None else self.columns
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):

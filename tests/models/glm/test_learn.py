@@ -231,10 +231,16 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=1e-4)
     assert posterior.learnt.names == ("prior_variance[0]", "prior_variance factor[3]")
     assert np.allclose(posterior.learnt.values, np.exp(x), rtol=1e-4)
-    one = GLM(likelihood).fit(X, y, learn=PRIOR)
-    same = GLM(likelihood).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
+    one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
+    same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
     assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
     assert same.model.prior_variance.shape == (5,)
+    added = GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
+    assert added.model.prior_variance[0] == 50.0
+    assert len(set(added.model.prior_variance[1:])) == 1
+    left = GLM(likelihood).fit(X, y, learn=PRIOR)
+    assert left.learnt.names == ("prior_variance factor",)
+    assert left.model.prior_variance[0] == GLM(likelihood).fit(X, y).model.prior_variance[0]
 
 
 def test_names_choose_what_is_learnt():

@@ -72,9 +72,9 @@ class GLM(Frozen):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 2))
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
-    >>> posterior = cavity.GLM(intercept=True).fit(X, y == "yes")
+    >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Probit(), [-0.5, 2.0, -1.0])
+    (Probit(), [-0.4, 1.8, -1.0])
 
     All settings given, as for any reference to a result:
 

@@ -15,6 +15,7 @@ import pytest
 from numpydoc.validate import validate
 
 import cavity
+from cavity.base.names import Public
 from cavity.models import saved
 
 SOURCE = Path(cavity.__file__).parent
@@ -52,9 +53,16 @@ def package_of(module):
 
 
 def imports_of(module):
-    """Every module of cavity that a module names in an import or `import_module`, at its top or in a function."""
+    """Every module of cavity that a module imports, by an import or `import_module`, at its top or in a function.
+
+    What only type checkers read is not imported.
+    """
     package = module if path_of(module).name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path_of(module).read_text())):
+    tree = ast.parse(path_of(module).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -92,6 +100,46 @@ def test_public_names_resolve():
         assert getattr(cavity, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         cavity.nonsense  # noqa: B018
+
+
+def test_checkers_see_the_names_that_are_lazy():
+    """The imports that only type checkers read are those of the table, each from the same module."""
+    tree = ast.parse(path_of("cavity").read_text())
+    block = next(node.body for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name: (node.module, alias.asname) for node in block for alias in node.names}
+    lazy = {name: (f"cavity.{module}", name) for name, module in cavity._PUBLIC.items()}
+    assert typed == lazy | {name: ("cavity", name) for name in (*cavity._MODULES, *cavity._FACES)}
+
+
+def test_dir_shows_public_names_only():
+    """Completion of notebooks asks `dir`."""
+    assert {"plot", "sklearn", *cavity.__all__} == set(dir(cavity))
+    modules = [getattr(cavity, name) for name in dir(cavity) if inspect.ismodule(getattr(cavity, name))]
+    assert len(modules) == 8
+    for module in modules:
+        assert dir(module) == sorted(module.__all__)
+    for module in (cavity, *modules):
+        for thing in (getattr(module, name) for name in module.__all__):
+            if inspect.isclass(thing) and issubclass(thing, Public):
+                shown = dir(thing.__new__(thing, *([1.0, 1.0] if thing is cavity.Gaussian else [])))
+                assert shown
+                assert not [name for name in shown if name.startswith("_")], thing
+
+
+def test_what_users_hold_is_public():
+    things = [
+        getattr(module, name) for module in (cavity, cavity.covariances, cavity.likelihoods) for name in module.__all__
+    ]
+    held = [thing for thing in things if inspect.isclass(thing) and not issubclass(thing, Exception | Warning)]
+    assert [thing for thing in held if not issubclass(thing, Public)] == []
+
+
+@pytest.mark.parametrize(("name", "needs"), [("plot", "matplotlib"), ("sklearn", "sklearn")])
+def test_faces_without_their_extra_name_the_command(name, needs):
+    code = f"import sys; sys.modules[{needs!r}] = None; import cavity; cavity.{name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: " in done.stderr
+    assert f"cavity[{name}]" in done.stderr
 
 
 def test_imports_go_one_way():

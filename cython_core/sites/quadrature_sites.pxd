@@ -15,7 +15,9 @@ from libc.math cimport INFINITY, M_PI, NAN, fabs, sqrt
 from cavity._core.nodes cimport NODES, even_nodes, even_weights, gauss_nodes, gauss_weights
 from cavity._core.normal cimport Normal, cv_standard_normal
 from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p
-from cavity._core.site_types cimport LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Likelihood, Tilted, finish
+from cavity._core.site_types cimport (
+    BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Likelihood, Tilted, finish,
+)
 
 cdef extern from *:
     """
@@ -23,11 +25,13 @@ cdef extern from *:
     #define CV_STEEPEST 8.0
     #define CV_HALF_LOG_TAU_Q 0.9189385332046727
     #define CV_MANY 1e4
+    #define CV_LOST 1e-280
     """
     const double CUT "CV_CUT"
     const double STEEPEST "CV_STEEPEST"
     const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
     const double MANY "CV_MANY"          # counts from which on the rounding error of log y shows in log p
+    const double LOST "CV_LOST"          # exp(f0) or probabilities there that are too small to be scaled to other f
 
 cdef enum:
     MOST_PANELS = 20000                  # a dozen is typical
@@ -93,6 +97,27 @@ cdef inline Slopes probit_slopes(double power, double sd, double y, double f) no
     return out
 
 
+cdef inline double log_ratio_rest(double u, double log_ratio) noexcept nogil:
+    """u - log(1 + u), where the log is known, and has no digits to spare if u is small."""
+    return cv_exp_rest(cv_log_1p(u)) if fabs(u) < 0.4 else u - log_ratio
+
+
+cdef inline Slopes binomial_probit_slopes(Likelihood *lik, double y, double f) noexcept nogil:
+    """log of Phi(f)^y Phi(-f)^r less its maximum, 0 < y <= r; a, b, c = r, log(y/n), log(r/n)."""
+    cdef Normal at = cv_standard_normal(f), other = cv_standard_normal(-f)
+    cdef double r = lik.a, above = at.log_cdf - lik.b, below = other.log_cdf - lik.c
+    cdef double u = cv_exp(above) - 1.0, w = -u * (y / r)   # the terms y u and r w cancel: they are left out
+    cdef double power = lik.power
+    cdef Slopes out
+    if fabs(u) < 0.4:
+        out.value = -power * (y * log_ratio_rest(u, above) + r * log_ratio_rest(w, below))
+    else:
+        out.value = power * (y * above + r * below)
+    out.l1 = power * (y * at.hazard - r * other.hazard)
+    out.l2 = -power * (y * at.curvature + r * other.curvature)
+    return out
+
+
 cdef inline Slopes student_slopes(double power, double nu, double scale2, double y, double f) noexcept nogil:
     """scale2 = nu times the squared scale."""
     cdef double d = f - y
@@ -114,6 +139,8 @@ cdef inline Slopes slopes(Likelihood *lik, double y, double f) noexcept nogil:
         return negative_binomial_slopes(lik.power, lik.a, lik.b, y, f)
     if lik.kind == PROBIT:
         return probit_slopes(lik.power, lik.b, y, f)
+    if lik.kind == BINOMIAL:
+        return binomial_probit_slopes(lik, y, f)
     return student_slopes(lik.power, lik.a, lik.b, y, f)
 
 
@@ -148,7 +175,7 @@ cdef inline double below_top(Likelihood *lik, double y, double f, double value) 
         return -(lik.power * y * cv_exp_rest(above_log(y, f) if y > MANY else f - cv_log(y)))
     if lik.kind == NEGATIVE_BINOMIAL and y > 0.0:
         n = y + lik.a
-        return -(lik.power * n * log_mean_rest(y / n, lik.a / n, above_log(y, f)))
+        return -(lik.power * n * log_mean_rest(y / n, lik.a / n, above_log(y if lik.c == 0.0 else y / lik.a, f)))
     return value
 
 
@@ -158,7 +185,7 @@ cdef inline double below_top(Likelihood *lik, double y, double f, double value) 
 cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noexcept nogil:
     """A point within a few hundredths of a standard deviation of the mode, for concave log p: Newton, bracketed."""
     cdef Slopes at = slopes(lik, y, m)
-    cdef double low = m, high = m, f = m, g, step
+    cdef double low = m, high = m, f = m, g, step, last
     cdef int _step
     if at.l1 > 0.0:                                         # l' falls, so the mode is at most here
         high = m + v * at.l1
@@ -180,11 +207,17 @@ cdef inline double find_mode(Likelihood *lik, double y, double m, double v) noex
         else:
             high = f
         step = g / (1.0 / v - at.l2)
-        if step * step * (1.0 / v - at.l2) < 1e-3 or not high > low:
-            if f + step >= low and f + step <= high:
-                f = f + step
+        last = f + step
+        if not high > low:
+            f = last if low <= last <= high else f
             break
-        f = f + step
+        if step * step * (1.0 / v - at.l2) < 1e-3:          # in a wide cavity l' may change over so short a step
+            if not low <= last <= high:
+                break
+            if fabs(slopes(lik, y, last).l1 - (last - m) / v) <= fabs(g):
+                f = last
+                break
+        f = last
         if not (f > low and f < high):
             f = 0.5 * (low + high)
     return f
@@ -240,8 +273,8 @@ cdef inline double find_end(Likelihood *lik, Problem *at, double l0, double sd, 
 
 
 cdef inline double pole_distance(Likelihood *lik) noexcept nogil:
-    if lik.kind == PROBIT:
-        return 2.8 * lik.b
+    if lik.kind == PROBIT or lik.kind == BINOMIAL:
+        return 2.8 * lik.b if lik.kind == PROBIT else 2.8
     if lik.kind == STUDENT_T:
         return sqrt(lik.b)
     # exp(-exp(f)) has no pole, but grows without bound from Im f = pi/2 on, and so do high powers of the sigmoid
@@ -262,6 +295,9 @@ cdef inline double largest_curvature(Likelihood *lik, double y, double a, double
     centre = pole_centre(lik, y)
     if lik.kind == PROBIT:
         return -slopes(lik, y, a if y > 0.0 else b).l2
+    if lik.kind == BINOMIAL:
+        at_a, at_b = cv_standard_normal(a).curvature, cv_standard_normal(-b).curvature
+        return lik.power * (y * at_a + lik.a * at_b)
     if a <= centre <= b:
         return -slopes(lik, y, centre).l2
     at_a, at_b = fabs(slopes(lik, y, a).l2), fabs(slopes(lik, y, b).l2)
@@ -321,7 +357,7 @@ cdef inline void add_panel(
             l2[j] = -(u + l0 * x[j] + l0)
         for j in range(NODES):
             if fabs(x[j]) > 64.0:                           # where l0 x would swamp the rest, or leave no digits of it
-                u = l0 * (cv_exp(x[j]) - 1.0)
+                u = l0 * (cv_exp(x[j]) - 1.0) if l0 > LOST else power * cv_exp(f0 + x[j])
                 l[j] = x[j] * (tilt - half_precision * x[j]) - u
                 l1[j], l2[j] = at.l1 - u, -(u + l0)
     elif lik.kind == NEGATIVE_BINOMIAL:
@@ -335,11 +371,18 @@ cdef inline void add_panel(
             l1[j] = of_rest * (rest * u) - of_w * ((w * rise + w) * u)
             l2[j] = -n * (rest * u) * ((w * rise + w) * u)
         for j in range(NODES):
-            if fabs(x[j]) > 64.0:                           # as for Poisson
+            if fabs(x[j]) > 64.0 and w < LOST:
+                s = negative_binomial_slopes(power, a, b, y, f0 + x[j])
+                l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+            elif fabs(x[j]) > 64.0:                         # as for Poisson
                 l[j] = x[j] * (tilt - half_precision * x[j]) - n * log_mean(at.p, at.not_p, x[j])
     elif lik.kind == PROBIT:
         for j in range(NODES):
             s = probit_slopes(power, b, y, f0 + x[j])
+            l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
+    elif lik.kind == BINOMIAL:
+        for j in range(NODES):
+            s = binomial_probit_slopes(lik, y, f0 + x[j])
             l[j], l1[j], l2[j] = (s.value - l0) - x[j] * (pull + half_precision * x[j]), s.l1, s.l2
     else:
         for j in range(NODES):

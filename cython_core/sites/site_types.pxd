@@ -1,7 +1,7 @@
 """What the kernels know of a likelihood, and what a site says."""
 
 cdef enum Kind:
-    GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T
+    GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL
 
 cdef struct Likelihood:                  # passed by value or pointer; the meaning of a, b, ... depends on the kind
     int kind

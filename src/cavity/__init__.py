@@ -1,6 +1,7 @@
 """Fast deterministic approximate Bayesian inference on a compiled core."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.3.0"
 
@@ -42,20 +43,64 @@ _PUBLIC = {
 }
 
 _MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
+_FACES = ("plot", "sklearn")  # which need extras, so that `from cavity import *` leaves them out
 
-__all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
+if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run `__getattr__`
+    from cavity import covariances as covariances
+    from cavity import data as data
+    from cavity import distributions as distributions
+    from cavity import likelihoods as likelihoods
+    from cavity import mean_field as mean_field
+    from cavity import online_bound as online_bound
+    from cavity import plot as plot
+    from cavity import sklearn as sklearn
+    from cavity.base.errors import ConvergenceWarning as ConvergenceWarning
+    from cavity.base.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
+    from cavity.base.errors import NumericalWarning as NumericalWarning
+    from cavity.base.errors import SettingsWarning as SettingsWarning
+    from cavity.base.summary import Table as Table
+    from cavity.distributions.divergence import kl as kl
+    from cavity.distributions.gaussian import Gaussian as Gaussian
+    from cavity.distributions.gaussian import SphericalGaussian as SphericalGaussian
+    from cavity.distributions.gaussian import match_moments as match_moments
+    from cavity.distributions.monte_carlo import monte_carlo_elbo as monte_carlo_elbo
+    from cavity.distributions.monte_carlo import monte_carlo_kl as monte_carlo_kl
+    from cavity.distributions.products import divide as divide
+    from cavity.distributions.products import multiply as multiply
+    from cavity.models.clutter.model import Clutter as Clutter
+    from cavity.models.clutter.posterior import ClutterPosterior as ClutterPosterior
+    from cavity.models.factorized.model import FactorizedGaussian as FactorizedGaussian
+    from cavity.models.factorized.posterior import FactorizedGaussianPosterior as FactorizedGaussianPosterior
+    from cavity.models.glm.model import GLM as GLM
+    from cavity.models.glm.posterior import GLMPosterior as GLMPosterior
+    from cavity.models.gp.model import GaussianProcess as GaussianProcess
+    from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
+    from cavity.models.mixture.model import GaussianMixture as GaussianMixture
+    from cavity.models.mixture.posterior import GaussianMixturePosterior as GaussianMixturePosterior
+    from cavity.models.mixture.selection import Selection as Selection
+    from cavity.models.mixture.selection import select_components as select_components
+    from cavity.models.regression.linear import LinearRegression as LinearRegression
+    from cavity.models.regression.linear import LinearRegressionPosterior as LinearRegressionPosterior
+    from cavity.models.regression.logistic import LogisticRegression as LogisticRegression
+    from cavity.models.regression.logistic import LogisticRegressionPosterior as LogisticRegressionPosterior
+    from cavity.models.saved import load as load
+    from cavity.models.streaming_gp.model import StreamingGP as StreamingGP
+    from cavity.models.streaming_gp.state import StreamingGPState as StreamingGPState
+    from cavity.models.unit_mixture.model import UnitMixture as UnitMixture
+    from cavity.models.unit_mixture.posterior import UnitMixturePosterior as UnitMixturePosterior
+else:
+    __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
+
+    def __getattr__(name):
+        """Import public names when they are first used: `import cavity` itself costs milliseconds."""
+        if name in _MODULES or name in _FACES:
+            return import_module(f".{name}", __name__)
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'cavity' has no attribute {name!r}")
+        value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
-def __getattr__(name):
-    """Import public names when they are first used: `import cavity` itself costs milliseconds."""
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'cavity' has no attribute {name!r}")
-    value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted(__all__)
+def __dir__() -> list[str]:
+    return sorted((*_PUBLIC, *_MODULES, *_FACES, "__version__"))

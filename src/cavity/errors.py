@@ -3,3 +3,7 @@
 from cavity.base.errors import ConvergenceWarning, NotPositiveDefiniteError, NumericalWarning, SettingsWarning
 
 __all__ = ["ConvergenceWarning", "NotPositiveDefiniteError", "NumericalWarning", "SettingsWarning"]
+
+
+def __dir__():
+    return sorted(__all__)

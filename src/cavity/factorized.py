@@ -4,3 +4,7 @@ from cavity.models.factorized.model import FactorizedGaussian
 from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals
 
 __all__ = ["FactorizedGaussian", "FactorizedGaussianPosterior", "Marginals"]
+
+
+def __dir__():
+    return sorted(__all__)

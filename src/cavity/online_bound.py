@@ -11,3 +11,7 @@ from cavity.models.streaming_gp.online_bound import (
 
 __all__ = ["bound", "expected_log_likelihood", "expected_log_ratio", "free_energy", "optimal"]
 __doc__ = formulas.__doc__
+
+
+def __dir__():
+    return sorted(__all__)

@@ -190,3 +190,14 @@ def test_models_speak_in_labels(tmp_path):
     )
     with pytest.raises(TypeError, match="classes must be texts or numbers to be saved, got datetime.date"):
         posterior.save(tmp_path / "p.npz")
+
+
+def test_probabilities_under_the_names_of_classes():
+    frame = pd.DataFrame({"x": [-1.0, 0.5, 1.0, -0.5]}, index=[7, 7, 3, 1])
+    for y, columns in ((TEXT, ["no", "yes"]), ([0, 1, 1, 0], [0, 1])):
+        for model in (cavity.GLM(Probit(), prior_variance=1.0), cavity.LogisticRegression()):
+            posterior = model.fit(frame, y)
+            found = posterior.predict_proba(frame, as_frame=True)
+            assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])
+            np.testing.assert_array_equal(found.to_numpy(), posterior.predict_proba(frame))
+            assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]

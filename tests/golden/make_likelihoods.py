@@ -103,6 +103,14 @@ def smooth_cases():
         yield "StudentT", {"degrees_of_freedom": nu, "scale": scale}, y, 1, mean, v
     for power, (mean, v) in itertools.product((0.25, 0.9), ((0.5, 1e-12), (2.6, 0.4), (12.0, 4.0), (1.0, 1e6))):
         yield "StudentT", {"degrees_of_freedom": 3.0, "scale": 0.5}, 0.0, power, mean, v
+    wide = (0.3, 1e-12), (-2.0, 1e-4), (1.5, 1.0), (3.0, 100.0), (-40.0, 1e6), (30.0, 1.0)
+    trials = (3, 10), (7, 10), (0, 40), (1, 10**6), (500_000, 10**6), (10**6, 10**6)
+    for link, y, (mean, v) in itertools.product(("logit", "probit"), trials, wide):
+        yield "Binomial", {"link": link}, y, 1, mean, v
+    for link in ("logit", "probit"):
+        yield "Binomial", {"link": link}, (7, 10), 0.4, 0.5, 2.0
+        yield "Binomial", {"link": link}, (0, 5), 0.3, 1.0, 3.0
+        yield "Binomial", {"link": link}, (0, 5), 1, -800.0, 1e10
 
 
 def entry(likelihood, parameters, y, power, mean, variance):

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
 from reference import sites as reference
+from scipy import special
+from scipy.stats import norm
 from support import GOLDEN
 
 from cavity import _core, likelihoods
 from cavity.likelihoods import (
+    Binomial,
     Clutter,
     Gaussian,
     Interval,
@@ -46,6 +49,8 @@ SMOOTH = [
     (Clutter(0.2, 9.0, 0.5, 1.0), 1.3),
     (OrderedProbit([-1.0, 0.0, 2.0]), 2.0),
     (Interval(0.0), (-0.5, 0.7)),
+    (Binomial(), (3.0, 10.0)),
+    (Binomial("probit"), (7.0, 10.0)),
 ]
 
 
@@ -206,7 +211,14 @@ NARROW = [
     (StudentT(4.0, 1.0), "StudentT", {"nu": 4.0, "scale": 1.0}, lambda rng, n: signed(rng, -20, 2, n)),
     (StudentT(3e5, 2.0), "StudentT", {"nu": 3e5, "scale": 2.0}, lambda rng, n: signed(rng, -20, 2, n)),
     (Probit(), "Probit", {}, lambda rng, n: rng.choice([-1.0, 1.0], n)),
+    (Binomial("probit"), "Binomial", {"link": "probit"}, lambda rng, n: trials(rng, n)),
 ]
+
+
+def trials(rng, n):
+    """Successes and trials, few and many."""
+    total = np.floor(10.0 ** rng.uniform(0, 6, n))
+    return np.column_stack([rng.binomial(total.astype(int), rng.choice([1e-4, 0.3, 1.0], n)), total]).astype(float)
 
 
 def check_narrow(likelihood, name, parameters, y, power, mean, variance):
@@ -219,11 +231,14 @@ def check_narrow(likelihood, name, parameters, y, power, mean, variance):
     where = likelihood, y, power, mean, variance
     counts = name in ("Poisson", "NegativeBinomial")
     terms = y + np.exp(min(mean, 30.0)) if counts else abs(y - mean) + abs(mean) if name == "StudentT" else 1.0
+    if name == "Binomial":
+        terms = y[1] * (1.0 + abs(mean))
     if name == "NegativeBinomial":  # whose probabilities are functions of f - log r, which rounds
         terms *= 1.0 + 0.25 * abs(np.log(parameters["r"]))
     # exp(f) rounds once, which moves log p by |y - exp(f)| times that
     rounded = np.finfo(float).eps * abs(y - np.exp(min(mean, 30.0))) if counts else 0.0
     eps = 4 * np.finfo(float).eps
+    rounded += np.finfo(float).eps * abs(d1) * (1 + abs(mean)) if name == "Binomial" else 0.0
     assert abs(at[0] - log_z) <= 1e-13 * (1 + abs(log_z)) + rounded, where
     assert abs(at[1] - d1) <= 1e-12 * abs(d1) + eps * terms + 1e-20 / np.sqrt(variance), where
     assert abs(at[2] - d2) <= 1e-10 * abs(d2), where
@@ -326,6 +341,27 @@ def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
     assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("likelihood", "y", "side"),
+    [
+        (Poisson(), 0, -1),
+        (Logit(), 1, 1),
+        (NegativeBinomial(5.0), 0, -1),
+        (Binomial(), (0, 5), -1),
+        (Binomial(), (5, 5), 1),
+    ],
+)
+@pytest.mark.parametrize("exponent", [10, 14, 16, 20, 30])
+@pytest.mark.parametrize("mean", [-3e4, -800.0, 800.0, 3e4])
+def test_wide_cavities_centred_where_p_is_flat(likelihood, y, side, exponent, mean):
+    """There exp(f) underflows, and the cavity's sd says nothing about how fast log p bends; again p is a step."""
+    sd = 10.0 ** (exponent / 2)
+    log_z, d1, _ = likelihood.log_tilted(y, mean, sd * sd)
+    step, hazard = norm.logcdf(side * mean / sd), np.exp(norm.logpdf(mean / sd) - norm.logcdf(side * mean / sd))
+    assert log_z == pytest.approx(step, abs=10.0 / sd)  # of where the step is
+    assert d1 * sd == pytest.approx(side * hazard, abs=10.0 / sd)
+
+
 LOG_P = [
     *[(Poisson(), "Poisson", {}, y) for y in (0, 1, 20, 10**6, 10**9, 10**12)],
     *[
@@ -352,6 +388,53 @@ def test_log_p_and_its_constants(likelihood, name, parameters, y):
         assert float(likelihood.log_p(np.array(float(y)), np.array(f))) == pytest.approx(exact, abs=tol, rel=0)
         narrow = kernel(likelihood, np.array([float(y)]), 1.0, np.array([float(f)]), np.array([1e-60]))[0][0]
         assert narrow == pytest.approx(exact, abs=tol + 1e-13, rel=0)  # the rounding of log variance
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@pytest.mark.parametrize(
+    ("k", "n"), [(0, 5), (5, 5), (3, 10), (1, 10**6), (5 * 10**5, 10**6), (999_990, 10**6), (2, 10**9)]
+)
+def test_log_p_of_trials(link, k, n):
+    """As that of counts, to 1e-13 and the rounding of f; by the kernel too."""
+    likelihood, share = Binomial(link), (k + 0.1) / (n + 0.2)
+    top = special.logit(share) if link == "logit" else special.ndtri(share)
+    for f in map(float, (top, top + 0.3 / np.sqrt(n), top - 2.0 / np.sqrt(n), top + 0.7, top - 1.5, 0.0)):
+        with mp.workdps(60):
+            value, slope, _ = map(float, reference.binomial(mpmath.mpf(f), (k, n), link))
+        tol = 1e-13 * abs(value) + 1.5 * np.finfo(float).eps * (abs(slope) + 1.0) * max(1.0, abs(f))
+        assert float(likelihood.log_p(np.array([k, n]), np.array(f))) == pytest.approx(value, abs=tol, rel=0)
+        assert float(likelihood.log_tilted([k, n], f, 1e-60)[0]) == pytest.approx(value, abs=tol + 1e-13, rel=0)
+
+
+@pytest.mark.parametrize(("link", "label"), [("logit", Logit()), ("probit", Probit())])
+def test_one_trial_is_a_label_and_none_is_nothing(link, label):
+    rng = np.random.default_rng(0)
+    mean, variance, likelihood = 10 * rng.normal(size=200), 10.0 ** rng.uniform(-12, 8, 200), Binomial(link)
+    for power in (1.0, 0.3):
+        for k, y in ((1, 1.0), (0, -1.0)):
+            found = kernel(likelihood, np.tile([float(k), 1.0], (200, 1)), power, mean, variance)
+            exact = kernel(label, np.full(200, y), power, mean, variance)
+            for mine, theirs, near in zip(found, exact, (1e-13, *[1e-250] * 4), strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=near)
+    assert not np.any(likelihood.log_tilted([0, 0], mean, variance))
+    assert likelihood.log_p(np.zeros(2), 3.0) == 0.0
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@given(mean=st.floats(-60, 60), sd=SD, k=st.integers(0, 30), failures=st.integers(0, 30))
+def test_successes_and_failures_are_mirror_images(link, mean, sd, k, failures):
+    log_z, d1, d2 = Binomial(link).log_tilted([k, k + failures], mean, sd * sd)
+    mirrored = Binomial(link).log_tilted([failures, k + failures], -mean, sd * sd)
+    np.testing.assert_allclose(
+        mirrored, (log_z, -d1, d2), rtol=0.0 if k != failures else 1e-9, atol=1e-12 * (k == failures)
+    )
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+@given(mean=st.floats(-8, 8), sd=SD, trials=st.integers(0, 12))
+def test_numbers_of_successes_sum_to_one(link, mean, sd, trials):
+    y = [(k, trials) for k in range(trials + 1)]
+    assert np.exp(Binomial(link).log_tilted(y, mean, sd * sd)[0]).sum() == pytest.approx(1.0, rel=1e-9)
 
 
 def test_negative_binomial_of_large_dispersion():
@@ -511,6 +594,20 @@ def test_counts(likelihood):
     for bad, row in (([1, -1], 1), ([0.5, 1], 0)):
         with pytest.raises(ValueError, match=f"y must hold whole numbers, not negative.*in row {row}"):
             likelihood.log_tilted(bad, 0.0, 1.0)
+
+
+def test_trials():
+    for bad, message in (
+        ([[3, 2]], "at most as many successes as trials; got 3.0 and 2.0 in row 0"),
+        ([[1, 2], [0.5, 2]], "whole numbers.*got 0.5 and 2.0 in row 1"),
+        ([[-1, 2]], "at least 0.*got -1.0"),
+        ([1, 2, 3], r"y must have shape \(N, 2\), successes and trials each"),
+        ([[1, np.inf]], "y must be finite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Binomial().log_tilted(bad, 0.0, 1.0)
+    with pytest.raises(ValueError, match="link must be one of 'logit', 'probit', got 'cloglog'"):
+        Binomial("cloglog")
 
 
 def test_bounds():

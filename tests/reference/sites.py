@@ -112,6 +112,16 @@ def negative_binomial(f, y, r=1):
     return constant + y * mp.log(p) + r * mp.log(q), y * q - r * p, -(y + r) * p * q
 
 
+def binomial(f, y, link="logit"):
+    """log [n!/(k! (n - k)!) p^k (1 - p)^(n - k)], y = (k, n), p = 1/(1 + exp(-f)) or Phi(f), and its derivatives."""
+    k, n = mp.mpf(y[0]), mp.mpf(y[1])
+    one = {"logit": logit, "probit": probit}[link]
+    success, failure = one(f, 1), one(f, -1)
+    constant = mp.loggamma(n + 1) - mp.loggamma(k + 1) - mp.loggamma(n - k + 1)
+    value, first, second = (k * s + (n - k) * q for s, q in zip(success, failure, strict=True))
+    return constant + value, first, second
+
+
 def student(f, y, nu=4, scale=1):
     """log of Student's density of (y - f)/scale over scale, and its derivatives."""
     nu, scale, d = mp.mpf(nu), mp.mpf(scale), f - mp.mpf(y)
@@ -126,6 +136,7 @@ SMOOTH = {
     "Probit": probit,
     "Poisson": poisson,
     "NegativeBinomial": negative_binomial,
+    "Binomial": binomial,
     "StudentT": student,
 }
 
@@ -271,5 +282,11 @@ def site(likelihood, parameters, y, power, mean, variance):
         elif likelihood in ("Poisson", "NegativeBinomial"):
             marks += [(mp.log(y + 0.1), mp.sqrt(1 / mp.mpf(y + 1)))]
             marks += [(mp.log(parameters.get("r", 1)), 1)]
+        elif likelihood == "Binomial":
+            share = (y[0] + mp.mpf("0.1")) / (y[1] + mp.mpf("0.2"))
+            top = (
+                mp.log(share / (1 - share)) if parameters["link"] == "logit" else mp.sqrt(2) * mp.erfinv(2 * share - 1)
+            )
+            marks += [(top, 1 / mp.sqrt(y[1] + 1)), (top, 1)]
         log_z, d1, d2 = from_quadrature(lambda f: form(f, y, **parameters), mean, variance, power, marks)
     return completed(log_z, d1, d2, mean, variance)

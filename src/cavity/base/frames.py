@@ -40,6 +40,11 @@ def names_of(X):
     return None
 
 
+def only_column(table):
+    """Return the column of a table that has only one; else the table."""
+    return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
+
+
 def taken(X, given, columns=None, roles=None, name="X"):
     """Take out of a table the columns that arguments name; what is left is X.
 
@@ -152,6 +157,15 @@ def coefficient_names(columns, n, intercept=False):
     return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
 
 
+def data_frame(columns, index=None):
+    """Return columns by names as a pandas data frame; ImportError says how to install pandas."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("this needs pandas, which is not installed; run: pip install pandas") from error
+    return pandas.DataFrame(columns, index=index)
+
+
 def numbers(value, name):
     """Return a table as an array (N, D) and a column as one (N,), nan for what is missing; other values as they are.
 
@@ -162,36 +176,66 @@ def numbers(value, name):
     """
     if isinstance(value, np.ndarray | float | int | list):  # nearly always
         return value
-    names = names_of(value)
-    if names is not None:
-        return _matrix(value, names, name)
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
         raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
-    dtype = dtype_of(value)
-    if dtype is None or not hasattr(value, "to_numpy") or _is_plain(dtype):
+    if not is_table(value):
         return value
-    kind = _refused(value, dtype)
-    if kind is not None:
-        raise TypeError(f"{name} must hold real numbers, got dtype {dtype} ({kind[0]}); {kind[1]}")
-    return _column(value, dtype)
+    check_numbers(value, name)
+    out = own_array(value, copy=None)
+    return converted(value) if out is None else out
 
 
-def _matrix(frame, names, name):
-    """A table as an array."""
-    columns = list(_columns(frame, range(len(names))))
-    dtypes = [dtype_of(column) for column in columns]
-    for column, dtype, label in zip(columns, dtypes, names, strict=True):
+def is_table(value):
+    """Whether a value is a table, or a column of one whose numbers are not NumPy's."""
+    dtype = dtype_of(value)
+    return names_of(value) is not None or (
+        dtype is not None and hasattr(value, "to_numpy") and not _is_plain(dtype) and not isinstance(value, np.ndarray)
+    )
+
+
+def check_numbers(table, name):
+    """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
+    names = names_of(table)
+    columns = [table] if names is None else _columns(table, range(len(names)))
+    for j, column in enumerate(columns):
+        dtype = dtype_of(column)
         kind = None if _is_plain(dtype) else _refused(column, dtype)
         if kind is not None:
-            raise TypeError(
-                f"{name} must hold real numbers, got {kind[0]} in column {label!r} (dtype {dtype}); {kind[1]}"
+            where = (
+                f"dtype {dtype} ({kind[0]})" if names is None else f"{kind[0]} in column {names[j]!r} (dtype {dtype})"
             )
-    if hasattr(frame, "iloc") and len(set(dtypes)) == 1 and _is_plain(dtypes[0]):
-        return np.asarray(frame)  # in its own type, and no copy where the frame holds one array
-    out = np.empty((len(frame), len(names)))
+            raise TypeError(f"{name} must hold real numbers, got {where}; {kind[1]}")
+
+
+def own_array(table, copy=False):
+    """Return the numbers of a pandas frame of one of NumPy's types in that type, None for others; copy=False: a view.
+
+    Without a copy there is one only where the frame has all columns in one array.
+    """
+    dtypes = set(table.dtypes) if hasattr(table, "iloc") and names_of(table) else ()
+    if len(dtypes) != 1 or not _is_plain(*dtypes):
+        return None
+    try:
+        return np.asarray(table, copy=copy)
+    except ValueError:  # several arrays
+        return None
+
+
+def shape_of(table):
+    """Return the shape (N, D) of a table, (N,) of a column."""
+    names = names_of(table)
+    return (len(table),) if names is None else (len(table), len(names))
+
+
+def converted(table, start=0, stop=None, out=None):
+    """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
+    stop = len(table) if stop is None else stop
+    rows = table.iloc[start:stop] if hasattr(table, "iloc") else table.slice(start, stop - start)
+    out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
+    columns, targets = ([rows], [out]) if out.ndim == 1 else (_columns(rows, range(out.shape[1])), out.T)
     with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
-        for j, (column, dtype) in enumerate(zip(columns, dtypes, strict=True)):
-            out[:, j] = _column(column, dtype)
+        for column, target in zip(columns, targets, strict=True):
+            target[:] = _column(column, dtype_of(column))
     return out
 
 

@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.names import Public
 
 
 def put(record, **values):
@@ -18,7 +19,7 @@ def check_positive(record, *names):
     put(record, **{name: arrays.number(getattr(record, name), name, low=0) for name in names})
 
 
-class Frozen:
+class Frozen(Public):
     """Base of records that hold read-only arrays, themselves or in records, tuples and dictionaries in them."""
 
     __slots__ = ()

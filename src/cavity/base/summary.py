@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from cavity.base import arrays
+from cavity.base.frames import data_frame
 from cavity.base.frozen import Frozen
 
 FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
@@ -66,11 +67,7 @@ class Table(Frozen):
         ImportError
             If pandas is not installed, with the command that installs it.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError("this needs pandas, which is not installed; run: pip install pandas") from error
-        return pandas.DataFrame(self.columns, index=list(self.names))
+        return data_frame(self.columns, list(self.names))
 
     def _cells(self):
         """The text of the header and of the rows, each of which begins with its name; of very many some are missing."""

@@ -13,10 +13,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from cavity.base import arrays
-from cavity.base.frames import names_of
+from cavity.base import arrays, frames
 from cavity.blocks.merge import ROWS_PER_CALL, merge, starts
 from cavity.blocks.npy import open_npy
+from cavity.blocks.tables import FrameRows, NamedRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
 LEAST_BLOCK_ROWS = 1 << 10
@@ -44,9 +44,10 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
 
     Parameters
     ----------
-    data : array_like, data frame, path of a .npy file, list of such paths, or Source
-        Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole, but for
-        data frames of several dtypes. The files of a list follow each other. A Source is opened once more.
+    data : array_like, table or column of one, path of a .npy file, list of such paths, or Source
+        Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole; a table
+        of one column is taken for (N,) where nothing else is accepted. The files of a list follow each other. A Source
+        is opened once more.
     name : str
         What the argument is called, for messages.
     ndim : tuple of int
@@ -73,11 +74,25 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
         return Source(data.parts, name, block_rows)
     paths = _paths(data, name)
     if paths is None:
-        parts = [ArrayRows(arrays.unread_array(data, name, ndim), name, names_of(data))]
+        data = frames.only_column(data) if ndim == (1,) else data
+        parts = [_table(data, name, ndim, block_rows)]
     else:
         parts = [open_npy(path, name) for path in paths]
         _check_files(parts, name, ndim)
     return Source(parts, name, block_rows)
+
+
+def _table(data, name, ndim, block_rows):
+    """Return data in memory as a part: tables of several blocks are converted when they are read, others at once."""
+    columns = frames.names_of(data)
+    if frames.is_table(data) and len(data) > (block_rows or rows_per_block(len(columns or (0,)))):
+        array = frames.own_array(data)
+        if array is None:
+            part = FrameRows(data, name)
+            arrays.check_ndim(part, name, ndim)
+            return part
+        data = array
+    return ArrayRows(arrays.unread_array(data, name, ndim), name, columns)
 
 
 def _paths(data, name):
@@ -132,20 +147,13 @@ def _join(left, right):
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
-class ArrayRows:
+class ArrayRows(NamedRows):
     """Rows of an array in memory, or mapped to it; `columns` are their names, if they have any."""
 
     def __init__(self, array, name, columns=None):
-        self.array, self.name, self.shape, self.columns = array, name, array.shape, columns
+        super().__init__(name, array.shape, columns)
+        self.array = array
         self.direct = array.dtype == np.float64 and array.flags.c_contiguous and array.flags.aligned
-
-    def where(self, *place):
-        """Words for a row, or for a row and a column, for messages."""
-        return f"{self.name}[{arrays.entry(place, self.columns)}]"
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{self.where(*place)} = {value}"
 
     def view(self, start, stop):
         """The rows themselves, or None if they have to be converted."""

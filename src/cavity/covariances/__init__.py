@@ -44,3 +44,7 @@ __all__ = [
     "White",
     "from_settings",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

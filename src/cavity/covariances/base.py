@@ -1,10 +1,14 @@
 """What all covariances share: named positive parameters, Gram matrices and their gradients."""
 
+from __future__ import annotations
+
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances import slots
 from cavity.covariances.own import Own
@@ -94,22 +98,22 @@ class Covariance(Own):
     __slots__ = ()
     __array_ufunc__ = None  # numbers of numpy leave * to this class
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         is_base = getattr(cls, "_op", None) is None and getattr(cls, "_step", None) is None
         if cls.__module__.startswith(__package__) and not is_base:
             KINDS[cls.__name__] = cls
 
-    def __add__(self, other):
+    def __add__(self, other: Covariance) -> Covariance:
         return _compose("Sum", self, other)
 
-    def __mul__(self, other):
+    def __mul__(self, other: Covariance | float) -> Covariance:
         return _compose("Product", self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: Covariance | float) -> Covariance:
         return _compose("Product", other, self)
 
-    def cross(self, X, Z, *, n_threads=None):
+    def cross(self, X: ArrayLike, Z: ArrayLike, *, n_threads: int | None = None) -> FloatArray:
         """Matrix of the covariances of rows with other rows; `White` is 0, even for equal ones.
 
         Parameters
@@ -140,7 +144,7 @@ class Covariance(Own):
             program.cross(X, Z, out, threads)
         return out
 
-    def diagonal(self, X):
+    def diagonal(self, X: ArrayLike) -> FloatArray:
         """Variance of every row: the diagonal of `gram`.
 
         Parameters
@@ -156,7 +160,9 @@ class Covariance(Own):
         X = _rows(X, "X")
         return program_of(self, X.shape[1]).diagonal(X)
 
-    def gradient(self, X, weights, Z=None, *, n_threads=None):
+    def gradient(
+        self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
+    ) -> FloatArray:
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the logs of the free parameters.
 
         No matrix is stored for any parameter.
@@ -187,7 +193,7 @@ class Covariance(Own):
         with threads:
             return slots.gradient(self, X, weights, Z, threads)
 
-    def diagonal_gradient(self, X, weights):
+    def diagonal_gradient(self, X: ArrayLike, weights: ArrayLike) -> FloatArray:
         """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
 
         Parameters
@@ -206,7 +212,9 @@ class Covariance(Own):
         weights = arrays.shaped(weights, "weights", (len(X),))
         return slots.free_gradient(self, program_of(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
-    def input_gradient(self, X, weights, Z=None, *, n_threads=None):
+    def input_gradient(
+        self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
+    ) -> FloatArray:
         """Gradient of sum_ij weights_ij k(x_i, z_j) in the rows X.
 
         Parameters
@@ -242,26 +250,26 @@ class Covariance(Own):
         return type(self).diagonal is not Covariance.diagonal
 
     @property
-    def parameters(self):
+    def parameters(self) -> dict[str, Any]:
         """Every parameter by its name, the fixed ones too: floats, or (D,) arrays."""
         return {f"{label}.{name}": getattr(leaf, name) for label, leaf in slots.labelled(self) for name in leaf._slots}
 
     @property
-    def parameter_names(self):
+    def parameter_names(self) -> tuple[str, ...]:
         """The names of the free parameters, one for every number: the order of all vectors of parameters."""
         return tuple(slot.full_name for slot in slots.free_slots(self))
 
     @property
-    def log_parameters(self):
+    def log_parameters(self) -> FloatArray:
         """The logs of the free parameters, (n_free,)."""
         return np.log(slots.values(self))
 
     @property
-    def log_bounds(self):
+    def log_bounds(self) -> FloatArray:
         """The logs of the bounds of the free parameters, (n_free, 2)."""
         return np.log(slots.bounds(self))
 
-    def with_log_parameters(self, vector):
+    def with_log_parameters(self, vector: ArrayLike) -> Covariance:
         """Return the covariance with other values of the free parameters.
 
         Parameters
@@ -294,7 +302,7 @@ class Covariance(Own):
             values = np.where(vector == np.log(known), known, values)
         return slots.with_values(self, values)
 
-    def log_prior(self):
+    def log_prior(self) -> tuple[float, FloatArray]:
         """Log prior density of the free parameters, and its gradient in their logs.
 
         The density is that of the parameters themselves, not of their logs; those without a prior, and the fixed ones,
@@ -310,7 +318,7 @@ class Covariance(Own):
         parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
-    def fix(self, *names):
+    def fix(self, *names: Any) -> Covariance:
         """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.
 
         Parameters
@@ -325,7 +333,7 @@ class Covariance(Own):
         """
         return self._refixed(names, lambda leaf, chosen: {*leaf.fixed, *chosen})
 
-    def free(self, *names):
+    def free(self, *names: Any) -> Covariance:
         """Return the covariance with some parameters no longer fixed.
 
         Parameters
@@ -345,7 +353,7 @@ class Covariance(Own):
         """
         return self._refixed(names, lambda leaf, chosen: {*leaf.fixed} - {*chosen})
 
-    def check_columns(self, n_features):
+    def check_columns(self, n_features: int) -> None:
         """Raise ValueError unless rows of that width are what the covariance wants.
 
         Parameters
@@ -357,7 +365,7 @@ class Covariance(Own):
         for label, leaf in slots.labelled(self):
             leaf._check_columns(label, n_features)
 
-    def to_settings(self):
+    def to_settings(self) -> dict[str, Any]:
         """Return the covariance as a JSON-able dictionary, for `from_settings`.
 
         Returns
@@ -405,7 +413,7 @@ class Built(Covariance):
 
     __slots__ = ()
 
-    def gram(self, X, *, out=None, n_threads=None):
+    def gram(self, X: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None) -> FloatArray:
         """Covariance matrix of rows with themselves.
 
         Parameters

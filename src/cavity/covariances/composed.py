@@ -1,7 +1,10 @@
 """Sums and products of covariances."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -48,7 +51,7 @@ class Composed(Built):
         flat = [leaf for part in parts for leaf in (part.parts if type(part) is type(self) else (part,))]
         put(self, parts=tuple(flat))
 
-    def to_settings(self):
+    def to_settings(self) -> dict[str, Any]:
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         return {"kind": type(self).__name__, "parts": [part.to_settings() for part in self.parts]}
 

@@ -1,17 +1,23 @@
 """The kinds of covariance a user writes down."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cache
 from math import factorial, sqrt
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.types import FloatOrArray
 from cavity.covariances import priors, program
 from cavity.covariances.base import KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
+
+if TYPE_CHECKING:
+    from cavity.covariances.base import Covariance
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -19,7 +25,7 @@ class Stationary(ColumnLeaf):
     """Base of the covariances with a variance and lengthscales, which depend on differences of rows."""
 
     variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
+    lengthscale: FloatOrArray = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -187,7 +193,7 @@ class Matern(ColumnLeaf):
 
     nu: float
     variance: float = 1.0
-    lengthscale: float | np.ndarray = 1.0
+    lengthscale: FloatOrArray = 1.0
 
     orders: ClassVar = tuple(n + 0.5 for n in range(11))
     _label, _others = "matern", ("nu",)
@@ -273,7 +279,7 @@ class Periodic(Stationary):
     [[0.135335, 1.0]]
     """
 
-    period: float | np.ndarray = 1.0
+    period: FloatOrArray = 1.0
 
     _op, _label = program.PERIODIC, "periodic"
     _slots, _per_column = ("variance", "lengthscale", "period"), ("lengthscale", "period")
@@ -306,7 +312,7 @@ class Linear(ColumnLeaf):
     [[2.0, 3.0], [3.0, 9.0]]
     """
 
-    variance: float | np.ndarray = 1.0
+    variance: FloatOrArray = 1.0
 
     _op, _label = program.LINEAR, "linear"
     _slots, _per_column = ("variance",), ("variance",)
@@ -364,7 +370,7 @@ class White(Leaf):
     _op, _label = program.WHITE, "white"
 
 
-def from_settings(settings):
+def from_settings(settings: dict[str, Any]) -> Covariance:
     """Rebuild a covariance from what `Covariance.to_settings` returned.
 
     Parameters

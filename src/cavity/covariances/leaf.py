@@ -1,8 +1,11 @@
 """Covariances that are not composed: their positive parameters, columns, bounds and priors."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +31,9 @@ class Leaf(Built):
     kernel's `_op` and `_operand`.
     """
 
-    fixed: tuple = ()
-    bounds: Mapping = field(default_factory=dict)
-    priors: Mapping = field(default_factory=dict)
+    fixed: str | tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    priors: Mapping[str, Any] = field(default_factory=dict)
 
     _op, _label = None, None
     _slots, _per_column, _roles, _others = ("variance",), (), {}, ()
@@ -121,7 +124,7 @@ class Leaf(Built):
         """Return the chosen columns, None for all."""
         return None
 
-    def to_settings(self):
+    def to_settings(self) -> dict[str, Any]:
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""
         settings = {"kind": type(self).__name__}
         settings |= {name: np.asarray(getattr(self, name)).tolist() for name in (*self._others, *self._slots)}
@@ -152,7 +155,7 @@ class Leaf(Built):
 class ColumnLeaf(Leaf):
     """Base of the covariances that look at columns of the rows."""
 
-    columns: tuple | None = None
+    columns: Sequence[int] | None = None
 
     _slots, _per_column = ("variance", "lengthscale"), ("lengthscale",)
 

@@ -4,18 +4,23 @@ Such a covariance is a dataclass that derives from `Covariance` and has ``gram(X
 compiled covariances, so the number of threads does not change a bit here either.
 """
 
+from __future__ import annotations
+
 import copy
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from numbers import Real
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.names import Public
 from cavity.base.triangles import full
+from cavity.base.types import FloatArray
 from cavity.blocks import merge
 from cavity.covariances import priors
 from cavity.covariances.program import Unready, spans
@@ -40,7 +45,7 @@ def checked_bounds(value, name):
     return float(pair[0]), float(pair[1])
 
 
-class Own:
+class Own(Public):
     """What a covariance that a user wrote says about itself; those of this library know it otherwise."""
 
     __slots__ = ()
@@ -49,7 +54,7 @@ class Own:
     bounds: Mapping = MappingProxyType({})
     priors: Mapping = MappingProxyType({})
 
-    def gram(self, X, *args, **options):
+    def gram(self, X: Any, *args: Any, **options: Any) -> FloatArray:
         """Matrix of covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
 
         Parameters

@@ -1,16 +1,20 @@
 """Priors of positive parameters: log densities, and their slopes in the log of the parameter."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import check_positive
+from cavity.base.names import Public
+from cavity.base.types import FloatOrArray
 from cavity.distributions.gamma import Gamma
 
 
 @dataclass(frozen=True, slots=True)
-class LogNormal:
+class LogNormal(Public):
     """Prior of a positive parameter whose log is N(log(median), sd^2).
 
     Parameters
@@ -39,7 +43,7 @@ class LogNormal:
     def __post_init__(self):
         check_positive(self, "median", "sd")
 
-    def log_density(self, value):
+    def log_density(self, value: FloatOrArray) -> FloatOrArray:
         """Log density of the parameter.
 
         Parameters
@@ -55,7 +59,7 @@ class LogNormal:
         z = self._standard(value)
         return -0.5 * (z * z + LOG_2PI) - np.log(self.sd) - np.log(value)
 
-    def slope(self, value):
+    def slope(self, value: FloatOrArray) -> FloatOrArray:
         """Derivative of `log_density` in the log of the parameter.
 
         Parameters

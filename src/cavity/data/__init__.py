@@ -3,16 +3,20 @@
 import csv
 import json
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+__all__ = ["load", "names", "table"]
 
 
-def names():
+def names() -> list[str]:
     """Return the names of the shipped data sets."""
     return sorted(path.name.removesuffix(".json") for path in files(__name__).iterdir() if path.name.endswith(".json"))
 
 
-def load(name):
+def load(name: str) -> tuple[npt.NDArray[Any], dict[str, Any]]:
     """Return a shipped data set of one column.
 
     Parameters
@@ -45,17 +49,19 @@ def load(name):
     return next(iter(columns.values())), about
 
 
-def table(name):
+def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     """Return a shipped data set of any number of columns.
 
     Parameters
     ----------
     name : str
         One of `names`.
+    as_frame : bool, default False
+        Whether to return a pandas data frame in place of a dictionary.
 
     Returns
     -------
-    columns : dict of ndarray, shape (N,)
+    columns : dict of ndarray, shape (N,), or pandas.DataFrame
         The columns by name, in the order of the file: float64, or strings where a column does not hold numbers.
     about : dict
         "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict); where they
@@ -65,6 +71,8 @@ def table(name):
     ------
     ValueError
         If there is no data set of this name.
+    ImportError
+        If a data frame is wanted and pandas is not installed.
 
     Examples
     --------
@@ -78,7 +86,17 @@ def table(name):
     folder = files(__name__)
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     header, *rows = csv.reader((folder / f"{name}.csv").read_text(encoding="utf-8").splitlines())
-    return {column: _array(cells) for column, cells in zip(header, zip(*rows, strict=True), strict=True)}, about
+    columns = {column: _array(cells) for column, cells in zip(header, zip(*rows, strict=True), strict=True)}
+    return (_frame(columns) if as_frame else columns), about
+
+
+def _frame(columns):
+    """A pandas data frame."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("as_frame needs pandas, which is not installed; run: pip install pandas") from error
+    return pandas.DataFrame(columns)
 
 
 def _array(cells):
@@ -87,3 +105,7 @@ def _array(cells):
         return np.array([float(cell) for cell in cells])
     except ValueError:
         return np.array(cells)
+
+
+def __dir__():
+    return sorted(__all__)

@@ -21,3 +21,7 @@ __all__ = [
     "SphericalGaussian",
     "Wishart",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

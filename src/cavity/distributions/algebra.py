@@ -6,12 +6,17 @@ References
    Corollary 1 (observation). With log|a| for its log(a) in (10), so that negative slopes are right.
 """
 
+from __future__ import annotations
+
+from typing import Any, Self
+
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import raise_status
+from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.distributions.family import GaussianFamily
 from cavity.distributions.scaled import Scaled, logarithm, number, reciprocal, scaled, total
 
@@ -29,23 +34,23 @@ class Algebra(GaussianFamily):
     __slots__ = ()
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """The batch shape."""
         return np.shape(self.rho)
 
     @property
-    def is_proper(self):
+    def is_proper(self) -> Any:
         """Whether the precision is positive (a point mass counts as proper)."""
         return np.asarray(self.rho) > 0 if self.shape else self.rho > 0
 
     @property
-    def variance(self):
+    def variance(self) -> FloatOrArray:
         """1/rho: 0 for a point mass, infinite for a uniform factor, negative for an improper one."""
         with np.errstate(divide="ignore", over="ignore"):
             return plain(np.divide(1.0, self.rho))
 
     @property
-    def mean(self):
+    def mean(self) -> FloatOrArray:
         """tau/rho, or the location of a point mass; nan where the precision is zero, infinite beyond float64."""
         tau, rho, _ = self._parts()
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -53,12 +58,12 @@ class Algebra(GaussianFamily):
         mean[rho == 0] = np.nan
         return self._points(mean)
 
-    def normalized(self):
+    def normalized(self) -> Self:
         """Return the same Gaussians with `log_scale` zero."""
         tau, rho, gamma = self._parts()
         return self._make(tau, rho, np.zeros_like(gamma))
 
-    def logpdf(self, x):
+    def logpdf(self, x: ArrayLike) -> FloatOrArray:
         """Return the log of the scaled value: gamma + log N(x; mean, variance) for a proper factor.
 
         Parameters
@@ -75,7 +80,7 @@ class Algebra(GaussianFamily):
         x = self._vectors(x, "x")
         return plain(log_value(x, tau, rho, gamma))
 
-    def prod(self, axis=None):
+    def prod(self, axis: int | tuple[int, ...] | None = None) -> Self:
         """Return the product over some axes, log scale included; empty products are uniform.
 
         Parameters
@@ -118,7 +123,7 @@ class Algebra(GaussianFamily):
         raise_status(status, row, "multiply")
         return self._make(results[0].reshape(*shape, d), results[1].reshape(shape), results[2].reshape(shape))
 
-    def __pow__(self, power):
+    def __pow__(self, power: float) -> Self:
         """Raise to a real power: all of the factor, its scale included."""
         tau, rho, gamma = self._parts()
         p = arrays.finite_array(power, "power")
@@ -141,7 +146,7 @@ class Algebra(GaussianFamily):
             raise OverflowError("power: the log scale leaves the range of float64")
         return self._make(new_tau, new_rho, new_gamma)
 
-    def pullback(self, a, b=0.0):
+    def pullback(self, a: ArrayLike, b: ArrayLike = 0.0) -> Self:
         """Return w -> g(a w + b), the factor as a function of w.
 
         Parameters
@@ -173,7 +178,7 @@ class Algebra(GaussianFamily):
         )
         return self._make(new_tau, new_rho, np.where(new_rho == 0, at_zero, gamma - d * np.log(np.abs(a))))
 
-    def pushforward(self, a, b=0.0):
+    def pushforward(self, a: ArrayLike, b: ArrayLike = 0.0) -> Self:
         """Return the density of a w + b for w distributed as this factor.
 
         The log scale stays, but for the flat rho = 0, whose log scale is not that of an integral.
@@ -213,7 +218,9 @@ class Algebra(GaussianFamily):
         new_gamma = np.where(zero | (new_rho != 0), gamma, at_zero - d * np.log(np.abs(safe)))
         return self._make(new_tau, np.where(zero, np.inf, new_rho), np.broadcast_to(new_gamma, shape))
 
-    def observe(self, y, a=1.0, b=0.0, *, variance):
+    def observe(
+        self, y: ArrayLike, a: ArrayLike = 1.0, b: ArrayLike = 0.0, *, variance: ArrayLike
+    ) -> tuple[Self, FloatOrArray]:
         """Condition on an observation y = a w + b + noise of w, which has this factor as its prior.
 
         Parameters
@@ -261,14 +268,14 @@ class Algebra(GaussianFamily):
             raise OverflowError("observe: the natural parameters leave the range of float64; rescale the variable")
         return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), plain(log_evidence)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         """Index the batch."""
         tau, rho, gamma = self._parts()
         index = index if isinstance(index, tuple) else (index,)
         trailing = (slice(None),) if any(i is Ellipsis for i in index) else ()
         return self._make(tau[index + trailing], rho[index], gamma[index])
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.shape:
             raise TypeError(f"a single {type(self).__name__} has no length")
         return self.shape[0]

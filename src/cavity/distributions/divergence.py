@@ -1,5 +1,9 @@
 """Kullback-Leibler divergences in closed form, written as sums of terms that are never negative."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from cavity.base.errors import within_range
@@ -14,6 +18,7 @@ from cavity.base.special import (
     wishart_shape_divergence,
 )
 from cavity.base.triangles import solve_lower, whiten
+from cavity.base.types import FloatOrArray
 from cavity.distributions import (
     Categorical,
     Dirichlet,
@@ -29,7 +34,7 @@ CLOSE = 0.5  # in Frobenius norm: eigenvalues of the relative difference of two 
 
 
 @quiet
-def kl(p, q):
+def kl(p: Any, q: Any) -> FloatOrArray:
     """Return KL(p || q), the expectation under p of log p - log q, in closed form.
 
     Parameters

@@ -1,11 +1,16 @@
 """What all distributions share: natural parameters in, densities and samples out, checked once."""
 
+from __future__ import annotations
+
+from typing import Self
+
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import Frozen
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 
 
 def joint(logs, ndim):
@@ -25,7 +30,7 @@ class Distribution(Frozen):
 
     __slots__ = ()
 
-    def with_natural(self, vector):
+    def with_natural(self, vector: ArrayLike) -> Self:
         """Return the distribution of this kind and shape with other natural parameters.
 
         Parameters
@@ -50,7 +55,7 @@ class Distribution(Frozen):
             raise ValueError(f"vector must hold {size} natural parameters, got {vector.size}")
         return self._from_natural(vector)
 
-    def log_density(self, x):
+    def log_density(self, x: ArrayLike) -> FloatOrArray:
         """Return the log of the normalised density; for a batch, of all its independent variables together.
 
         Parameters
@@ -76,7 +81,7 @@ class Distribution(Frozen):
         value = self._log_density(x)
         return value if np.ndim(value) else float(value)
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Return independent samples.
 
         Parameters
@@ -100,24 +105,24 @@ class GaussianFamily(Distribution):
     __slots__ = ()
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape of one sample: the batch, and the vector if it is one."""
         return np.shape(self.tau)
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """tau and then rho, flattened: the exponent is tau'x - rho |x|^2/2."""
         return np.concatenate([np.ravel(self.tau), np.ravel(self.rho)])
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """E x and then -E |x|^2/2, flattened, of the normalised Gaussians; all must be proper."""
         mean, rho = self._proper_parts("statistics")
         with np.errstate(over="ignore"):
             second = -0.5 * (np.sum(mean * mean, axis=-1) + mean.shape[-1] / rho)
             return within_range(np.concatenate([mean.ravel(), second.ravel()]), "statistics: the moments")
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the entropy of the normalised Gaussians in nats, summed over the batch.
 
         Returns

@@ -1,5 +1,7 @@
 """The gamma distribution."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
+from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
 
 
@@ -49,8 +52,8 @@ class Gamma(Distribution):
     (1.5, 0.75, 1.154431)
     """
 
-    shape: float | np.ndarray
-    rate: float | np.ndarray
+    shape: FloatOrArray
+    rate: FloatOrArray
 
     def __post_init__(self):
         shape, rate = arrays.positive_array(self.shape, "shape"), arrays.positive_array(self.rate, "rate")
@@ -65,34 +68,34 @@ class Gamma(Distribution):
             raise OverflowError("Gamma: the mean shape/rate leaves the range of float64; rescale the variable")
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape of the batch and of one sample."""
         return np.shape(self.shape)
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """shape - 1 and then -rate, raveled."""
         return np.concatenate([np.ravel(self.shape) - 1.0, -np.ravel(self.rate)])
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """E log x = digamma(shape) - log rate and then E x = shape/rate, raveled."""
         return np.concatenate([np.ravel(self._expected_log()), np.ravel(self.mean)])
 
     @property
-    def mean(self):
+    def mean(self) -> FloatOrArray:
         """shape/rate."""
         return self.shape / self.rate
 
     @property
-    def variance(self):
+    def variance(self) -> FloatOrArray:
         """shape/rate^2."""
         return self.mean / self.rate
 
     def _expected_log(self):
         return within_range(special.digamma(self.shape) - np.log(self.rate), "Gamma: the expected logarithms")
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the differential entropy in nats, summed over the batch.
 
         Returns

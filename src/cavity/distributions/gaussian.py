@@ -7,6 +7,10 @@ References
    negative slopes are right, and with absolute values in Theorems 1 and 2, so that improper factors are.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 from scipy.special import logsumexp
 
@@ -14,6 +18,7 @@ from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
+from cavity.base.types import ArrayLike
 from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, natural, plain
 from cavity.distributions.products import divide, multiply
 
@@ -97,7 +102,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return scalar.from_arrays(type(self), *map(arrays.read_only, (tau, rho, gamma)))
 
     @classmethod
-    def from_moments(cls, mean, variance, log_scale=0.0):
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> Gaussian:
         """Return Gaussians with given moments.
 
         Parameters
@@ -119,7 +124,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return cls(tau, rho, log_scale)
 
     @classmethod
-    def uniform(cls, shape=()):
+    def uniform(cls, shape: tuple[int, ...] = ()) -> Gaussian:
         """Return the constant function 1, the identity of multiplication.
 
         Parameters
@@ -135,7 +140,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return cls(np.zeros(shape), 0.0)
 
     @classmethod
-    def point_mass(cls, x):
+    def point_mass(cls, x: ArrayLike) -> Gaussian:
         """Return the point mass of weight 1 at x.
 
         Parameters
@@ -150,7 +155,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         """
         return cls(x, np.inf)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.norm`; all factors must be proper."""
         from scipy import stats
 
@@ -185,7 +190,7 @@ class SphericalGaussian(Algebra):
 
     __slots__ = ("log_scale", "rho", "tau")
 
-    def __init__(self, tau, rho, log_scale=0.0):
+    def __init__(self, tau: ArrayLike, rho: ArrayLike, log_scale: ArrayLike = 0.0) -> None:
         """Validate, broadcast and copy the slots."""
         tau = arrays.finite_array(tau, "tau")
         if tau.ndim == 0 or tau.shape[-1] == 0:
@@ -217,7 +222,7 @@ class SphericalGaussian(Algebra):
         return self.tau, np.asarray(self.rho), np.asarray(self.log_scale)
 
     @property
-    def dim(self):
+    def dim(self) -> int:
         """The dimension d of the variable."""
         return self.tau.shape[-1]
 
@@ -231,10 +236,10 @@ class SphericalGaussian(Algebra):
             raise ValueError(f"{name} must be a number or have shape (..., {self.dim}), got {points.shape}")
         return points if points.ndim else np.full(self.dim, points)
 
-    def __mul__(self, other):
+    def __mul__(self, other: SphericalGaussian) -> SphericalGaussian:
         return self._combine(other, 1.0)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: SphericalGaussian) -> SphericalGaussian:
         return self._combine(other, -1.0)
 
     def _combine(self, other, sign):
@@ -253,7 +258,7 @@ class SphericalGaussian(Algebra):
         return self._make(results[0].reshape(*shape, d), results[1].reshape(shape), results[2].reshape(shape))
 
     @classmethod
-    def from_moments(cls, mean, variance, log_scale=0.0):
+    def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> SphericalGaussian:
         """Return Gaussians with given moments.
 
         Parameters
@@ -275,7 +280,7 @@ class SphericalGaussian(Algebra):
         return cls(tau, rho[..., 0], log_scale)
 
     @classmethod
-    def uniform(cls, dim, shape=()):
+    def uniform(cls, dim: int, shape: tuple[int, ...] = ()) -> SphericalGaussian:
         """Return the constant function 1, the identity of multiplication.
 
         Parameters
@@ -293,7 +298,7 @@ class SphericalGaussian(Algebra):
         return cls(np.zeros((*np.atleast_1d(np.asarray(shape, dtype=int)), dim)), 0.0)
 
     @classmethod
-    def point_mass(cls, x):
+    def point_mass(cls, x: ArrayLike) -> SphericalGaussian:
         """Return the point mass of weight 1 at x.
 
         Parameters
@@ -308,7 +313,7 @@ class SphericalGaussian(Algebra):
         """
         return cls(x, np.inf)
 
-    def to_scipy(self):
+    def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.multivariate_normal` (batch shape () only)."""
         from scipy import stats
 
@@ -317,7 +322,7 @@ class SphericalGaussian(Algebra):
         return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)
 
 
-def match_moments(log_weights, means, variances):
+def match_moments(log_weights: ArrayLike, means: ArrayLike, variances: ArrayLike) -> Gaussian:
     """Return the Gaussian with the mass, mean and variance of a mixture: its projection in forward KL.
 
     Parameters

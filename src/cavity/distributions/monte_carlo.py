@@ -1,18 +1,23 @@
 """Monte-Carlo estimates of divergences and evidence lower bounds, with their standard errors."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.types import Seed
 from cavity.distributions.family import Distribution
 
 SAMPLES_TOGETHER = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
 SAMPLED_NUMBERS = 1 << 22  # in them, where one sample of a distribution of ours is large
 
 
-def monte_carlo_kl(p, q, n, rng):
+def monte_carlo_kl(p: Any, q: Any, n: int, rng: Seed) -> tuple[float, float]:
     """Estimate KL(p || q) from n samples of p, for any log densities.
 
     Parameters
@@ -60,7 +65,7 @@ def monte_carlo_kl(p, q, n, rng):
     return _average(p, "p", (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
 
 
-def monte_carlo_elbo(log_joint, q, n, rng):
+def monte_carlo_elbo(log_joint: Callable[..., object], q: Any, n: int, rng: Seed) -> tuple[float, float]:
     """Estimate the evidence lower bound E_q[log p(y, z) - log q(z)] from n samples of q.
 
     Parameters

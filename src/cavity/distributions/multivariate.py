@@ -1,5 +1,7 @@
 """The Gaussian with a full covariance matrix, kept with the Cholesky factor of that matrix."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +10,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.triangles import inverse_lower, solve_lower
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.distributions.family import Distribution
 
 
@@ -55,14 +58,16 @@ class MultivariateGaussian(Distribution):
     [1.0, 2.0]
     """
 
-    mean: np.ndarray
-    tau: np.ndarray
-    covariance: np.ndarray
-    precision: np.ndarray
-    _factor: np.ndarray  # lower Cholesky factor of the covariance
+    mean: FloatArray
+    tau: FloatArray
+    covariance: FloatArray
+    precision: FloatArray
+    _factor: FloatArray  # lower Cholesky factor of the covariance
     _given: str  # what is exact: mean and "covariance", mean and "precision", or "natural" parameters
 
-    def __init__(self, mean, covariance=None, *, precision=None):
+    def __init__(
+        self, mean: ArrayLike, covariance: ArrayLike | None = None, *, precision: ArrayLike | None = None
+    ) -> None:
         """Validate, and factorise the matrix."""
         mean = arrays.finite_array(mean, "mean", ndim=(1,))
         if (covariance is None) == (precision is None):
@@ -89,7 +94,7 @@ class MultivariateGaussian(Distribution):
         object.__setattr__(self, "_given", str(_given))
 
     @classmethod
-    def from_moments(cls, mean, covariance):
+    def from_moments(cls, mean: ArrayLike, covariance: ArrayLike) -> MultivariateGaussian:
         """Return the Gaussian with given moments.
 
         Parameters
@@ -107,7 +112,7 @@ class MultivariateGaussian(Distribution):
         return cls(mean, covariance)
 
     @classmethod
-    def from_natural(cls, tau, precision):
+    def from_natural(cls, tau: ArrayLike, precision: ArrayLike) -> MultivariateGaussian:
         """Return the Gaussian with given natural parameters.
 
         Parameters
@@ -130,28 +135,28 @@ class MultivariateGaussian(Distribution):
         return cls._of(mean=mean, tau=tau, **matrices | {"_given": "natural"})
 
     @property
-    def dim(self):
+    def dim(self) -> int:
         """The number D of variables."""
         return len(self.mean)
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape (D,) of one sample."""
         return self.mean.shape
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """tau and then the precision, raveled."""
         return np.concatenate([self.tau, self.precision.ravel()])
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """E x and then -E xx'/2, raveled."""
         with np.errstate(over="ignore"):
             second = -0.5 * (self.covariance + np.outer(self.mean, self.mean))
         return within_range(np.concatenate([self.mean, second.ravel()]), "statistics: the moments")
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the entropy in nats.
 
         Returns

@@ -6,11 +6,14 @@ References
    2 (quotient), with absolute values, so that improper factors are right.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import Threads, spans, threads_of
 
 _kernel = _core.best("gaussian")
@@ -18,7 +21,16 @@ _kernel = _core.best("gaussian")
 THREADED = 1 << 17  # elements from which threads are worth their start
 
 
-def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=None):
+def multiply(
+    tau1: ArrayLike,
+    rho1: ArrayLike,
+    gamma1: ArrayLike,
+    tau2: ArrayLike,
+    rho2: ArrayLike,
+    gamma2: ArrayLike,
+    out: tuple[FloatArray, FloatArray, FloatArray] | None = None,
+    n_threads: int | None = None,
+) -> FloatOrArray:
     """Multiply scaled Gaussians given as raw arrays, log scale included.
 
     Parameters
@@ -64,7 +76,16 @@ def multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=None):
     return _raw(1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
-def divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out=None, n_threads=None):
+def divide(
+    tau1: ArrayLike,
+    rho1: ArrayLike,
+    gamma1: ArrayLike,
+    tau2: ArrayLike,
+    rho2: ArrayLike,
+    gamma2: ArrayLike,
+    out: tuple[FloatArray, FloatArray, FloatArray] | None = None,
+    n_threads: int | None = None,
+) -> FloatOrArray:
     """Divide scaled Gaussians given as raw arrays, log scale included; the result may be improper.
 
     Parameters

@@ -1,5 +1,7 @@
 """Distributions over K categories and over their probabilities."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
 
 SUM_TOLERANCE = 1e-8  # how far from 1 the sum of probabilities may be
@@ -46,7 +49,7 @@ class Dirichlet(Distribution):
     ([0.5, 0.25, 0.25], -0.958426)
     """
 
-    concentration: np.ndarray
+    concentration: FloatOrArray
 
     def __post_init__(self):
         array = arrays.positive_array(self.concentration, "concentration")
@@ -55,38 +58,38 @@ class Dirichlet(Distribution):
         put(self, concentration=arrays.owned(array))
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape (..., K) of one sample."""
         return self.concentration.shape
 
     @property
-    def total(self):
+    def total(self) -> FloatOrArray:
         """The sums of the concentrations, shape (...)."""
         return self.concentration.sum(axis=-1)
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """The concentrations minus 1, raveled."""
         return self.concentration.ravel() - 1.0
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """E log p, raveled."""
         logs = special.digamma(self.concentration) - special.digamma(self.total)[..., None]
         return within_range(logs, "Dirichlet: the expected logarithms").ravel()
 
     @property
-    def mean(self):
+    def mean(self) -> FloatOrArray:
         """Expected probabilities, shape (..., K)."""
         return self.concentration / self.total[..., None]
 
     @property
-    def variance(self):
+    def variance(self) -> FloatOrArray:
         """Variances of the probabilities, shape (..., K)."""
         total = self.total[..., None]
         return self.mean * ((total - self.concentration) / total) / (total + 1.0)
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the differential entropy in nats, summed over the batch.
 
         Returns
@@ -156,8 +159,8 @@ class Categorical(Distribution):
     (1.039721, -0.693147)
     """
 
-    probabilities: np.ndarray
-    _logits: np.ndarray = field(init=False)
+    probabilities: FloatOrArray
+    _logits: FloatArray = field(init=False)
 
     def __post_init__(self):
         array = arrays.finite_array(self.probabilities, "probabilities")
@@ -184,7 +187,7 @@ class Categorical(Distribution):
         return self
 
     @classmethod
-    def from_logits(cls, logits):
+    def from_logits(cls, logits: ArrayLike) -> Categorical:
         """Return the distribution with probabilities proportional to exp(logits).
 
         Parameters
@@ -205,31 +208,31 @@ class Categorical(Distribution):
         return cls._of(probabilities / probabilities.sum(axis=-1, keepdims=True), logits)
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape (...) of one sample."""
         return self.probabilities.shape[:-1]
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """Log probabilities, raveled."""
         return self._logits.ravel()
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """Probabilities, raveled."""
         return self.probabilities.ravel()
 
     @property
-    def mean(self):
+    def mean(self) -> FloatOrArray:
         """The probabilities: the means of the indicators of the categories, shape (..., K)."""
         return self.probabilities
 
     @property
-    def variance(self):
+    def variance(self) -> FloatOrArray:
         """The variances of the indicators of the categories, shape (..., K)."""
         return self.probabilities * (1.0 - self.probabilities)
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the entropy in nats, summed over the batch.
 
         Returns

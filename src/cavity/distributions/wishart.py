@@ -1,5 +1,7 @@
 """Distributions over precision matrices: Wishart, and Wishart with a Gaussian mean (Normal-Wishart)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +13,7 @@ from cavity.base.errors import within_range
 from cavity.base.frozen import put
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
+from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution
 
 
@@ -59,9 +62,9 @@ class Wishart(Distribution):
     """
 
     degrees_of_freedom: float
-    inverse_scale: np.ndarray
-    _factor: np.ndarray = field(init=False)  # lower Cholesky factor of V
-    _root: np.ndarray = field(init=False)  # upper triangular, root root' is the inverse of V
+    inverse_scale: FloatOrArray
+    _factor: FloatArray = field(init=False)  # lower Cholesky factor of V
+    _root: FloatArray = field(init=False)  # upper triangular, root root' is the inverse of V
 
     def __post_init__(self):
         V = arrays.symmetric(self.inverse_scale, "inverse_scale")
@@ -74,33 +77,33 @@ class Wishart(Distribution):
         put(self, degrees_of_freedom=nu, inverse_scale=V, _factor=factor, _root=root)
 
     @property
-    def dim(self):
+    def dim(self) -> int:
         """The dimension D."""
         return len(self.inverse_scale)
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape (D, D) of one sample."""
         return self.inverse_scale.shape
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """(nu - D - 1)/2 and then -V/2, raveled."""
         power = 0.5 * (self.degrees_of_freedom - self.dim - 1)
         return np.concatenate([[power], -0.5 * self.inverse_scale.ravel()])
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """E log|L| and then E L, raveled."""
         return np.concatenate([[self._expected_log_determinant()], self.mean.ravel()])
 
     @property
-    def mean(self):
+    def mean(self) -> FloatOrArray:
         """nu times the inverse of V, shape (D, D)."""
         return self.degrees_of_freedom * (self._root @ self._root.T)
 
     @property
-    def variance(self):
+    def variance(self) -> FloatOrArray:
         """Variances of the entries, shape (D, D)."""
         W = self._root @ self._root.T
         return self.degrees_of_freedom * (W * W + np.outer(np.diag(W), np.diag(W)))
@@ -117,7 +120,7 @@ class Wishart(Distribution):
     def _expected_log_determinant(self):
         return float(np.sum(special.digamma(self._shapes()[0]))) + self.dim * LOG_2 - self._log_determinant()
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the differential entropy in nats, over the D (D + 1)/2 free entries.
 
         Returns
@@ -209,10 +212,10 @@ class NormalWishart(Distribution):
     ([[2.5, 0.0], [0.0, 1.25]], [[0.5, 0.0], [0.0, 1.0]])
     """
 
-    mean: np.ndarray
+    mean: FloatOrArray
     mean_precision: float
     degrees_of_freedom: float
-    inverse_scale: np.ndarray
+    inverse_scale: FloatOrArray
     precision: Wishart = field(init=False)
 
     def __post_init__(self):
@@ -226,17 +229,17 @@ class NormalWishart(Distribution):
         put(self, mean=arrays.owned(mean), mean_precision=beta, precision=precision, **shared)
 
     @property
-    def dim(self):
+    def dim(self) -> int:
         """The dimension D."""
         return len(self.mean)
 
     @property
-    def event_shape(self):
+    def event_shape(self) -> tuple[int, ...]:
         """The shape (D + 1, D) of one sample."""
         return (self.dim + 1, self.dim)
 
     @property
-    def natural(self):
+    def natural(self) -> FloatArray:
         """beta m0, -beta/2, (nu - D)/2 and -(V + beta m0 m0')/2, raveled."""
         m, beta = self.mean, self.mean_precision
         with np.errstate(over="ignore"):
@@ -245,7 +248,7 @@ class NormalWishart(Distribution):
         return within_range(np.concatenate(parts), "natural: the parameters")
 
     @property
-    def statistics(self):
+    def statistics(self) -> FloatArray:
         """The expectations of L mu, mu'L mu, log|L| and L, raveled."""
         L = self.precision.mean
         with np.errstate(over="ignore", invalid="ignore"):
@@ -254,14 +257,14 @@ class NormalWishart(Distribution):
         return within_range(np.concatenate([first, scalars, L.ravel()]), "statistics: the moments")
 
     @property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """The covariance V/(beta (nu - D - 1)) of mu, shape (D, D); infinite if nu <= D + 1."""
         surplus = self.degrees_of_freedom - self.dim - 1
         if surplus <= 0:
             return np.full(self.inverse_scale.shape, np.inf)
         return self.inverse_scale / (self.mean_precision * surplus)
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the differential entropy in nats of mu and the D (D + 1)/2 free entries of L.
 
         Returns

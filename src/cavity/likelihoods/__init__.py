@@ -12,11 +12,12 @@ References
 """
 
 from cavity.likelihoods.base import Likelihood
-from cavity.likelihoods.counts import NegativeBinomial, Poisson
+from cavity.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from cavity.likelihoods.labels import Interval, Logit, OrderedProbit, Probit, Step
 from cavity.likelihoods.noise import Clutter, Gaussian, Laplace, StudentT
 
 __all__ = [
+    "Binomial",
     "Clutter",
     "Gaussian",
     "Interval",
@@ -30,3 +31,7 @@ __all__ = [
     "Step",
     "StudentT",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

@@ -8,17 +8,19 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.names import Public
 from cavity.likelihoods.parameters import check_closed
 
 site_kernel = _core.best("sites")
 
-GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T = range(9)  # site_types.pxd
+# Kind in site_types.pxd
+GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
 ONE = np.ones(1)
 ZERO = np.zeros(1)
 SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
 
 
-class Likelihood:
+class Likelihood(Public):
     """Base of all likelihoods; derive from it to use your own in every model.
 
     A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, and

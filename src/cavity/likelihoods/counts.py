@@ -8,8 +8,10 @@ from scipy import special
 from scipy.special import gammaln
 
 from cavity.base import arrays
+from cavity.base.constants import LOG_2PI
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import NEGATIVE_BINOMIAL, POISSON, _Compiled
+from cavity.likelihoods import predictive
+from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed, check_fields
 
 LARGEST_RATE = 9.2e18  # of counts that are drawn
@@ -152,7 +154,9 @@ class NegativeBinomial(_Count):
         """Probability of a count up to y; see `Likelihood.cdf`."""
         check_closed(self)
         y = np.floor(y)
-        return np.where(y < 0, 0.0, _tail(np.maximum(y, 0.0) + 1.0, self.dispersion, f - np.log(self.dispersion)))
+        odds = f - np.log(self.dispersion)
+        inside = _above(np.maximum(y, 0.0) + 1.0, self.dispersion, special.expit(odds), special.expit(-odds))
+        return np.where(y < 0, 0.0, inside)
 
     def draw(self, f, rng):
         """Draw counts: those of Poisson, of a rate that is a Gamma variable; see `Likelihood.draw`."""
@@ -160,9 +164,134 @@ class NegativeBinomial(_Count):
         return _poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
 
 
-def _tail(a, b, logit):
-    """The probability that a Beta(a, b) variable is above p, whose log odds are given."""
-    p, rest = special.expit(logit), special.expit(-logit)  # the smaller one has its digits
+@dataclass(frozen=True, slots=True)
+class Binomial(_Compiled):
+    """Numbers of successes in numbers of trials, each of which succeeds with a probability that f says.
+
+    Observations have shape (N, 2), successes and trials each; a row without trials tells nothing. Where new ones are
+    predicted, `trials` says of how many trials they are, by default of one: `expected` is then the probability.
+
+    Parameters
+    ----------
+    link : {"logit", "probit"}, default "logit"
+        Whether the probability is 1/(1 + exp(-f)) or Phi(f).
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> survived = cavity.likelihoods.Binomial()
+    >>> log_z, d1, d2 = survived.log_tilted([[7, 10], [0, 3]], 0.5, 2.0)
+    >>> log_z.round(6).tolist()
+    [-2.16249, -1.864253]
+    """
+
+    link: str = "logit"
+
+    _kind = BINOMIAL
+    _y_ndim = 2
+    discrete = takes_trials = True
+
+    def __post_init__(self):
+        arrays.choice(self.link, "link", ("logit", "probit"))
+
+    def _parameters(self):
+        return (float(self.link == "probit"),)
+
+    def check(self, y):
+        """Accept successes and trials.
+
+        Parameters
+        ----------
+        y : array_like, shape (N, 2) or (2,)
+            Successes and trials, whole numbers.
+
+        Returns
+        -------
+        ndarray, shape (N, 2)
+            The numbers, as float64.
+        """
+        array = arrays.finite_array(y, "y")
+        if array.ndim not in (1, 2) or array.shape[-1] != 2:
+            raise ValueError(f"y must have shape (N, 2), successes and trials each, got {array.shape}")
+        good = np.all(array == np.floor(array), axis=-1) & (array[..., 0] >= 0) & (array[..., 0] <= array[..., 1])
+        if not good.all():
+            row = int(np.argmin(np.atleast_1d(good)))
+            successes, trials = np.atleast_2d(array)[row].tolist()
+            raise ValueError(
+                "y must hold successes and trials, whole numbers, at least 0 and at most as many successes as trials; "
+                f"got {successes!r} and {trials!r} in row {row}"
+            )
+        return array
+
+    def _encode(self, y):
+        return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1] - y[:, 0])
+
+    def _log_odds(self, f):
+        """Logs of the probabilities of success and failure."""
+        if self.link == "probit":
+            return special.log_ndtr(f), special.log_ndtr(-f)
+        return -np.logaddexp(0.0, -f), -np.logaddexp(0.0, f)
+
+    def log_p(self, y, f):
+        """Log probability; see `Likelihood.log_p`. The last axis of y holds successes and trials."""
+        y = np.asarray(y, dtype=np.float64)
+        k, r = y[..., 0], y[..., 1] - y[..., 0]
+        some = (k > 0) & (r > 0)
+        a, b = np.where(some, k, 1.0), np.where(some, r, 1.0)
+        success, failure = self._log_odds(np.asarray(f, dtype=np.float64))
+        above, below = success - _log_share(a, b), failure - _log_share(b, a)
+        # beside the maximum the terms a u + b w of the logs of 1 + u and 1 + w cancel
+        u, w = np.expm1(np.minimum(above, 1.0)), np.expm1(np.minimum(below, 1.0))
+        near = np.maximum(np.abs(u), np.abs(w)) < 0.4
+        fall = np.where(near, -(a * gap(u, above) + b * gap(w, below)), a * above + b * below)
+        top = binet(a + b) - binet(a) - binet(b) + 0.5 * (np.log((a + b) / a / b) - LOG_2PI)
+        edge = np.where(k > 0, k * success, 0.0) + np.where(r > 0, r * failure, 0.0)
+        return np.where(some, top + fall, edge)
+
+    def conditional_mean(self, f, trials=1.0):
+        """Mean of the successes; see `Likelihood.conditional_mean`."""
+        return trials * np.exp(self._log_odds(f)[0])
+
+    def conditional_variance(self, f, trials=1.0):
+        """Variance of the successes; see `Likelihood.conditional_variance`."""
+        success, failure = self._log_odds(f)
+        return trials * np.exp(success + failure)
+
+    def cdf(self, y, f, trials=1.0):
+        """Probability of successes up to y; see `Likelihood.cdf`."""
+        y, trials, f = np.broadcast_arrays(np.floor(y), trials, f)
+        k = np.clip(y, 0.0, np.maximum(trials - 1.0, 0.0))
+        success, failure = (np.exp(each) for each in self._log_odds(f))
+        inside = _above(k + 1.0, np.maximum(trials - k, 1.0), success, failure)
+        return np.where(y < 0, 0.0, np.where(y >= trials, 1.0, inside))
+
+    def draw(self, f, rng, trials=1):
+        """Draw successes; see `Likelihood.draw`."""
+        return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
+
+    def expected(self, mean, variance, trials=1.0):
+        """Mean of the successes, by the site of one trial; see `Likelihood.expected`."""
+        return trials * predictive.expectation(lambda f, _: self.conditional_mean(f), mean, variance)
+
+    def moments(self, mean, variance, trials=1.0):
+        """Mean and variance of the successes, by those of the probability of one; see `Likelihood.moments`."""
+        p = self.expected(mean, variance)
+        within = predictive.expectation(lambda f, _: self.conditional_variance(f), mean, variance)
+        apart = predictive.expectation(lambda f, i: (self.conditional_mean(f) - p[i, None]) ** 2, mean, variance)
+        return trials * p, trials * within + trials**2 * apart
+
+    def quantile(self, q, mean, variance, trials=1.0):
+        """Quantiles of the successes; see `Likelihood.quantile`."""
+        return predictive.quantile(self, q, mean, variance, trials)
+
+
+def _log_share(a, b):
+    """log a/(a + b) of positive numbers."""
+    return np.where(a <= b, np.log(a / (a + b)), np.log1p(-b / (a + b)))
+
+
+def _above(a, b, p, rest):
+    """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits."""
     return np.where(p < rest, special.betaincc(a, b, p), special.betainc(b, a, rest))
 
 

@@ -54,7 +54,7 @@ def _given(likelihood, name):
     function = getattr(likelihood, name)
 
     def checked(*arguments):
-        f = arguments[-1]
+        f = arguments[0 if name != "cdf" else 1]
         with np.errstate(over="ignore"):
             values = np.asarray(function(*arguments), dtype=np.float64)
         if values.shape != np.shape(f) or np.isnan(values).any():
@@ -86,25 +86,29 @@ def moments(likelihood, mean, variance):
     return total, within + expectation(lambda f, i: (means(f) - total[i, None]) ** 2, mean, variance)
 
 
-def quantile(likelihood, q, mean, variance):
-    """Return quantiles of y at probabilities that broadcast against the moments of f."""
-    q, mean, variance = np.broadcast_arrays(q, mean, variance)
-    flat = [np.ravel(values) for values in (q, mean, variance)]
+def quantile(likelihood, q, mean, variance, *known):
+    """Return quantiles of y at probabilities that broadcast against the moments of f, and what else is `known` of y."""
+    shape = np.broadcast_shapes(*map(np.shape, (q, mean, variance, *known)))
+    q, mean, variance, *known = (np.broadcast_to(values, shape).ravel() for values in (q, mean, variance, *known))
     given_f = _given(likelihood, "cdf")
 
     def cdf(y, rows):
-        return expectation(lambda f, i: given_f(y[i, None], f), flat[1][rows], flat[2][rows])
+        of_y = [values[rows, None] for values in known]
+        return expectation(
+            lambda f, i: given_f(y[i, None], f, *(values[i] for values in of_y)), mean[rows], variance[rows]
+        )
 
-    start, step = _first_guess(likelihood, *flat)
-    return search(cdf, flat[0], start, step, likelihood.discrete).reshape(q.shape)
+    start, step = _first_guess(likelihood, q, mean, variance, *known)
+    return search(cdf, q, start, step, likelihood.discrete).reshape(shape)
 
 
-def _first_guess(likelihood, q, mean, variance):
+def _first_guess(likelihood, q, mean, variance, *known):
     """Return about where the quantiles are, and how far off that may be."""
     f, sd = mean + np.sqrt(variance) * special.ndtri(q), np.sqrt(variance)
     try:
         with np.errstate(over="ignore"):
-            start, spread = likelihood.conditional_mean(f), np.sqrt(likelihood.conditional_variance(f))
+            start = likelihood.conditional_mean(f, *known)
+            spread = np.sqrt(likelihood.conditional_variance(f, *known))
     except (NotImplementedError, ValueError):  # the likelihood has none: observations around f, perhaps
         start, spread = f, np.where(sd > 0, sd, 1.0)
     good = np.isfinite(start) & np.isfinite(spread) & (spread > 0)

@@ -10,3 +10,7 @@ References
 from cavity.mean_field.model import MeanFieldPosterior, Model, fit, fit_stochastic
 
 __all__ = ["MeanFieldPosterior", "Model", "fit", "fit_stochastic"]
+
+
+def __dir__():
+    return sorted(__all__)

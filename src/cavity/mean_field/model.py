@@ -1,15 +1,24 @@
 """Models of one's own in plain Python, and their fits."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cavity.base import arrays, trees
+from cavity.base.names import Public
 from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.options import AscentOptions, StochasticOptions
+
+if TYPE_CHECKING:
+    from cavity.distributions.family import Distribution
 
 FACTORS = Setting(
     f"an object of names out of {', '.join(families.FAMILIES)}",
@@ -17,7 +26,7 @@ FACTORS = Setting(
 )
 
 
-class Model:
+class Model(Public):
     """A model whose posterior is approximated by independent factors q = q_1 q_2 ..., for subclasses to fill in.
 
     The factors are distributions of `cavity.distributions`, by name in a dict. In a conditionally conjugate model the
@@ -68,7 +77,7 @@ class Model:
 
     n_samples = 1
 
-    def initial(self):
+    def initial(self) -> Mapping[str, Distribution]:
         """Return where to start.
 
         Returns
@@ -78,7 +87,7 @@ class Model:
         """
         raise NotImplementedError(f"{type(self).__name__} must define initial()")
 
-    def update(self, name, q):
+    def update(self, name: str, q: Mapping[str, Distribution]) -> Any:
         """Return the best factor given the others.
 
         Parameters
@@ -95,7 +104,7 @@ class Model:
         """
         raise NotImplementedError(f"{type(self).__name__} must define update(name, q)")
 
-    def expected_log_joint(self, q):
+    def expected_log_joint(self, q: Mapping[str, Distribution]) -> float:
         """Return E_q[log p(data, z)], with all constants; the engine adds the entropies of the factors.
 
         Parameters
@@ -110,7 +119,7 @@ class Model:
         """
         raise NotImplementedError(f"{type(self).__name__} must define expected_log_joint(q)")
 
-    def minibatch(self, rows):
+    def minibatch(self, rows: IntArray) -> Model:
         """Return the model of a few rows, weighted as if all rows were like them (for `fit_stochastic`).
 
         Parameters
@@ -126,7 +135,15 @@ class Model:
         raise NotImplementedError(f"{type(self).__name__} must define minibatch(rows) for stochastic fits")
 
 
-def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
+def fit(
+    model: Model,
+    *,
+    initial: Mapping[str, Distribution] | None = None,
+    accelerate: bool | Literal["anderson", "squarem"] = True,
+    max_iter: int = 1000,
+    tol: float = 1e-10,
+    callback: Callable[..., object] | None = None,
+) -> MeanFieldPosterior:
     """Fit a mean-field approximation by coordinate ascent.
 
     Parameters
@@ -193,7 +210,17 @@ def fit(model, *, initial=None, accelerate=True, max_iter=1000, tol=1e-10, callb
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
 
-def fit_stochastic(model, *, batch_size, n_epochs=1, delay=1.0, forgetting=0.7, rng=None, initial=None, callback=None):
+def fit_stochastic(
+    model: Model,
+    *,
+    batch_size: int,
+    n_epochs: int = 1,
+    delay: float = 1.0,
+    forgetting: float = 0.7,
+    rng: Seed | None = None,
+    initial: Mapping[str, Distribution] | None = None,
+    callback: Callable[..., object] | None = None,
+) -> MeanFieldPosterior:
     """Fit a mean-field approximation by natural-gradient steps on minibatches [H]_, one epoch being one pass.
 
     Step t moves the natural parameters by the share (t + delay)^-forgetting towards the best factors for its minibatch.
@@ -359,18 +386,18 @@ class MeanFieldPosterior(VariationalPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     """
 
-    factors: dict
+    factors: dict[str, Any]
 
     kind = "mean_field"
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self.factors[name]
 
     def __repr__(self):
         rows = [(name, f"{type(factor).__name__}") for name, factor in self.factors.items()]
         return table(f"MeanFieldPosterior: {len(self.factors)} factor(s)", [*rows, *self.outcome_rows()])
 
-    def to_arrays(self):
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (arrays, settings) for `save`."""
         arrays, settings = trees.taken_apart(Record(VARIATIONAL_TRACE, VARIATIONAL), self)
         for name, factor in self.factors.items():

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.frames import taken
+from cavity.base.frames import data_frame, taken
 from cavity.base.kept import kept
 from cavity.base.labels import recoded
 from cavity.base.records import (
@@ -63,6 +63,12 @@ def probabilities(likelihood, predict):
     return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
 
 
+def by_class(found, classes, X):
+    """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
+    names = classes or range(found.shape[1])
+    return data_frame(dict(zip(names, found.T, strict=True)), X.index if hasattr(X, "iloc") else None)
+
+
 def _likelihood(settings):
     """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
@@ -116,7 +122,7 @@ class LatentPosterior(Posterior):
 
     __slots__ = ()
 
-    def predict_proba(self, X, *, offset=None):
+    def predict_proba(self, X, *, offset=None, as_frame=False):
         """Class probabilities, integrated over the posterior.
 
         Parameters
@@ -125,13 +131,17 @@ class LatentPosterior(Posterior):
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
+        as_frame : bool, default False
+            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
 
         Returns
         -------
-        ndarray (n, n_classes)
-            For binary labels: of class -1 (or 0), then of class 1; for OrderedProbit of 0, 1, ...
+        ndarray (n, n_classes), or pandas.DataFrame
+            In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
+            ...
         """
-        return probabilities(self.model.likelihood, lambda: self._latent(X, offset, None))
+        found = probabilities(self.model.likelihood, lambda: self._latent(X, offset, None))
+        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
     def log_density(self, X, y, *, offset=None, exposure=None):
         """Log predictive density of new observations, integrated over the posterior.

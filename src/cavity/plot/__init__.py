@@ -18,3 +18,7 @@ __all__ = [
     "streaming_gp_figure",
     "unit_mixture_figure",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

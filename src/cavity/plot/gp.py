@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.frames import in_order
+from cavity.base.frames import taken
 from cavity.models.latent import log_density, probabilities
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
 from cavity.plot.glm import against_others, loo_or_none
@@ -292,5 +292,5 @@ def streaming_gp_figure(state, X, y, names, target, title, classes=()):
     matplotlib.figure.Figure
         To be saved with `save`.
     """
-    X, y = arrays.real_array(in_order(X, state.columns), "X"), arrays.real_array(y, "y")
+    X, y = arrays.real_array(taken(X, {}, state.columns, state.roles)[0], "X"), arrays.real_array(y, "y")
     return process_figure(state, X, y, names, target, title, classes, state.inducing)

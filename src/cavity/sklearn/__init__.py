@@ -25,3 +25,7 @@ __all__ = [
     "StreamingGPClassifier",
     "StreamingGPRegressor",
 ]
+
+
+def __dir__():
+    return sorted(__all__)

@@ -5,7 +5,11 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001, section 3.2.1.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +18,8 @@ from cavity.base.errors import about
 from cavity.base.frames import names_of
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
+from cavity.base.names import Public
+from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
@@ -22,11 +28,14 @@ from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.sweeps import Visits
 
+if TYPE_CHECKING:
+    from cavity.models.clutter.posterior import ClutterPosterior
+
 LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clutter:
+class Clutter(Public):
     """Robust location of a spherical Gaussian signal in background clutter, by ADF or EP [M]_.
 
     Each point is signal with probability 1 - w and clutter with probability w::
@@ -75,7 +84,7 @@ class Clutter:
         for name in ("prior_mean", "clutter_mean"):
             put(self, **{name: arrays.as_tuple(arrays.finite_array(getattr(self, name), name, ndim=(0, 1)))})
 
-    def settle(self, x, *, keep=()):
+    def settle(self, x: ArrayLike, *, keep: Sequence[str] = ()) -> Clutter:
         """Return the model with settings scaled to data, those of ``cavity fit clutter``; only those in `keep` stay.
 
         The defaults are those of Minka's example, not of any data. The signal is taken to lie around the median, with
@@ -121,19 +130,19 @@ class Clutter:
 
     def fit(
         self,
-        x,
+        x: ArrayLike,
         *,
-        method="ep",
-        schedule="sequential",
-        order=None,
-        damping=1.0,
-        power=1.0,
-        max_iter=100,
-        tol=1e-10,
-        rng=None,
-        n_threads=None,
-        callback=None,
-    ):
+        method: Literal["ep", "adf"] = "ep",
+        schedule: Literal["sequential", "parallel"] = "sequential",
+        order: Literal["random"] | ArrayLike | None = None,
+        damping: float = 1.0,
+        power: float = 1.0,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        rng: Seed | None = None,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> ClutterPosterior:
         """Approximate the posterior of theta by a spherical Gaussian.
 
         Parameters

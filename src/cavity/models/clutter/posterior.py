@@ -1,6 +1,9 @@
 """The posterior of a clutter model."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit
@@ -10,6 +13,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import in_order, names_of
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, table
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.models.clutter import lost
@@ -19,6 +23,9 @@ from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
+
+if TYPE_CHECKING:
+    from cavity.models.clutter.model import Clutter
 
 
 def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
@@ -85,26 +92,26 @@ class ClutterPosterior(Posterior):
         Names of the columns of x, if it was a data frame: those of later data frames are put in their order.
     """
 
-    model: object
-    mean: float | np.ndarray
-    variance: float | np.ndarray
-    log_evidence: float | np.ndarray
-    converged: bool | np.ndarray
-    n_iter: int | np.ndarray
-    status: str | np.ndarray
+    model: Clutter
+    mean: FloatOrArray
+    variance: FloatOrArray
+    log_evidence: FloatOrArray
+    converged: FloatOrArray
+    n_iter: FloatOrArray
+    status: FloatOrArray
     n_samples: int
     method: str
-    trace: dict
-    before: tuple | None
+    trace: dict[str, Any]
+    before: tuple[Any, ...] | None
     _sites: ClutterSites
     _units: WorkingUnits
-    columns: tuple | None = None
+    columns: tuple[str, ...] | None = None
 
     kind = "clutter"
     record = RECORD
 
     @property
-    def prior(self):
+    def prior(self) -> Any:
         """The Gaussian(s) these points were combined with: the model's prior, or the posterior before `update`."""
         mean, variance, log_evidence = self.before or (self.model.prior_mean, self.model.prior_variance, 0.0)
         if isinstance(self.mean, float):
@@ -112,13 +119,13 @@ class ClutterPosterior(Posterior):
         return SphericalGaussian.from_moments(np.broadcast_to(mean, self.mean.shape), variance, log_evidence)
 
     @property
-    def posterior(self):
+    def posterior(self) -> Any:
         """The posterior as a Gaussian or SphericalGaussian whose log scale is the log evidence."""
         kind = Gaussian if isinstance(self.mean, float) else SphericalGaussian
         return kind.from_moments(self.mean, self.variance, self.log_evidence)
 
     @property
-    def sites(self):
+    def sites(self) -> Any:
         """The approximate factors: Gaussian (N,), or SphericalGaussian (N,) or (B, N), in the order of the rows.
 
         ``(prior * sites.prod()).log_scale`` is the log evidence. A log scale is the log of an integral, which grows
@@ -140,7 +147,7 @@ class ClutterPosterior(Posterior):
         return SphericalGaussian(tau, rho, log_scale)
 
     @property
-    def loo_log_density(self):
+    def loo_log_density(self) -> FloatArray:
         """Log density of each point under the posterior of all others, shape (N,) or (B, N); free with EP.
 
         After ADF it is an approximation from the sites as they were when each point came by.
@@ -154,7 +161,7 @@ class ClutterPosterior(Posterior):
         distance2 = np.sum(shift * shift, axis=-1)
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
-    def clutter_probability(self, x, *, fitted=True):
+    def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.
 
         Parameters
@@ -174,7 +181,7 @@ class ClutterPosterior(Posterior):
             self._cavities("clutter_probability")
         return expit(self._evaluate(x, fitted)[1])
 
-    def log_density(self, x):
+    def log_density(self, x: ArrayLike) -> FloatArray:
         """Return the predictive log density of new points, the log of E p(x | theta) under the posterior.
 
         Parameters
@@ -219,7 +226,7 @@ class ClutterPosterior(Posterior):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
         return densities(self._points(x, wanted, fitted), self._sites, fitted)
 
-    def update(self, x, *, n_threads=None):
+    def update(self, x: ArrayLike, *, n_threads: int | None = None) -> ClutterPosterior:
         """Assimilate more points by ADF, on top of what is known.
 
         Parameters

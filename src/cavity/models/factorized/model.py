@@ -5,8 +5,12 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.1.2.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +20,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen, put
 from cavity.base.loop import CONVERGED, STUCK
 from cavity.base.results import table
+from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
@@ -86,9 +91,9 @@ class FactorizedGaussian(Frozen):
     [5.263158, 5.263158]
     """
 
-    mean: np.ndarray
-    precision: np.ndarray
-    blocks: tuple | None = None
+    mean: FloatOrArray
+    precision: FloatOrArray
+    blocks: Sequence[Any] | None = None
     _target: Target = field(init=False)
 
     def __post_init__(self):
@@ -108,17 +113,17 @@ class FactorizedGaussian(Frozen):
         )
 
     @property
-    def n_blocks(self):
+    def n_blocks(self) -> int:
         """The number of factors of q."""
         return len(self.mean if self.blocks is None else self.blocks)
 
     @property
-    def kl_minimum(self):
+    def kl_minimum(self) -> float:
         """KL(q || p) of the best q, (sum_B log|Lambda_BB| - log|Lambda|)/2, in nats."""
         return self._target.kl_minimum
 
     @cached_property
-    def theoretical_contraction(self):
+    def theoretical_contraction(self) -> float:
         """The factor by which errors of the means shrink per sweep in the long run, a number below 1.
 
         It is the spectral radius of the block Gauss-Seidel iteration; for two coordinates
@@ -134,7 +139,7 @@ class FactorizedGaussian(Frozen):
             return contraction_rate(self._target, lambda z: _kernel.sweep(self._target.matrix, z))
 
     @cached_property
-    def marginals(self):
+    def marginals(self) -> Any:
         """`Marginals`, the factors that minimise KL(p || q) instead: the true marginals of p (eq. 10.17 of the book).
 
         Computed when first asked for, in D^3 operations on a copy of the matrix.
@@ -143,7 +148,7 @@ class FactorizedGaussian(Frozen):
             variance, covariances, divergence, reverse = true_marginals(self._target)
         return Marginals(self.mean, arrays.read_only(variance), divergence, reverse, covariances)
 
-    def log_density(self, z):
+    def log_density(self, z: ArrayLike) -> FloatOrArray:
         """Return log p(z), normalised.
 
         Parameters
@@ -160,7 +165,15 @@ class FactorizedGaussian(Frozen):
         constant = self._target.log_root - self.kl_minimum - 0.5 * len(self.mean) * LOG_2PI
         return constant - 0.5 * np.sum(deviation * (deviation @ self.precision), axis=-1)
 
-    def fit(self, *, initial_mean=None, accelerate=False, max_iter=1000, tol=1e-20, callback=None):
+    def fit(
+        self,
+        *,
+        initial_mean: ArrayLike | None = None,
+        accelerate: bool | Literal["anderson", "squarem"] = False,
+        max_iter: int = 1000,
+        tol: float = 1e-20,
+        callback: Callable[..., object] | None = None,
+    ) -> FactorizedGaussianPosterior:
         """Approximate p by coordinate ascent, block by block.
 
         A sweep renews all blocks in their order [B]_, eqs. (10.13) and (10.15)::

@@ -1,7 +1,10 @@
 """What the factorised approximation of a Gaussian is, and the true marginals beside it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,7 +13,11 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.records import Array, Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import target_of
+
+if TYPE_CHECKING:
+    from cavity.models.factorized.model import FactorizedGaussian
 
 BLOCKS = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
@@ -48,8 +55,8 @@ class Marginals(Frozen):
         KL(p || q) of the best q in the sense of KL(q || p), in nats; never less than `kl`.
     """
 
-    mean: np.ndarray
-    variance: np.ndarray
+    mean: FloatArray
+    variance: FloatArray
     kl: float
     kl_mean_field: float
     _covariances: tuple | None
@@ -66,7 +73,7 @@ class Marginals(Frozen):
         )
 
     @property
-    def block_covariances(self):
+    def block_covariances(self) -> tuple[FloatArray, ...]:
         """A covariance matrix for every block, in the order of its coordinates."""
         if self._covariances is None:
             return tuple(self.variance[:, None, None])
@@ -100,8 +107,8 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         How far `kl` is above its minimum; not a prediction, as it is for other models.
     """
 
-    model: object
-    mean: np.ndarray
+    model: FactorizedGaussian
+    mean: FloatArray
 
     kind = "factorized"
     record = RECORD
@@ -118,28 +125,28 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         )
 
     @property
-    def kl(self):
+    def kl(self) -> float:
         """KL(q || p), in nats."""
         return -self.elbo
 
     @property
-    def kl_reverse(self):
+    def kl_reverse(self) -> float:
         """KL(p || q), in nats; the least that a factorised q can have is ``marginals.kl``. As costly as `marginals`."""
         u = target_of(self.model).standard(self.mean - self.model.mean)
         return self.marginals.kl_mean_field + 0.5 * float(u @ u)
 
     @property
-    def marginals(self):
+    def marginals(self) -> Any:
         """`FactorizedGaussian.marginals`: the factors that minimise KL(p || q), for comparison."""
         return self.model.marginals
 
     @property
-    def theoretical_contraction(self):
+    def theoretical_contraction(self) -> float:
         """`FactorizedGaussian.theoretical_contraction`, to compare with the measured `contraction`."""
         return self.model.theoretical_contraction
 
     @cached_property
-    def variance(self):
+    def variance(self) -> FloatArray:
         """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
         target = target_of(self.model)
         if target.factors is None:
@@ -150,14 +157,14 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         return arrays.read_only(variance)
 
     @property
-    def block_covariances(self):
+    def block_covariances(self) -> tuple[FloatArray, ...]:
         """Lambda_BB^-1 for every block, in the order of its coordinates."""
         target = target_of(self.model)
         if target.factors is None:
             return tuple(self.variance[:, None, None])
         return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
 
-    def log_density(self, z):
+    def log_density(self, z: ArrayLike) -> FloatOrArray:
         """Return log q(z), normalised.
 
         Parameters
@@ -174,7 +181,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
             u = target_of(self.model).standard(checked_points(z, len(self.mean)) - self.mean)
             return target_of(self.model).log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Return the entropy of q.
 
         Returns
@@ -184,7 +191,7 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         """
         return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - target_of(self.model).log_root
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw from q.
 
         Parameters

@@ -9,15 +9,21 @@ References
    Learning Research 14, 2013.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
+from cavity.base.names import Public
+from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, threads_of
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
@@ -29,6 +35,9 @@ from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import open_minibatch, open_rows
 from cavity.models.mixture.start import checked_means, first_states
 from cavity.models.mixture.sweep import MixtureSweeps
+
+if TYPE_CHECKING:
+    from cavity.models.mixture.posterior import GaussianMixturePosterior
 
 COVARIANCES = ("full", "tied", "diag", "spherical")
 WEIGHTS = ("dirichlet", "stick_breaking")
@@ -42,7 +51,7 @@ PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
 
 
 @dataclass(frozen=True, slots=True)
-class GaussianMixture:
+class GaussianMixture(Public):
     """A mixture of K Gaussians with unknown means, precisions and weights [B]_.
 
     The model is, for "full" covariances::
@@ -108,11 +117,11 @@ class GaussianMixture:
     n_components: int
     covariance: str = "full"
     weights: str = "dirichlet"
-    weight_concentration_prior: float | tuple | None = None
-    mean_prior: tuple | None = None
-    mean_precision_prior: float | tuple = 1.0
-    degrees_of_freedom_prior: float | tuple | None = None
-    covariance_prior: float | tuple | None = None
+    weight_concentration_prior: FloatOrArray = None
+    mean_prior: FloatOrArray = None
+    mean_precision_prior: FloatOrArray = 1.0
+    degrees_of_freedom_prior: FloatOrArray = None
+    covariance_prior: FloatOrArray = None
 
     def __post_init__(self):
         put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
@@ -149,20 +158,20 @@ class GaussianMixture:
 
     def fit(
         self,
-        X,
+        X: Data,
         *,
-        sample_weight=None,
-        initial_means=None,
-        init="auto",
-        n_init=1,
-        rng=None,
-        accelerate=True,
-        moves=False,
-        max_iter=1000,
-        tol=1e-10,
-        n_threads=None,
-        callback=None,
-    ):
+        sample_weight: Data | None = None,
+        initial_means: ArrayLike | None = None,
+        init: Literal["auto", "kmeans", "split", "principal"] = "auto",
+        n_init: int = 1,
+        rng: Seed | None = None,
+        accelerate: bool | Literal["anderson", "squarem"] = True,
+        moves: bool = False,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> GaussianMixturePosterior:
         """Approximate the posterior by coordinate ascent.
 
         Parameters
@@ -266,18 +275,18 @@ class GaussianMixture:
 
     def fit_stochastic(
         self,
-        X,
+        X: Data,
         *,
-        batch_size=4096,
-        n_epochs=1,
-        n_samples=None,
-        delay=1.0,
-        forgetting=0.7,
-        initial_means=None,
-        init="auto",
-        n_threads=None,
-        callback=None,
-    ):
+        batch_size: int = 4096,
+        n_epochs: int = 1,
+        n_samples: int | None = None,
+        delay: float = 1.0,
+        forgetting: float = 0.7,
+        initial_means: ArrayLike | None = None,
+        init: Literal["auto", "kmeans", "split", "principal"] = "auto",
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> GaussianMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
         Step t moves the natural parameters by the share (t + delay)^-forgetting towards what all data would give if
@@ -357,7 +366,7 @@ class GaussianMixture:
         state = replace(state, counts=image.counts)
         return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
 
-    def settle(self, X, *, sample_weight=None, n_threads=None):
+    def settle(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> GaussianMixture:
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
 
         Parameters

@@ -1,6 +1,10 @@
 """The posterior of a Gaussian mixture: what it says about rows, and how it goes on with more of them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import softmax
@@ -9,6 +13,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, in_order, names_of
 from cavity.base.results import VariationalPosterior, freeze, table
+from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
@@ -18,6 +23,9 @@ from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
+
+if TYPE_CHECKING:
+    from cavity.models.mixture.model import GaussianMixture
 
 UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
 
@@ -54,10 +62,10 @@ class GaussianMixturePosterior(VariationalPosterior):
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
     """
 
-    model: object
+    model: GaussianMixture
     n_samples: float
-    counts: np.ndarray
-    columns: tuple | None = None
+    counts: FloatArray
+    columns: tuple[str, ...] | None = None
     _state: MixtureState
     _prior: MixtureState
     _scaling: Scaling
@@ -72,46 +80,46 @@ class GaussianMixturePosterior(VariationalPosterior):
             freeze(state.factors)
 
     @property
-    def weights(self):
+    def weights(self) -> FloatArray:
         """Expected probabilities of the components, (K,)."""
         return self._state.weights.mean()
 
     @property
-    def weight_concentration(self):
+    def weight_concentration(self) -> FloatArray:
         """Parameters of q(pi): of the Dirichlet (K,), or of the Beta of each stick (K - 1, 2)."""
         return self._state.weights.concentration
 
     @property
-    def mean(self):
+    def mean(self) -> FloatArray:
         """Expected component means, (K, D), in the units of the data."""
         with np.errstate(over="ignore"):
             return within_range(self._scaling.user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
-    def mean_precision(self):
+    def mean_precision(self) -> FloatArray:
         """How many observations each mean is known from, prior included, (K,); (K, D) where values were missing."""
         beta = self._state.factors.beta
         return beta[:, 0] if beta.shape[1] == 1 else beta
 
     @property
-    def degrees_of_freedom(self):
+    def degrees_of_freedom(self) -> FloatArray:
         """Degrees of freedom of q(L): (K,) for full and spherical, a number for tied, (K, D) for diag covariances."""
         return self._plain(self._state.factors.nu)
 
     @property
-    def inverse_scale(self):
+    def inverse_scale(self) -> FloatArray:
         """Inverse scale of q(L): (K, D, D) full, (D, D) tied, (K, D) diag, (K,) spherical; in squared data units."""
         return self._squares(self._state.factors.scatter, "inverse_scale")
 
     @property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """The inverse of the expected precision, inverse_scale/degrees_of_freedom, in the shape of the former."""
         factors = self._state.factors
         nu = factors.nu[:, None, None] if self._state.full else factors.nu
         with np.errstate(over="ignore"):
             return self._squares(factors.scatter / nu, "covariance")
 
-    def component_covariances(self):
+    def component_covariances(self) -> FloatArray:
         """Return the covariance matrices of all components, whatever kind they are.
 
         Returns
@@ -138,7 +146,7 @@ class GaussianMixturePosterior(VariationalPosterior):
             return float(values[0]) if values.ndim == 1 else values[0]
         return values[:, 0] if self.model.covariance == "spherical" else values
 
-    def responsibilities(self, X):
+    def responsibilities(self, X: Data) -> FloatArray:
         """Return the probability of each component for each row.
 
         Parameters
@@ -168,7 +176,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return self._judged(X, predictive.log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
 
-    def predict(self, X):
+    def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
 
         Parameters
@@ -183,7 +191,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
-    def log_density(self, X):
+    def log_density(self, X: Data) -> FloatArray:
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
 
         Parameters
@@ -209,7 +217,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return self._judged(X, predictive.log_density, lambda logs: logs)
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
 
         Parameters
@@ -233,8 +241,16 @@ class GaussianMixturePosterior(VariationalPosterior):
         return draw(self, n, generator)[0]
 
     def update(
-        self, X, *, sample_weight=None, accelerate=True, max_iter=1000, tol=1e-10, n_threads=None, callback=None
-    ):
+        self,
+        X: Data,
+        *,
+        sample_weight: Data | None = None,
+        accelerate: bool | Literal["anderson", "squarem"] = True,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> GaussianMixturePosterior:
         """Fit more data with this posterior as the prior; the components start where they are.
 
         Parameters
@@ -282,7 +298,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         outcome, total = engine.outcome(done, data.n_samples, options), self.n_samples + data.n_samples
         return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns)
 
-    def merge(self, other):
+    def merge(self, other: GaussianMixturePosterior) -> GaussianMixturePosterior:
         """Return the posterior that counts the data of two shards, fitted from one prior each.
 
         Parameters
@@ -307,7 +323,7 @@ class GaussianMixturePosterior(VariationalPosterior):
         """
         return _merged(self, other)
 
-    def forget(self, factor):
+    def forget(self, factor: float) -> GaussianMixturePosterior:
         """Return the posterior with all data counting less, for streams that change.
 
         Parameters

@@ -7,8 +7,12 @@ References
    Artificial Intelligence and Statistics, 2001.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +20,21 @@ from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
+from cavity.base.types import Data, FloatArray
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from cavity.models.mixture.posterior import GaussianMixturePosterior
 
 COMPONENTS_TRIED = tuple(range(1, 11))
 
 
-def select_components(model, X, n_components=COMPONENTS_TRIED, **fit_options):
+def select_components(
+    model: GaussianMixture, X: Data, n_components: Iterable[int] = COMPONENTS_TRIED, **fit_options: Any
+) -> Selection:
     """Fit a Gaussian mixture for several numbers of components and compare their ELBOs.
 
     Parameters
@@ -146,22 +158,22 @@ class Selection(Frozen):
         Why a fit failed, "" for those that did not.
     """
 
-    n_components: np.ndarray
-    elbo: np.ndarray
-    occupied: np.ndarray
-    posteriors: tuple
-    seconds: np.ndarray
-    failures: tuple
+    n_components: FloatArray
+    elbo: FloatArray
+    occupied: FloatArray
+    posteriors: tuple[Any, ...]
+    seconds: FloatArray
+    failures: tuple[Any, ...]
 
     def __post_init__(self):
         freeze(self)
 
     @property
-    def best(self):
+    def best(self) -> GaussianMixturePosterior:
         """The posterior with the largest ELBO."""
         return self.posteriors[int(np.nanargmax(self.elbo))]
 
-    def figure(self):
+    def figure(self) -> Figure:
         """Draw the ELBO over the number of components; needs the plot extra.
 
         Returns
@@ -171,7 +183,7 @@ class Selection(Frozen):
         """
         return drawn("selection_figure", self)
 
-    def rows(self):
+    def rows(self) -> list[str]:
         """Return the lines of a table: a header, then one for each number of components, the best marked.
 
         Returns

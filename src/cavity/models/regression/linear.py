@@ -14,6 +14,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.frozen import check_positive
+from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.blocks.executors import single_blas
@@ -30,7 +31,7 @@ ROWS_OF_QR = 4096  # taken into the triangle at a time, or four times the column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearRegression:
+class LinearRegression(Public):
     """Linear regression with unknown noise and unknown (or known) scale of the weights [B]_.
 
     The model is::

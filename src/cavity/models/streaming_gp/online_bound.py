@@ -43,12 +43,15 @@ References
    is left for the first batch, with no old inducing points.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.special import quiet
 from cavity.base.triangles import solve_lower
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
 from cavity.models.streaming_gp.online_factors import (
@@ -65,7 +68,17 @@ from cavity.models.streaming_gp.online_factors import (
 __all__ = ["bound", "expected_log_likelihood", "expected_log_ratio", "free_energy", "optimal"]
 
 
-def expected_log_ratio(b, old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, *, alpha=0.0):
+def expected_log_ratio(
+    b: ArrayLike,
+    old_mean: ArrayLike,
+    old_covariance: ArrayLike,
+    old_prior: ArrayLike,
+    K_aa: ArrayLike,
+    K_ab: ArrayLike,
+    K_bb: ArrayLike,
+    *,
+    alpha: float = 0.0,
+) -> FloatOrArray:
     """E_1(b): what the old data say about the new inducing values, E[log q(a) - log p'(a) | b].
 
     Parameters
@@ -123,7 +136,16 @@ def expected_log_ratio(b, old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb,
 
 
 @quiet
-def expected_log_likelihood(b, y, K_ff_diagonal, K_fb, K_bb, noise_variance, *, alpha=0.0):
+def expected_log_likelihood(
+    b: ArrayLike,
+    y: ArrayLike,
+    K_ff_diagonal: ArrayLike,
+    K_fb: ArrayLike,
+    K_bb: ArrayLike,
+    noise_variance: ArrayLike,
+    *,
+    alpha: float = 0.0,
+) -> FloatOrArray:
     """E_2(b): what new observations say about the new inducing values, E[log p(y | f) | b].
 
     Parameters
@@ -176,8 +198,19 @@ def expected_log_likelihood(b, y, K_ff_diagonal, K_fb, K_bb, noise_variance, *, 
 
 @quiet
 def optimal(
-    old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, y, K_ff_diagonal, K_fb, noise_variance, *, alpha=0.0
-):
+    old_mean: ArrayLike,
+    old_covariance: ArrayLike,
+    old_prior: ArrayLike,
+    K_aa: ArrayLike,
+    K_ab: ArrayLike,
+    K_bb: ArrayLike,
+    y: ArrayLike,
+    K_ff_diagonal: ArrayLike,
+    K_fb: ArrayLike,
+    noise_variance: ArrayLike,
+    *,
+    alpha: float = 0.0,
+) -> tuple[FloatArray, FloatArray]:
     """Mean and covariance of the best q(b), proportional to p(b) exp(E_1(b) + E_2(b)).
 
     Parameters
@@ -235,7 +268,20 @@ def optimal(
 
 
 @quiet
-def bound(old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, y, K_ff_diagonal, K_fb, noise_variance, *, alpha=0.0):
+def bound(
+    old_mean: ArrayLike,
+    old_covariance: ArrayLike,
+    old_prior: ArrayLike,
+    K_aa: ArrayLike,
+    K_ab: ArrayLike,
+    K_bb: ArrayLike,
+    y: ArrayLike,
+    K_ff_diagonal: ArrayLike,
+    K_fb: ArrayLike,
+    noise_variance: ArrayLike,
+    *,
+    alpha: float = 0.0,
+) -> float:
     """The collapsed online bound: log of the integral of p(b) exp(E_1(b) + E_2(b)).
 
     Parameters
@@ -290,19 +336,19 @@ def bound(old_mean, old_covariance, old_prior, K_aa, K_ab, K_bb, y, K_ff_diagona
 
 @quiet
 def free_energy(
-    q_mean,
-    q_covariance,
-    old_mean,
-    old_covariance,
-    old_prior,
-    K_aa,
-    K_ab,
-    K_bb,
-    y,
-    K_ff_diagonal,
-    K_fb,
-    noise_variance,
-):
+    q_mean: ArrayLike,
+    q_covariance: ArrayLike,
+    old_mean: ArrayLike,
+    old_covariance: ArrayLike,
+    old_prior: ArrayLike,
+    K_aa: ArrayLike,
+    K_ab: ArrayLike,
+    K_bb: ArrayLike,
+    y: ArrayLike,
+    K_ff_diagonal: ArrayLike,
+    K_fb: ArrayLike,
+    noise_variance: ArrayLike,
+) -> float:
     """Variational free energy of any q(b): KL(q(b) || p(b)) - E[E_1(b) + E_2(b)], the expectation under q.
 
     Parameters

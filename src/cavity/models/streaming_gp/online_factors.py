@@ -3,7 +3,10 @@
 Values at the new inducing points are b = L w with K_bb = L L', so that w ~ N(0, I) under the prior.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,6 +14,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
+from cavity.base.types import ArrayLike, FloatArray
 
 INCONSISTENT = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
 
@@ -23,17 +27,17 @@ class Coordinates:
     factor: np.ndarray  # L
 
     @classmethod
-    def of(cls, K_bb):
+    def of(cls, K_bb: ArrayLike) -> Self:
         """Check K_bb and factorise it."""
         K_bb = arrays.symmetric(K_bb, "K_bb")
         return cls(K_bb, arrays.cholesky(K_bb, "K_bb"))
 
     @property
-    def size(self):
+    def size(self) -> int:
         """M_b."""
         return len(self.covariance)
 
-    def features(self, K, name, n):
+    def features(self, K: ArrayLike, name: str, n: int) -> FloatArray:
         """n rows of covariances with b, (n, M_b), in terms of w: K L^-T."""
         return solve_lower(self.factor, arrays.shaped(K, name, (n, self.size)).T).T
 
@@ -53,7 +57,16 @@ class Old:
     alpha: float
 
     @classmethod
-    def of(cls, coordinates, alpha, mean, covariance, prior, K_aa, K_ab):
+    def of(
+        cls,
+        coordinates: Coordinates,
+        alpha: float,
+        mean: ArrayLike,
+        covariance: ArrayLike,
+        prior: Any,
+        K_aa: ArrayLike,
+        K_ab: ArrayLike,
+    ) -> Self:
         """Check the arguments; None if there are no old inducing points."""
         mean = arrays.finite_array(mean, "old_mean", ndim=(1,))
         size = len(mean)
@@ -76,7 +89,7 @@ class Old:
             )
         return cls(mean, factor, prior_factor, precision, features, residual, root @ rotation, gain, alpha)
 
-    def natural(self):
+    def natural(self) -> FloatArray:
         """Minus the curvature in w, and the slope at w = 0."""
         shift = solve_both(self.factor, self.mean)
         system = np.eye(len(self.mean)) + self.alpha * (self.precision @ self.residual)
@@ -84,7 +97,7 @@ class Old:
         information = self.features.T @ inner[:, :-1] @ self.features
         return 0.5 * (information + information.T), self.features.T @ inner[:, -1]
 
-    def values(self, w):
+    def values(self, w: ArrayLike) -> Any:
         """E_1 for rows of w (n, M_b): log q/p' at the peak of the average, less its distance and width."""
         beta = w @ self.features.T
         slope = (solve_both(self.factor, self.mean) - beta @ self.precision) @ self.root
@@ -109,7 +122,15 @@ class New:
     constant: float
 
     @classmethod
-    def of(cls, coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance):
+    def of(
+        cls,
+        coordinates: Coordinates,
+        alpha: float,
+        y: ArrayLike,
+        K_ff_diagonal: ArrayLike,
+        K_fb: ArrayLike,
+        noise_variance: ArrayLike,
+    ) -> Self:
         """Check the arguments; None if there are no rows."""
         y = arrays.finite_array(y, "y", ndim=(1,))
         diagonal = arrays.shaped(K_ff_diagonal, "K_ff_diagonal", y.shape)
@@ -133,12 +154,12 @@ class New:
         constant = -0.5 * float(np.sum(loss + LOG_2PI + np.log(np.broadcast_to(noise, y.shape))))
         return cls(y, features, noise + alpha * residual, constant)
 
-    def natural(self):
+    def natural(self) -> FloatArray:
         """Minus the curvature in w, and the slope at w = 0."""
         scaled = self.features / self.variance[:, None]
         return scaled.T @ self.features, scaled.T @ self.y
 
-    def values(self, w):
+    def values(self, w: ArrayLike) -> Any:
         """E_2 for rows of w (n, M_b)."""
         apart = self.y - w @ self.features.T
         return self.constant - 0.5 * np.sum(apart * apart / self.variance, axis=1)
@@ -154,7 +175,7 @@ class Optimum:
     w: np.ndarray
 
     @classmethod
-    def of(cls, K_bb, old, new, alpha):
+    def of(cls, K_bb: ArrayLike, old: Old, new: New, alpha: float) -> Self:
         """Check the arguments, and multiply the prior by exp(E_1 + E_2)."""
         coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
         parts = parts_of(coordinates, alpha, old, new)

@@ -8,13 +8,19 @@ References
    Learning Research 14, 2013.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.names import Public
+from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -30,9 +36,12 @@ from cavity.models.unit_mixture.start import (
 )
 from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, UnitMixtureSweeps
 
+if TYPE_CHECKING:
+    from cavity.models.unit_mixture.posterior import UnitMixturePosterior
+
 
 @dataclass(frozen=True, slots=True)
-class UnitMixture:
+class UnitMixture(Public):
     """A mixture of K Gaussians of equal variance whose means are unknown [B]_.
 
     The model is::
@@ -79,11 +88,11 @@ class UnitMixture:
     """
 
     n_components: int
-    prior_variance: float | tuple = 100.0
-    prior_mean: float | tuple = 0.0
+    prior_variance: FloatOrArray = 100.0
+    prior_mean: FloatOrArray = 0.0
     noise_variance: float = 1.0
-    weights: tuple | None = None
-    learn: tuple = ()
+    weights: FloatOrArray = None
+    learn: str | tuple[str, ...] = ()
 
     def __post_init__(self):
         k = arrays.integer(self.n_components, "n_components", low=1)
@@ -104,17 +113,17 @@ class UnitMixture:
 
     def fit(
         self,
-        y,
+        y: Data,
         *,
-        initial_means=None,
-        n_init=1,
-        rng=None,
-        accelerate=True,
-        max_iter=1000,
-        tol=1e-10,
-        n_threads=None,
-        callback=None,
-    ):
+        initial_means: ArrayLike | None = None,
+        n_init: int = 1,
+        rng: Seed | None = None,
+        accelerate: bool | Literal["anderson", "squarem"] = True,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> UnitMixturePosterior:
         """Approximate the posterior of the component means by coordinate ascent.
 
         Parameters
@@ -193,17 +202,17 @@ class UnitMixture:
 
     def fit_stochastic(
         self,
-        y,
+        y: Data,
         *,
-        batch_size=4096,
-        n_epochs=1,
-        n_samples=None,
-        delay=1.0,
-        forgetting=0.7,
-        initial_means=None,
-        n_threads=None,
-        callback=None,
-    ):
+        batch_size: int = 4096,
+        n_epochs: int = 1,
+        n_samples: int | None = None,
+        delay: float = 1.0,
+        forgetting: float = 0.7,
+        initial_means: ArrayLike | None = None,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> UnitMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
         Step t moves the natural parameters of q(theta), and the averages that settings are learnt from, by the share

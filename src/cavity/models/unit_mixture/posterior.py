@@ -1,6 +1,9 @@
 """The posterior of a unit mixture."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -8,9 +11,13 @@ from scipy.special import logsumexp
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.results import VariationalPosterior, table
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
+
+if TYPE_CHECKING:
+    from cavity.models.unit_mixture.model import UnitMixture
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -52,20 +59,20 @@ class UnitMixturePosterior(VariationalPosterior):
         The name of the column, one, where the data are those of a table and the command line fitted them.
     """
 
-    model: object
-    mean: np.ndarray
-    variance: np.ndarray
-    weights: np.ndarray
-    counts: np.ndarray
+    model: UnitMixture
+    mean: FloatArray
+    variance: FloatArray
+    weights: FloatArray
+    counts: FloatArray
     noise_variance: float
-    prior_variance: float | np.ndarray
+    prior_variance: FloatOrArray
     n_samples: int
-    columns: tuple | None = None
+    columns: tuple[str, ...] | None = None
 
     kind = "unit_mixture"
     record = RECORD
 
-    def responsibilities(self, y):
+    def responsibilities(self, y: ArrayLike) -> FloatArray:
         """Return the probability of each component for each point.
 
         Parameters
@@ -95,7 +102,7 @@ class UnitMixturePosterior(VariationalPosterior):
         known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
         return responsibilities(self._points(y), *known)
 
-    def predict(self, y):
+    def predict(self, y: ArrayLike) -> IntArray:
         """Return the most probable component of each point.
 
         Parameters
@@ -110,7 +117,7 @@ class UnitMixturePosterior(VariationalPosterior):
         """
         return np.argmax(self.responsibilities(y), axis=1)
 
-    def log_density(self, y):
+    def log_density(self, y: ArrayLike) -> FloatArray:
         """Return the log of the posterior predictive density of each point.
 
         Parameters
@@ -139,7 +146,7 @@ class UnitMixturePosterior(VariationalPosterior):
             result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
         return within_range(result, "log_density: values")
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new observations from the posterior predictive distribution.
 
         Parameters
@@ -159,7 +166,7 @@ class UnitMixturePosterior(VariationalPosterior):
         spread = np.sqrt(self.noise_variance + self.variance)
         return generator.normal(self.mean[component], spread[component])
 
-    def update(self, y, **options):
+    def update(self, y: Data, **options: Any) -> UnitMixturePosterior:
         """Fit more data with this posterior as the prior of the component means; weights and noise variance stay.
 
         Parameters

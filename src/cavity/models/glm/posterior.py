@@ -10,17 +10,20 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
+from cavity.base.loop import CONVERGED
 from cavity.base.results import short, table
 from cavity.base.rows import design_matrix
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
-from cavity.models.glm.learn import weight_gradient
+from cavity.models.glm.evidence import PRIOR, weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.learnt import Learnt
+from cavity.models.search import NOT_LEARNT
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -40,18 +43,20 @@ def posterior_of(solution, method, before=None, **labels):
     if method == "ep" and fit.tau is not None:
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     ended = fit if before is None else before
+    status = ended.status if solution.at_rest or not fit.converged else NOT_LEARNT
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
         variance=weights.variance,
         log_evidence=fit.log_evidence + (0.0 if before is None else before.log_evidence) + total,
-        converged=ended.converged,
+        converged=status == CONVERGED,
         n_iter=fit.n_iter,
-        status=ended.status,
+        status=status,
         residual=fit.residual,
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
+        learnt=solution.learnt if before is None else before.learnt,
         _covariance=weights.covariance,
         _loo=loo,
         _tau=tau,
@@ -67,7 +72,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings in numbers, those that were learned or left to the data included; they are of the weights, that of
+        The settings in numbers, those that were learnt or left to the data included; they are of the weights, that of
         an intercept first.
     mean : ndarray (D,)
         Posterior mean of the weights.
@@ -106,6 +111,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
         Whether rows came with offsets, which predictions then want as well.
     chosen : tuple of str
         The settings that were left to the data: some of "likelihood", "prior_variance" and "intercept".
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
 
     Notes
     -----
@@ -136,6 +143,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     intercept: bool = False
     has_offset: bool = False
     chosen: tuple = ()
+    learnt: Learnt | None = None
 
     kind = "glm"
     record = RECORD
@@ -162,9 +170,10 @@ class GLMPosterior(Coefficients, LatentPosterior):
         if "()" not in likelihood or "likelihood" in self.chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        if "prior_variance" in self.chosen and columns.size:
+        learnt = self.learnt is not None and any(name.startswith(PRIOR) for name in self.learnt.names)
+        if (learnt or PRIOR in self.chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
-            yield "prior", f"variance {' to '.join(ends)} (scaled to the data)"
+            yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:

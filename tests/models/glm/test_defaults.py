@@ -135,7 +135,7 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     again = posterior.model.fit(posterior._prepared(X), LABELS)  # the model of a posterior is that of prepared rows
     assert_same(again, posterior)
     spelt = GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False).fit(X, LABELS)
-    assert spelt.chosen == ()
+    assert spelt.chosen is None
     assert "prior" not in repr(spelt)
 
 

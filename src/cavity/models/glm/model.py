@@ -255,7 +255,8 @@ class GLM(Frozen):
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
-        kept["chosen"] += () if known is self else ("likelihood",)
+        chosen = kept["chosen"] + (() if known is self else ("likelihood",))
+        kept["chosen"] = chosen or None
         return posterior_of(solution, method, **kept)
 
 

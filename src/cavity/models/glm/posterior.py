@@ -109,8 +109,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
-    chosen : tuple of str
-        The settings that were left to the data: some of "likelihood", "prior_variance" and "intercept".
+    chosen : tuple of str or None
+        The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
     learnt : Learnt or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
 
@@ -142,7 +142,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
-    chosen: tuple = ()
+    chosen: tuple | None = None
     learnt: Learnt | None = None
 
     kind = "glm"
@@ -165,13 +165,14 @@ class GLMPosterior(Coefficients, LatentPosterior):
         """Return the lines of the repr about what was chosen from the data."""
         likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
-        if "likelihood" in self.chosen:
+        chosen = self.chosen or ()
+        if "likelihood" in chosen:
             likelihood += " (chosen from y)"
-        if "()" not in likelihood or "likelihood" in self.chosen:
+        if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
         learnt = self.learnt is not None and any(name.startswith(PRIOR) for name in self.learnt.names)
-        if (learnt or PRIOR in self.chosen) and columns.size:
+        if (learnt or PRIOR in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
             yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
         if self.intercept:

@@ -409,3 +409,8 @@ def checked_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
+
+
+def guessed(likelihood, y):
+    """Return rough values of f for checked observations, or None where they say too little."""
+    return likelihood._guess(y)

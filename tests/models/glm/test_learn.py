@@ -16,7 +16,6 @@ from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
-from cavity.models.glm.learn import checked_groups
 from cavity.models.glm.problem import GLMProblem
 
 MADE = {
@@ -77,8 +76,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
     weights = np.resize([1.0, 2.0, 0.0, 0.5], 12)
     problem = GLMProblem.checked(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
-    groups = checked_groups(None, problem.prior.variance, 2, (PRIOR,))
-    vector = Vector((PRIOR, *likelihood.parameters), groups, likelihood, 1.3)
+    vector = Vector((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
     evidence = Evidence(problem, vector, Threads(1), Options(tol=1e-12, power=power))
     x = vector.pack(0.1, likelihood)
     gradient = vector.gradient(evidence, evidence.at(vector.unpack(x)))
@@ -234,10 +232,16 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=1e-4)
     assert posterior.learnt.names == ("prior_variance[0]", "prior_variance factor[3]")
     assert np.allclose(posterior.learnt.values, np.exp(x), rtol=1e-4)
-    one = GLM(likelihood).fit(X, y, learn=PRIOR)
-    same = GLM(likelihood).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
+    one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
+    same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
     assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
     assert same.model.prior_variance.shape == (5,)
+    added = GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
+    assert added.model.prior_variance[0] == 50.0
+    assert len(set(added.model.prior_variance[1:])) == 1
+    left = GLM(likelihood).fit(X, y, learn=PRIOR)
+    assert left.learnt.names == ("prior_variance factor",)
+    assert left.model.prior_variance[0] == GLM(likelihood).fit(X, y).model.prior_variance[0]
 
 
 def test_names_choose_what_is_learnt():
@@ -289,7 +293,10 @@ def test_refusals():
             lambda: GLM(likelihoods.OrderedProbit()).fit(X, counts, sample_weight=(counts != 2).astype(float)),
             "no row of class 2",
         ),
-        (lambda: GLM(likelihoods.NegativeBinomial()).fit(np.zeros((20, 2)), counts), "dispersion of .* is open"),
+        (
+            lambda: GLM(likelihoods.NegativeBinomial(), intercept=False).fit(np.zeros((20, 2)), counts),
+            "dispersion of .* is open",
+        ),
         (
             lambda: GLM(likelihoods.Interval(0.0)).fit(X, np.column_stack([y, y + 1]), learn=True),
             "noise_variance .* is 0",
@@ -297,7 +304,7 @@ def test_refusals():
     ):
         with pytest.raises(ValueError, match=words):
             fit()
-    with pytest.raises(TypeError, match="learn must be None, True, a name or a tuple"):
+    with pytest.raises(TypeError, match="learn must be True, a name or a tuple"):
         GLM(likelihoods.Laplace()).fit(X, y, learn=3)
 
 

@@ -32,7 +32,6 @@ class Resolved:
     model: object  # the GLM
     rows: Rows
     kept: dict  # centre, spread, intercept and chosen: what a posterior keeps of it
-    groups: np.ndarray | None  # (D,), of columns whose prior variances were one setting; None where all had their own
 
 
 def resolved(model, rows):
@@ -67,14 +66,11 @@ def resolved(model, rows):
         within_range(rows.X, "X: columns divided by their spread")
     kept = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
-    groups = None
-    if np.ndim(model.prior_variance) == 0 and np.ndim(variance) == 1:  # intercepts do not belong to them
-        groups = np.where(constant & ~constant.all(), -1, 0)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
     model = copy(model)  # which `replace` would check again
     put(model, intercept=False, standardize=False)
-    return Resolved(model, rows, kept, groups)
+    return Resolved(model, rows, kept)
 
 
 def _checked_intercept(model, rows, added):

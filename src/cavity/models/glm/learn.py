@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.likelihoods.parameters import open_parameters
+from cavity.base.scales import constant_columns
+from cavity.likelihoods.base import guessed
+from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import NOT_LEARNT, SEARCH_TOL, Objective, came_to_rest, climb, warn_without_start
@@ -29,14 +30,9 @@ LIMITS = {  # what likelihoods are at the far end of a parameter
 def names_to_learn(likelihood, learn):
     """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
     known = (PRIOR, *likelihood.parameters)
-    if learn is None or isinstance(learn, bool | np.bool_):
-        asked = known if learn else ()
-    elif isinstance(learn, str):
-        asked = (arrays.choice(learn, "learn", known),)
-    elif isinstance(learn, tuple | list):
-        asked = tuple(arrays.choice(name, "learn", known) for name in learn)
-    else:
-        raise TypeError(f"learn must be None, True, a name or a tuple of names, got {learn!r}")
+    if learn is None:
+        learn = False
+    asked = named_parameters(learn, known, known)
     needed = open_parameters(likelihood)
     return tuple(name for name in known if name in asked or name in needed)
 
@@ -61,26 +57,46 @@ def check_can_learn(model, names, method, schedule):
         raise ValueError(f"{way} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'")
 
 
-def checked_groups(value, variance, n_features, names, n_added=0):
+def checked_groups(value, given, problem, names, added):
     """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
 
-    Weights of negative groups keep their prior variances, as do the `n_added` first ones, which are not among the
-    columns. A vector of variances without groups has as many factors as columns.
+    Parameters
+    ----------
+    value : array_like (D,) of int or None
+        Groups of the columns that a user asked for; weights of negative groups keep their prior variances.
+    given : float, ndarray or None
+        The prior variance as a user gave it. A vector has as many factors as columns; otherwise there is one factor,
+        which leaves constant columns alone where the variances were left to us.
+    problem : GLMProblem
+        The prior in numbers.
+    names : tuple of str
+        What is learnt.
+    added : bool
+        Whether an intercept was put before the columns; its prior variance stays.
+
+    Returns
+    -------
+    ndarray or None
+        Groups of all weights.
     """
+    variance, n = problem.prior.variance, len(problem.prior.mean) - added
     if value is None:
-        if variance.ndim == 1:
-            return np.concatenate([np.full(n_added, -1), np.arange(n_features - n_added)])
-        return None
+        if variance.ndim != 1 or PRIOR not in names:
+            return None
+        groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
+        if given is None:
+            groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
+        return np.append(np.full(int(added), -1), groups)
     if PRIOR not in names:
         raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
     if variance.ndim == 2:
         raise ValueError("prior_groups needs prior_variance as a number or a vector, got a matrix")
     groups = np.asarray(value)
-    if groups.shape != (n_features - n_added,) or groups.dtype.kind not in "iu":
-        raise ValueError(f"prior_groups must be {n_features - n_added} integers, one for each column, got {value!r}")
+    if groups.shape != (n,) or groups.dtype.kind not in "iu":
+        raise ValueError(f"prior_groups must be {n} integers, one for each column, got {value!r}")
     if not np.any(groups >= 0):
         raise ValueError("prior_groups must have some column in a group, got negative numbers only")
-    return np.concatenate([np.full(n_added, -1), groups.astype(np.intp)])
+    return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +114,9 @@ def learned(problem, names, groups, threads, options):
     starts = _likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    y = problem.used.y
-    vector = Vector(names, groups, starts[0], float(np.std(y[np.isfinite(y)])) or 1.0)
+    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
+    if vector.size == 0:
+        return Found(problem)
     evidence = Evidence(problem, vector, threads, options)
     objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
     start = _start(objective, vector, starts, bounds)
@@ -148,7 +165,7 @@ def _fitted(problem):
     """Return rough values of f: of the least-squares regression, or of the offset alone where there are few rows."""
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    guess = likelihood._guess(rows.y)
+    guess = guessed(likelihood, rows.y)
     if guess is None:
         return offset
     rest, d = guess - offset, rows.X.shape[1]

@@ -24,7 +24,6 @@ from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import resolved
-from cavity.models.glm.evidence import PRIOR
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
@@ -232,10 +231,7 @@ class GLM(Frozen):
         problem = GLMProblem.of(found.model, found.rows)
         arrays.choice(method, "method", ("ep", "adf"))
         names = names_to_learn(problem.model.likelihood, learn)
-        if prior_groups is None and PRIOR in names:
-            prior_groups = found.groups
-        n_added = int(found.kept["intercept"])
-        groups = checked_groups(prior_groups, problem.prior.variance, len(problem.prior.mean), names, n_added)
+        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
         options = Options.checked(
             schedules=(*SCHEDULES, "stochastic"),
             schedule=schedule,

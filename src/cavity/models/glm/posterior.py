@@ -23,8 +23,8 @@ from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
-from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.learnt import Learnt
+from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
 
 

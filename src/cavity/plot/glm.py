@@ -1,14 +1,31 @@
 """Pictures of generalised linear models."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from cavity.base.types import FloatArray
 from cavity.plot.common import SIGNAL, Figure
+
+if TYPE_CHECKING:
+    from cavity.models.glm.posterior import GLMPosterior
 
 COEFFICIENTS_DRAWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
 
 
-def glm_figure(posterior, names, y, predicted, title, target, classes=(), intercept=False):
+def glm_figure(
+    posterior: GLMPosterior,
+    names: list[str],
+    y: FloatArray,
+    predicted: FloatArray | None,
+    title: str,
+    target: str,
+    classes: tuple[str, ...] | None = (),
+    intercept: bool = False,
+) -> Figure:
     """Draw the coefficients of a GLM and how it predicts the rows it was fitted to.
 
     Beside the coefficients stands, for two classes, how often class 1 is true among rows of similar leave-one-out

@@ -126,12 +126,10 @@ def _made(cls, tree):
 
 def _kinds(cls, name):
     """Return the classes that a field of a dataclass may be of, by its annotation; those of a union one by one."""
-    owner = next((base for base in cls.__mro__ if name in base.__dict__.get("__annotations__", ())), None)
+    owner = next((base for base in cls.__mro__ if name in get_annotations(base)), None)
     if owner is None:
         return ()
-    one = SimpleNamespace(
-        __annotations__={name: owner.__annotations__[name]}
-    )  # others may name what checkers know only
+    one = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})  # others may be for checkers only
     hint = get_type_hints(one, vars(sys.modules[owner.__module__]))[name]
     options = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
     return tuple(get_origin(option) or option for option in options)

@@ -30,6 +30,8 @@ from cavity.models.streaming_gp.state import begun, take_in
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.state import StreamingGPState
 
+    pass
+
 MATRICES = 8  # M x M that an update needs
 
 
@@ -132,6 +134,7 @@ class StreamingGP(LatentProcess):
         y: ArrayLike,
         *,
         offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         learn: bool | Literal["covariance"] = True,
@@ -152,7 +155,9 @@ class StreamingGP(LatentProcess):
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts.
         offset : array_like (N,), optional
-            Known part of f, for example log exposure; on top of the mean.
+            Known part of f, on top of the mean.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,), optional
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
@@ -223,7 +228,7 @@ class StreamingGP(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        given = y, offset, noise_variance, sample_weight
+        given = y, offset, exposure, noise_variance, sample_weight
         X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)

@@ -13,6 +13,7 @@ from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import short, table
+from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, what_to_learn
@@ -109,6 +110,7 @@ class StreamingGPState(SparsePosterior):
         y: ArrayLike,
         *,
         offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         learn: bool | Literal["covariance"] = False,
@@ -124,6 +126,8 @@ class StreamingGPState(SparsePosterior):
             Their observations.
         offset : array_like (N,), optional
             Known part of f.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,), optional
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
@@ -161,12 +165,13 @@ class StreamingGPState(SparsePosterior):
         -----
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
-        plain = learn is False and offset is None and noise_variance is None and sample_weight is None
+        given = offset, exposure, noise_variance, sample_weight
+        plain = learn is False and all(each is None for each in given)
         if plain and type(n_threads) is int and n_threads > 0:
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)
-        return take_in(self, X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
+        return take_in(self, X, y, *given, learn=learn, n_threads=n_threads)
 
     def _single_rows(self):
         """What takes in single rows at this basis, in these settings."""
@@ -393,18 +398,19 @@ def begun(model, X, options, roles):
     return made(Snapshot.prior(model, shape[1], columns, roles), options)
 
 
-def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
-    """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
+def take_in(state, X, y, *given, learn, n_threads, callback=None):
+    """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
     now, options = state._now, state._options
-    X, (y, *others), roles = by_name(now.model, X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
-    learn, scales = what_to_learn(now.model, learn, others[1] is not None)
+    X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
+    learn, scales = what_to_learn(now.model, learn, others[0] is not None)
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:
         y, classes = coded(y, now.model.likelihood)
     else:
         y, classes = recoded(y, now.model.likelihood, now.classes), now.classes
     kept = {"columns": names_of(X) if now.columns is None else now.columns, "classes": classes, "roles": roles}
-    rows = checked_rows(now.model, state.n_features, X, y, *others)
+    offset = with_exposure(now.model.likelihood, offset, exposure, X)
+    rows = checked_rows(now.model, state.n_features, X, y, offset, *others)
     if rows is None:
         return state
     with np.errstate(over="ignore", invalid="ignore"):

@@ -8,9 +8,10 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal
+from support.glms import GLM
 
 import cavity
-from cavity import GLM, likelihoods
+from cavity import likelihoods
 from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood

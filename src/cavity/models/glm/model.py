@@ -73,9 +73,9 @@ class GLM(Frozen):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 2))
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
-    >>> posterior = cavity.GLM(intercept=True).fit(X, y == "yes")
+    >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Probit(), [-0.5, 2.0, -1.0])
+    (Probit(), [-0.4, 1.8, -1.0])
 
     All settings given, as for any reference to a result:
 
@@ -162,8 +162,8 @@ class GLM(Frozen):
         learn : None, str, tuple of str or True, default None
             What to find by maximising the log evidence, beside the parameters of the likelihood that are None, which
             always are: "prior_variance", names of parameters of the likelihood, or True for all of these. Of the prior
-            variance a factor is learnt if it is a number or a matrix, all entries if it is a vector (automatic
-            relevance determination), or what `prior_groups` says.
+            variance a factor is learnt if it is left to the data, a number or a matrix, all entries if it is a vector
+            (automatic relevance determination), or what `prior_groups` says. That of an added intercept stays.
         prior_groups : array_like (D,) of int, optional
             Columns of one number share a factor on their prior variances, which is learnt; those of negative numbers
             keep theirs.
@@ -256,7 +256,8 @@ class GLM(Frozen):
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
-        kept["chosen"] += () if known is self else ("likelihood",)
+        chosen = kept["chosen"] + (() if known is self else ("likelihood",))
+        kept["chosen"] = chosen or None
         return posterior_of(solution, method, **kept)
 
 

@@ -1,11 +1,29 @@
 """Pictures of clutter fits."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from cavity.base.frames import coefficient_names
+from cavity.base.types import FloatArray
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, grid
 
+if TYPE_CHECKING:
+    from cavity.models.clutter.posterior import ClutterPosterior
 
-def clutter_figure(posterior, values, probability, title, columns, unit=None):
+    pass
+
+
+def clutter_figure(
+    posterior: ClutterPosterior,
+    values: FloatArray,
+    probability: FloatArray,
+    title: str,
+    columns: list[str] | None = None,
+    unit: str | None = None,
+) -> Figure:
     """Draw data, posterior and clutter probabilities of a clutter fit.
 
     Parameters
@@ -18,8 +36,8 @@ def clutter_figure(posterior, values, probability, title, columns, unit=None):
         Clutter probability of each point.
     title : str
         What the data are.
-    columns : list of str
-        Names of the columns.
+    columns : list of str, optional
+        Names of the columns; by default as in the fit.
     unit : str, optional
         Unit of the data, for the axis.
 
@@ -28,6 +46,7 @@ def clutter_figure(posterior, values, probability, title, columns, unit=None):
     Figure
         To be saved with `save`.
     """
+    columns = coefficient_names(posterior.columns, values.shape[1]) if columns is None else columns
     figure = Figure(figsize=(7.5, 6.0 if values.shape[1] == 1 else 6.5), layout="constrained")
     draw = _one_dimension if values.shape[1] == 1 else _plane
     draw(figure, posterior, values, probability, [f"{c} [{unit}]" if unit else c for c in columns])

@@ -12,7 +12,7 @@ from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.results import freeze, short, table
-from cavity.base.rows import Rows
+from cavity.base.rows import Rows, with_exposure
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
@@ -24,6 +24,7 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
+from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
 
@@ -62,6 +63,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
+        learnt=None if found is None else found.learnt,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -102,6 +104,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         numbers of classes.
     roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names` and `values`.
 
     Examples
     --------
@@ -136,6 +140,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     columns: tuple | None = None
     classes: tuple | None = None
     roles: dict | None = None
+    learnt: Learnt | None = None
     _influence: np.ndarray | None = None
 
     kind = "gaussian_process"
@@ -250,7 +255,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
-    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
+    def update(self, X, y, *, offset=None, exposure=None, noise_variance=None, sample_weight=None):
         """Take in new rows at the hyperparameters of the model, which are not learnt again.
 
         Parameters
@@ -261,6 +266,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             Their observations.
         offset : array_like (n,), optional
             Known part of f.
+        exposure : array_like (n,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (n,), optional
             Known noise variances of the rows; needed if, and only if, the fit had them.
         sample_weight : array_like (n,), optional
@@ -285,10 +292,12 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             If EP did not converge.
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        X, (y, *others), roles = taken(X, given, self.columns, self.roles)
+        given |= {"exposure": exposure}
+        X, (y, offset, *others, exposure), roles = taken(X, given, self.columns, self.roles)
         y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
-        rows = checked_rows(self.model, X, y, *others, like=self.n_features)
+        offset = with_exposure(self.model.likelihood, offset, exposure, X)
+        rows = checked_rows(self.model, X, y, offset, *others, like=self.n_features)
         if (rows.noise is None) != (self._rows.noise is None):
             raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))

@@ -45,6 +45,15 @@ def only_column(table):
     return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
 
 
+def name_of(column):
+    """Return the name of a column of a table, or of the only one of a table, in a tuple; None if it has none."""
+    names = names_of(column)
+    if names is not None:
+        return names if len(names) == 1 else None
+    name = getattr(column, "name", None) if hasattr(column, "to_numpy") else None
+    return None if name is None or name == "" else (str(name),)
+
+
 def taken(X, given, columns=None, roles=None, name="X"):
     """Take out of a table the columns that arguments name; what is left is X.
 

@@ -37,11 +37,11 @@ class Rows:
     f_known: np.ndarray | None = None
 
     @classmethod
-    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, exposure=None, some=True):
+    def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, some=True):
         """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
         n = X.shape[0]
         y = observations(likelihood, y, n)
-        offset = known_part(likelihood, offset, exposure, n)
+        offset = None if offset is None else row_vector(offset, "offset", n)
         weights = None if sample_weight is None else row_weights(sample_weight, n, some=some)
         return cls(X, y, offset, weights, noise)
 
@@ -165,6 +165,12 @@ def known_part(likelihood, offset, exposure, n, *, broadcast=False):
         row = int(np.argmin(exposure > 0))
         raise arrays.wrong("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
     return np.log(exposure) if offset is None else offset + np.log(exposure)
+
+
+def with_exposure(likelihood, offset, exposure, X):
+    """Return the offset of the rows of a fit with the log of their exposures, if they have any."""
+    n = np.shape(X)[:1]
+    return offset if exposure is None or not n else known_part(likelihood, offset, exposure, *n)
 
 
 def observations(likelihood, y, n):

@@ -3,7 +3,7 @@
 from dataclasses import fields
 
 from cavity.base import arrays
-from cavity.likelihoods.counts import NegativeBinomial, Poisson
+from cavity.likelihoods.counts import Binomial, NegativeBinomial, Poisson
 from cavity.likelihoods.labels import Logit, OrderedProbit, Probit
 from cavity.likelihoods.noise import Gaussian, Laplace, StudentT
 
@@ -11,7 +11,7 @@ BINARY = {"probit": Probit, "logit": Logit}
 ORDERED = {"ordered-probit": OrderedProbit}
 COUNTS = {"poisson": Poisson, "negative-binomial": NegativeBinomial}
 REAL = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
-NAMED = BINARY | ORDERED | COUNTS | REAL
+NAMED = BINARY | {"binomial": Binomial} | ORDERED | COUNTS | REAL
 LEFT_OPEN = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that a name says nothing about
 
 

@@ -4,13 +4,12 @@ import numpy as np
 
 from cavity.base.labels import target_kind
 from cavity.base.scales import robust_spread, weighted_median
-from cavity.likelihoods import Likelihood, NegativeBinomial, OrderedProbit, Poisson
+from cavity.likelihoods import Likelihood, OrderedProbit
 from cavity.likelihoods.named import named
 from cavity.likelihoods.parameters import check_declared
 from cavity.models.latent import check_kind
 
 BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
-NOT_REAL = (Poisson, NegativeBinomial, OrderedProbit)  # likelihoods without a number of classes
 
 
 def checked_likelihood(likelihood):
@@ -42,7 +41,8 @@ def likelihood_for(y):
 
 def is_real(likelihood):
     """Whether observations are real numbers like f: no labels, no counts."""
-    return likelihood.n_classes is None and not isinstance(likelihood, NOT_REAL)
+    ordered = isinstance(likelihood, OrderedProbit)  # which has no number of classes while thresholds are open
+    return likelihood.n_classes is None and not (likelihood.discrete or ordered)
 
 
 def location_and_spread(likelihood, rows):

@@ -75,7 +75,8 @@ def _likelihood(settings):
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
         raise ValueError(f"there is no likelihood {name!r}")
-    forms = {f.name: Nullable(NUMBERS) if f.name in kind.parameters else NUMBERS for f in fields(kind)}
+    given = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
+    forms = {name: Nullable(form) if name in kind.parameters else form for name, form in given.items()}
     return kind(**check_settings(forms, parameters))
 
 

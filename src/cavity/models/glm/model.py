@@ -18,7 +18,7 @@ from cavity.base.errors import about
 from cavity.base.frames import names_of, taken
 from cavity.base.frozen import Frozen, put
 from cavity.base.labels import coded
-from cavity.base.rows import Rows, design_matrix
+from cavity.base.rows import Rows, design_matrix, with_exposure
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
@@ -121,6 +121,7 @@ class GLM(Frozen):
         y,
         *,
         offset=None,
+        exposure=None,
         sample_weight=None,
         method="ep",
         schedule="parallel",
@@ -142,7 +143,9 @@ class GLM(Frozen):
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: labels {-1, 1}, {0, 1} or bool; counts; numbers; bounds (N, 2).
         offset : array_like (N,), optional
-            Known part of f, for example log exposure.
+            Known part of f.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,), optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
         method : {"ep", "adf"}, default "ep"
@@ -205,9 +208,11 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        X, (y, offset, sample_weight), roles = taken(X, {"y": y, "offset": offset, "sample_weight": sample_weight})
+        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        X, (y, offset, exposure, sample_weight), roles = taken(X, given)
         known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
         y, classes = coded(y, known.likelihood)
+        offset = with_exposure(known.likelihood, offset, exposure, X)
         rows = Rows.checked(known.likelihood, design_matrix(X, self.approximation), y, offset, sample_weight)
         found = resolved(known, rows)
         problem = GLMProblem.of(found.model, found.rows)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cavity.base import arrays
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
+from cavity.base.rows import with_exposure
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
@@ -61,6 +62,7 @@ class GaussianProcess(LatentProcess):
         y,
         *,
         offset=None,
+        exposure=None,
         noise_variance=None,
         sample_weight=None,
         learn=True,
@@ -82,7 +84,9 @@ class GaussianProcess(LatentProcess):
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts; bounds (N, 2).
         offset : array_like (N,), optional
-            Known part of f, for example log exposure; on top of the mean.
+            Known part of f, on top of the mean.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,), optional
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
@@ -156,9 +160,9 @@ class GaussianProcess(LatentProcess):
         [1.0, 0.0]
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        X, (y, *others), roles = taken(X, given)
+        X, (y, offset, *others, exposure), roles = taken(X, given | {"exposure": exposure})
         y, classes = coded(y, self.likelihood)
-        rows = checked_rows(self, X, y, *others)
+        rows = checked_rows(self, X, y, with_exposure(self.likelihood, offset, exposure, X), *others)
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, scales = what_to_learn(self, learn, rows.noise is not None)

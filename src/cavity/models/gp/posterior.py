@@ -12,7 +12,7 @@ from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.results import freeze, short, table
-from cavity.base.rows import Rows
+from cavity.base.rows import Rows, with_exposure
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
@@ -24,6 +24,7 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
+from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
 
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
@@ -54,6 +55,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
         trace={**fit.trace, "learning": values},
         **kept,
         _loo=rows.scattered(fit.loo, 0.0),
+        _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
@@ -65,7 +67,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(ProcessPosterior):
+class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -134,6 +136,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     columns: tuple | None = None
     classes: tuple | None = None
     roles: dict | None = None
+    _influence: np.ndarray | None = None
 
     kind = "gaussian_process"
     record = RECORD
@@ -186,6 +189,10 @@ class GaussianProcessPosterior(ProcessPosterior):
             If a cavity without a row is improper, naming the row.
         """
         return self._proper_loo()
+
+    def _influences(self):
+        """The influences of the rows, and whether leaving a site away is a refit."""
+        return self._influence, self._exact
 
     @property
     def sites(self):
@@ -243,7 +250,7 @@ class GaussianProcessPosterior(ProcessPosterior):
                 f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
-    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None):
+    def update(self, X, y, *, offset=None, exposure=None, noise_variance=None, sample_weight=None):
         """Take in new rows at the hyperparameters of the model, which are not learnt again.
 
         Parameters
@@ -254,6 +261,8 @@ class GaussianProcessPosterior(ProcessPosterior):
             Their observations.
         offset : array_like (n,), optional
             Known part of f.
+        exposure : array_like (n,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (n,), optional
             Known noise variances of the rows; needed if, and only if, the fit had them.
         sample_weight : array_like (n,), optional
@@ -278,10 +287,12 @@ class GaussianProcessPosterior(ProcessPosterior):
             If EP did not converge.
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        X, (y, *others), roles = taken(X, given, self.columns, self.roles)
+        given |= {"exposure": exposure}
+        X, (y, offset, *others, exposure), roles = taken(X, given, self.columns, self.roles)
         y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
-        rows = checked_rows(self.model, X, y, *others, like=self.n_features)
+        offset = with_exposure(self.model.likelihood, offset, exposure, X)
+        rows = checked_rows(self.model, X, y, offset, *others, like=self.n_features)
         if (rows.noise is None) != (self._rows.noise is None):
             raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))

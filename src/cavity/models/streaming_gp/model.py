@@ -124,6 +124,7 @@ class StreamingGP(LatentProcess):
         y,
         *,
         offset=None,
+        exposure=None,
         noise_variance=None,
         sample_weight=None,
         learn=True,
@@ -144,7 +145,9 @@ class StreamingGP(LatentProcess):
         y : array_like, shape (N,)
             Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts.
         offset : array_like (N,), optional
-            Known part of f, for example log exposure; on top of the mean.
+            Known part of f, on top of the mean.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,), optional
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
@@ -215,7 +218,7 @@ class StreamingGP(LatentProcess):
             tol=tol,
             callback=callback,
         )
-        given = y, offset, noise_variance, sample_weight
+        given = y, offset, exposure, noise_variance, sample_weight
         X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)

@@ -10,6 +10,7 @@ from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import short, table
+from cavity.base.rows import with_exposure
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.models.gp.process import check_columns, what_to_learn
 from cavity.models.search import NOT_LEARNT
@@ -99,7 +100,18 @@ class StreamingGPState(SparsePosterior):
 
     # ------------------------------------------------------------------------------------------ taking in rows
 
-    def update(self, X, y, *, offset=None, noise_variance=None, sample_weight=None, learn=False, n_threads=None):
+    def update(
+        self,
+        X,
+        y,
+        *,
+        offset=None,
+        exposure=None,
+        noise_variance=None,
+        sample_weight=None,
+        learn=False,
+        n_threads=None,
+    ):
         """Take in rows, one or many, in place.
 
         Parameters
@@ -110,6 +122,8 @@ class StreamingGPState(SparsePosterior):
             Their observations.
         offset : array_like (N,), optional
             Known part of f.
+        exposure : array_like (N,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,), optional
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
@@ -147,12 +161,13 @@ class StreamingGPState(SparsePosterior):
         -----
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
-        plain = learn is False and offset is None and noise_variance is None and sample_weight is None
+        given = offset, exposure, noise_variance, sample_weight
+        plain = learn is False and all(each is None for each in given)
         if plain and type(n_threads) is int and n_threads > 0:
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)
-        return take_in(self, X, y, offset, noise_variance, sample_weight, learn=learn, n_threads=n_threads)
+        return take_in(self, X, y, *given, learn=learn, n_threads=n_threads)
 
     def _single_rows(self):
         """What takes in single rows at this basis, in these settings."""
@@ -379,18 +394,19 @@ def begun(model, X, options, roles):
     return made(Snapshot.prior(model, shape[1], columns, roles), options)
 
 
-def take_in(state, X, y, offset, noise_variance, sample_weight, *, learn, n_threads, callback=None):
-    """Take in rows of any kind: check them, find the next snapshot, and make it that of the state; return the state."""
+def take_in(state, X, y, *given, learn, n_threads, callback=None):
+    """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
     now, options = state._now, state._options
-    X, (y, *others), roles = by_name(now.model, X, y, offset, noise_variance, sample_weight, now.columns, now.roles)
-    learn, scales = what_to_learn(now.model, learn, others[1] is not None)
+    X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
+    learn, scales = what_to_learn(now.model, learn, others[0] is not None)
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:
         y, classes = coded(y, now.model.likelihood)
     else:
         y, classes = recoded(y, now.model.likelihood, now.classes), now.classes
     kept = {"columns": names_of(X) if now.columns is None else now.columns, "classes": classes, "roles": roles}
-    rows = checked_rows(now.model, state.n_features, X, y, *others)
+    offset = with_exposure(now.model.likelihood, offset, exposure, X)
+    rows = checked_rows(now.model, state.n_features, X, y, offset, *others)
     if rows is None:
         return state
     with np.errstate(over="ignore", invalid="ignore"):

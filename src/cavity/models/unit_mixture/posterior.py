@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
-from cavity.base.results import VariationalPosterior, table
+from cavity.base.results import Summarized, VariationalPosterior, table
+from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class UnitMixturePosterior(VariationalPosterior):
+class UnitMixturePosterior(Summarized, VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
 
     Attributes
@@ -199,6 +200,15 @@ class UnitMixturePosterior(VariationalPosterior):
         )
         found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
         return found if self.columns is None else replace(found, columns=self.columns)
+
+    def _marginals(self):
+        """Those of the means of the components."""
+        return gaussian(tuple(f"mean[{k}]" for k in range(len(self.mean))), self.mean, np.sqrt(self.variance))
+
+    def _below(self, level):
+        """The table of what is no random variable here."""
+        names = [f"weight[{k}]" for k in range(len(self.mean))]
+        return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
         y = only_column(in_order(y, self.columns, "y"))

@@ -42,6 +42,8 @@ def names_of(X):
 
 def only_column(table):
     """Return the column of a table that has only one; else the table."""
+    if table is None or isinstance(table, np.ndarray | str):  # nearly always
+        return table
     return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
 
 
@@ -85,9 +87,11 @@ def taken(X, given, columns=None, roles=None, name="X"):
         For names of columns that are not there, or that are given where X has no names.
     """
     names, roles = names_of(X), roles or {}
+    given = {argument: only_column(value) for argument, value in given.items()}
     if names is None:
         for argument, value in given.items():
             if isinstance(value, str):
+                numbers(X, name)  # TypeError for a lazy frame
                 raise ValueError(
                     f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
                     f"data frame as {name}, or an array as {argument}"
@@ -305,5 +309,5 @@ def _refused(column, dtype):
 
 def some(names):
     """The first of several names, in quotes."""
-    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN])) or "none"
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown

@@ -60,7 +60,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     roles : dict or None
         {"sample_weight": the name of its column}, where it was given by name.
     """

@@ -86,6 +86,8 @@ def taken(X, given, columns=None, roles=None, name="X"):
     ValueError
         For names of columns that are not there, or that are given where X has no names.
     """
+    if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in given.values()):
+        return X, tuple(given.values()), roles  # nearly always
     names, roles = names_of(X), roles or {}
     given = {argument: only_column(value) for argument, value in given.items()}
     if names is None:

@@ -13,12 +13,14 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (
         re.compile("categor|dictionary|enum"),
         "categories",
-        "make one column of 0 and 1 for each category but one, or give their codes if the order counts",
+        "make one column of 0 and 1 for each category but one, as pandas.get_dummies(frame, drop_first=True) does, or "
+        "give their codes if the order counts",
     ),
     (
         re.compile("str|text|utf8|large_str|large_utf8"),
         "text",
-        "make one column of 0 and 1 for each value but one, or leave it out",
+        "make one column of 0 and 1 for each value but one, as pandas.get_dummies(frame, drop_first=True) does, or leave "
+        "it out",
     ),
     (
         re.compile("date|time|duration|month|period"),

@@ -256,7 +256,8 @@ class GLMPosterior(Coefficients, LatentPosterior):
         Examples
         --------
         >>> import cavity
-        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=1.0).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> model = cavity.GLM("poisson", prior_variance=1.0)
+        >>> posterior = model.fit([[1.0], [1.0], [1.0]], [3, 5, 4])
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """

@@ -18,6 +18,7 @@ _PUBLIC = {
     "GaussianMixturePosterior": "models.mixture.posterior",
     "GaussianProcess": "models.gp.model",
     "GaussianProcessPosterior": "models.gp.posterior",
+    "LeaveOneOut": "models.leave_one_out",
     "LinearRegression": "models.regression.linear",
     "LinearRegressionPosterior": "models.regression.linear",
     "LogisticRegression": "models.regression.logistic",
@@ -32,6 +33,7 @@ _PUBLIC = {
     "Table": "base.summary",
     "UnitMixture": "models.unit_mixture.model",
     "UnitMixturePosterior": "models.unit_mixture.posterior",
+    "compare": "models.comparison",
     "divide": "distributions.products",
     "kl": "distributions.divergence",
     "load": "models.saved",
@@ -69,12 +71,14 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.distributions.products import multiply as multiply
     from cavity.models.clutter.model import Clutter as Clutter
     from cavity.models.clutter.posterior import ClutterPosterior as ClutterPosterior
+    from cavity.models.comparison import compare as compare
     from cavity.models.factorized.model import FactorizedGaussian as FactorizedGaussian
     from cavity.models.factorized.posterior import FactorizedGaussianPosterior as FactorizedGaussianPosterior
     from cavity.models.glm.model import GLM as GLM
     from cavity.models.glm.posterior import GLMPosterior as GLMPosterior
     from cavity.models.gp.model import GaussianProcess as GaussianProcess
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
+    from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
     from cavity.models.mixture.model import GaussianMixture as GaussianMixture
     from cavity.models.mixture.posterior import GaussianMixturePosterior as GaussianMixturePosterior
     from cavity.models.mixture.selection import Selection as Selection

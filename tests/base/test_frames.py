@@ -94,9 +94,9 @@ def test_mixtures_take_tables(library):
 @pytest.mark.parametrize("library", LIBRARIES[1:])
 def test_missing_values_are_named_by_row_and_column(library):
     frame = made(library, {"a": [1.0, 2.0, 3.0], "weight": [1, 2, None], "ok": [True, None, False]})
-    with pytest.raises(ValueError, match=r"X must be finite, got X\[1, 'ok'\] = nan"):
+    with pytest.raises(ValueError, match=r"X must be finite, got nan in row 1, column 'ok' of X"):
         GLM(labels.Probit()).fit(frame, Y)
-    with pytest.raises(ValueError, match=r"X must be finite, got X\[1, 'ok'\] = nan"):
+    with pytest.raises(ValueError, match=r"X must be finite, got nan in row 1, column 'ok' of X"):
         cavity.GaussianMixture(1).fit(frame)
     with pytest.raises(ValueError, match=r"sample_weight must be finite, got sample_weight\[2\] = nan"):
         GLM(labels.Probit()).fit(TRUTH, Y, sample_weight=column(frame, "weight"))

@@ -94,7 +94,7 @@ def test_mixtures_read_tables_block_by_block(kind):
 
 def test_bad_entries_are_named_in_any_block():
     bad = FRAME.assign(maybe=FRAME["maybe"].where(np.arange(N) != 401))
-    with pytest.raises(ValueError, match="X must be finite, got .*401.*'maybe'"):
+    with pytest.raises(ValueError, match="X must be finite, got nan in row 401, column 'maybe' of X"):
         cavity.GaussianMixture(1).fit(bad)
     with pytest.raises(TypeError, match="got text in column 'word'"):
         cavity.GaussianMixture(1).fit(FRAME.assign(word="a"))

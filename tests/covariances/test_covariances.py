@@ -554,12 +554,12 @@ REFUSED = {
     "too far": (
         lambda: RBF(columns=[1]).gram([[0.0, 1e308], [0.0, -1e308]]),
         OverflowError,
-        "column 1 of X leaves the range of float64 when it is scaled for RBF",
+        r"column 1 \(counted from 0\) of X leaves the range of float64 when it is scaled for RBF",
     ),
     "too fine": (
         lambda: RBF(lengthscale=1e-5).cross([[0.0]], [[1e305]]),
         OverflowError,
-        "column 0 of Z leaves the range of float64",
+        r"column 0 \(counted from 0\) of Z leaves the range of float64",
     ),
     "linear": (
         lambda: Linear().gram([[1e200, 1e200], [1e200, -1e200]]),

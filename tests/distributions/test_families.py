@@ -509,3 +509,17 @@ def test_normal_wishart_samples_where_precisions_are_nearly_singular():
     law = NormalWishart([0.0, 1.0], 1.0, 1.1, np.eye(2))
     sample = law.sample(2000, 0)
     assert np.all(np.isfinite(sample))
+
+
+@pytest.mark.parametrize("name", ["gamma", "gamma batch", "dirichlet", "wishart", "multivariate"])
+def test_the_same_in_scipy(name):
+    q = EXAMPLES[name]
+    theirs = q.to_scipy()
+    x = q.sample(3, np.random.default_rng(0))
+    each = [theirs.logpdf(x[i]) for i in range(3)]
+    np.testing.assert_allclose(np.reshape(each, (3, -1)).sum(axis=1), q.log_density(x), rtol=1e-9)
+
+
+def test_there_is_no_batch_of_dirichlets_in_scipy():
+    with pytest.raises(ValueError, match=r"to_scipy: needs one distribution, got a batch of shape \(2,\)"):
+        Dirichlet(np.ones((2, 3))).to_scipy()

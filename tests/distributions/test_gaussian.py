@@ -837,3 +837,26 @@ def test_moments_beyond_float64_are_infinite():
     assert Gaussian(1e200, 1e-200).mean == INF
     assert SphericalGaussian([1e200, 0.0], 1e-200).mean.tolist() == [INF, 0.0]
     assert Gaussian(1e-79, 1e239).logpdf(-5e105) == -INF
+
+
+@pytest.mark.parametrize(("kind", "mean"), [(Gaussian, [1.0, 2.0, -3.0]), (SphericalGaussian, [[1.0, 2.0]] * 3)])
+def test_moments_in_place_of_natural_parameters(kind, mean):
+    variance = [0.5, 0.0, INF]
+    made, same = kind(mean=mean, variance=variance, log_scale=0.25), kind.from_moments(mean, variance, 0.25)
+    for name in ("tau", "rho", "log_scale"):
+        np.testing.assert_array_equal(getattr(made, name), getattr(same, name))
+    assert made.rho.tolist() == [2.0, INF, 0.0]
+    np.testing.assert_array_equal(np.asarray(made.tau)[1], mean[1])
+    for arguments in (
+        {},
+        {"tau": mean},
+        {"mean": mean},
+        {"rho": 1.0, "mean": mean},
+        {"tau": mean, "rho": 1.0, "variance": 1.0},
+        {"tau": mean, "rho": 1.0, "mean": mean, "variance": 1.0},
+    ):
+        words = " and ".join(arguments) or "neither"
+        with pytest.raises(TypeError, match=rf"give mean and variance, or tau .* and rho .*; got {words}$"):
+            kind(**arguments)
+    with pytest.raises(ValueError, match="variance must be zero or positive, got -1.0"):
+        kind(mean=mean, variance=-1.0)

@@ -1,5 +1,6 @@
 """Tables of coefficients: names, units, covariances."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -63,3 +64,41 @@ def test_covariances_by_names():
     assert list(frame.index) == list(frame.columns) == ["x1", "x2", "x3"]
     correlation = posterior.covariance_table(correlation=True).to_frame().to_numpy()
     np.testing.assert_allclose(correlation * np.outer(posterior.sd, posterior.sd), posterior.covariance, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_distributions_of_scipy(kind):
+    posterior = FITS[kind]()
+    law = posterior.to_scipy()
+    if kind == "diagonal":
+        np.testing.assert_allclose((law.mean(), law.std()), (posterior.mean, posterior.sd), rtol=1e-12)
+    else:
+        np.testing.assert_allclose(law.mean, posterior.mean, rtol=1e-12)
+        np.testing.assert_allclose(law.cov, posterior.covariance, rtol=1e-12)
+    one = cavity.GLM(likelihoods.Gaussian(1.0), intercept=False).fit(X[:, :1], Y)
+    assert one.to_scipy().cdf(0.0) == pytest.approx(stats.norm(one.mean, one.sd).cdf(0.0))
+
+
+def test_draws_are_of_the_coefficients_of_the_table():
+    posterior = cavity.GLM(likelihoods.Gaussian(1.0), intercept=True, standardize=True).fit(X, Y)
+    weights = posterior.sample(5, rng=0)
+    draws = posterior._drawn_per_column(weights)
+    prepared = np.column_stack([np.ones(60), (X - posterior.centre) / posterior.spread])
+    np.testing.assert_allclose(np.column_stack([np.ones(60), X]) @ draws.T, prepared @ weights.T, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_draws_for_arviz():
+    arviz = pytest.importorskip("arviz")
+    posterior = replace(FITS["glm"](), columns=("a", "b", "c"))
+    found = posterior.to_arviz(50, rng=0).posterior["coefficients"]
+    assert found.dims == ("chain", "draw", "coefficient")
+    assert found["coefficient"].values.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(found.values[0], posterior.sample(50, rng=0))
+    assert len(arviz.summary(posterior.to_arviz(200, rng=1))) == 3
+
+
+def test_arviz_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"pip install 'cavity\[arviz\]'"):
+        FITS["glm"]().to_arviz(rng=0)

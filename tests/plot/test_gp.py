@@ -223,3 +223,19 @@ def test_slices_of_a_stream():
     figure = plot.streaming_gp_figure(state, X, y, ["a", "b", "c"], "target", "title")
     assert sorted(axes.get_xlabel() for axes in figure.axes) == ["a", "b", "c"]
     assert figure.axes[0].get_xlabel() == "b"  # that matters most
+
+
+def test_names_classes_and_the_target_of_the_fit_are_drawn():
+    frame = pytest.importorskip("pandas").DataFrame({"dose": np.linspace(-1.0, 1.0, 12)})
+    frame["died"] = np.where(np.arange(12) % 5 > 1, "yes", "no")
+    model = cavity.GaussianProcess(covariances.RBF(), likelihoods.Probit())
+    axes = plot.gp_figure(model.fit(frame, "died", learn=False), frame["died"]).axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("dose", "probability of died = yes")
+    state = cavity.StreamingGP(covariances.RBF(), likelihoods.Probit()).fit(frame, "died", learn=False)
+    axes = plot.streaming_gp_figure(state, frame, "died").axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("dose", "probability of died = yes")
+    posterior = cavity.GLM("probit", prior_variance=1.0, intercept=True).fit(frame, "died")
+    figure = plot.glm_figure(posterior, None, frame["died"], None)
+    assert "dose" in [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    mixture = cavity.GaussianMixture(1).fit(frame[["dose"]])
+    assert plot.mixture_figure(frame[["dose"]], mixture).axes[1].get_xlabel() == "dose"

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from cavity.base.errors import NotPositiveDefiniteError, about
-from cavity.base.frames import names_of
+from cavity.base.frames import column_words, names_of
 from cavity.base.frames import numbers as frame_numbers
 
 CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
@@ -78,14 +78,21 @@ def check_finite(array, name, columns=None):
     rows = array.reshape(1) if array.ndim == 0 else array
     index = first_nonfinite(rows)
     if index is not None:
-        place = f"[{entry(index, columns)}]" if array.ndim else ""
-        raise wrong(name, f"must be finite, got {name}{place} = {rows[index]}")
+        raise wrong(name, f"must be finite, got {found(rows[index], name, index if array.ndim else (), columns)}")
 
 
-def entry(index, columns=None):
-    """Return words for the place of an entry: 3, or 3, 1, or 3, 'height' if the columns have names."""
+def where(name, index, columns=None):
+    """Return words for an entry of an array: X[3, 1], or row 3, column 'height' of X if the columns have names."""
+    if columns is None:
+        return f"{name}[{', '.join(map(str, index))}]" if index else name
     row, *rest = index
-    return ", ".join([str(row), *(repr(columns[j]) if columns else str(j) for j in rest)])
+    return f"{', '.join([f'row {row}', *(column_words(j, columns) for j in rest)])} of {name}"
+
+
+def found(value, name, index, columns=None):
+    """Return words for an entry that should not be there."""
+    place = where(name, index, columns)
+    return f"{place} = {value}" if columns is None else f"{value} in {place}"
 
 
 def first_nonfinite(rows):

@@ -151,6 +151,11 @@ def check_alike(names, others, what="columns"):
     return others if names is None else names
 
 
+def column_words(j, columns=None):
+    """Return words for a column of X: its name, or else its number, which counts from 0 like those of rows."""
+    return f"column {columns[j]!r}" if columns else f"column {j} (counted from 0)"
+
+
 def coefficient_names(columns, n, intercept=False):
     """Return the names of n weights: "intercept" for the first if there is one, then the columns, or x1, x2, ..."""
     first = ("intercept",) if intercept else ()

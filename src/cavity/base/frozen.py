@@ -20,9 +20,21 @@ def check_positive(record, *names):
 
 
 class Frozen(Public):
-    """Base of records that hold read-only arrays, themselves or in records, tuples and dictionaries in them."""
+    """Base of records that hold read-only arrays, themselves or in records, tuples and dictionaries in them.
+
+    Two of one class are equal if their fields are, arrays by their numbers. A class in which each is one of its own, as
+    posteriors are, says so: ``__eq__, __hash__ = object.__eq__, object.__hash__``.
+    """
 
     __slots__ = ()
+
+    def __eq__(self, other):
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(map(_alike, _compared(self), _compared(other)))
+
+    def __hash__(self):
+        return hash((type(self), *map(_hashable, _compared(self))))
 
     def __reduce_ex__(self, protocol):
         """Return how pickle, copy and deepcopy make another one: from the state, and from what in it is read-only."""
@@ -31,6 +43,27 @@ class Frozen(Public):
         state = self.__getstate__()
         frozen = {place for place, array in _arrays_in(state) if not array.flags.writeable}
         return _restored, (type(self), state, frozen)
+
+
+def _compared(record):
+    """The values of the fields of a record by which it is equal to others."""
+    return [getattr(record, each.name) for each in fields(record) if each.compare]
+
+
+def _alike(a, b):
+    """Whether two values of a field are equal."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.array_equal(a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_alike, a, b))
+    return bool(a == b)
+
+
+def _hashable(value):
+    """What stands for a value of a field in a hash: the same for values that are equal."""
+    if isinstance(value, np.ndarray):
+        return value.shape, (value + 0.0).tobytes()  # zeros of one sign
+    return tuple(map(_hashable, value)) if isinstance(value, tuple) else value
 
 
 def _restored(cls, state, frozen):

@@ -8,6 +8,7 @@ import numpy as np
 from cavity.base import persistence, trees
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
+from cavity.base.summary import Table, summarized, values_table
 
 VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
@@ -39,6 +40,7 @@ class Posterior(Frozen):
     """
 
     __slots__ = ()
+    __eq__, __hash__ = object.__eq__, object.__hash__
     kind = None
     record = None
 
@@ -116,8 +118,37 @@ def evidence_of(posterior):
 def notes_of(posterior):
     """Return what a table of a posterior says below: what it is worth, and if the fit did not come to rest."""
     name, value = evidence_of(posterior)
-    worth = () if value is None or np.ndim(value) else (f"{name} {value:.3f}",)
+    worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
+
+
+class Summarized:
+    """Base of posteriors of numbers of interest: a subclass has ``_marginals()``, one `Marginals` or a list of them."""
+
+    __slots__ = ()
+
+    def summary(self, level: float = 0.95) -> Table:
+        """Return a table of the parameters: mean, sd, interval and, where they have a sign, the probability P(>0).
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals; as much is left out on either side.
+
+        Returns
+        -------
+        Table
+            It shows itself, and has `to_frame` for pandas. What else was learnt is in a table below.
+        """
+        return summarized(title_of(self), self._marginals(), level, notes=notes_of(self), below=self._below(level))
+
+    def _below(self, level):
+        """The table of what was learnt beside the posterior, None for nothing."""
+        learnt = getattr(self, "learnt", None)
+        if learnt is None:
+            return None
+        notes = (learnt.note,) if learnt.note else ()
+        return values_table("Learnt, with standard errors", learnt.names, learnt.values, learnt.sd, notes)
 
 
 def short(settings):

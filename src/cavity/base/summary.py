@@ -4,6 +4,7 @@ import html
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -48,13 +49,13 @@ class Table(Frozen):
     """
 
     title: str
-    names: tuple
-    columns: dict
-    formats: Mapping = field(default_factory=dict)
-    notes: tuple = ()
+    names: tuple[str, ...]
+    columns: dict[str, Any]
+    formats: Mapping[str, str | int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     below: "Table | None" = None
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Return the rows as a pandas data frame, their names as its index; `notes` and `below` are not in it.
 
         Returns
@@ -170,6 +171,39 @@ def gaussian(names, mean, sd):
         score = np.where(sd > 0, mean / sd, np.sign(mean) * np.inf)
     positive = np.where(np.isnan(score), 0.0, special.ndtr(score))
     return Marginals(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
+
+
+def student(names, mean, scale, degrees):
+    """Return marginals of Student's t; the sd is not known with two degrees of freedom or fewer."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sd = np.where(degrees > 2.0, scale * np.sqrt(degrees / (degrees - 2.0)), np.nan)
+    positive = special.stdtr(degrees, mean / scale)
+    return Marginals(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
+
+
+def share(names, mean, variance):
+    """Return Beta marginals with these moments, of numbers between 0 and 1; a variance of 0 is a known number."""
+    known = variance <= 0
+    total = np.where(known, np.inf, mean * (1.0 - mean) / np.where(known, 1.0, variance)) - 1.0
+    a, b = (np.where(known, 1.0, part * np.where(known, 1.0, total)) for part in (mean, 1.0 - mean))
+    return Marginals(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
+
+
+def inverse_gamma(names, shape, rate):
+    """Return the marginals of 1/x, x ~ Gamma(shape, rate): variances, of precisions; not all have moments."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(shape > 1.0, rate / (shape - 1.0), np.nan)
+        sd = np.where(shape > 2.0, mean / np.sqrt(shape - 2.0), np.nan)
+    return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
+
+
+def values_table(title, names, values, sd=None, notes=()):
+    """Return a table of numbers of which no more is known than, perhaps, standard errors."""
+    columns = {"value": np.asarray(values, dtype=np.float64)}
+    if sd is None:
+        return Table(title, tuple(names), columns, notes=notes)
+    columns["sd"] = np.array([np.nan if each is None else each for each in sd], dtype=np.float64)
+    return Table(title, tuple(names), columns, dict.fromkeys(columns, "sd"), notes)
 
 
 def summarized(title, marginals, level, *, notes=(), below=None):

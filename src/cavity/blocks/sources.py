@@ -231,6 +231,11 @@ class Source:
         """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
         return Source([SomeColumns(part, list(index)) for part in self.parts], self.name)
 
+    @property
+    def names(self):
+        """Names of the columns, if they have any, else None."""
+        return getattr(self.parts[0], "columns", None)
+
     def span(self, index):
         """Return the (start, stop) of the rows of a block."""
         start = index * self.block_rows
@@ -240,6 +245,11 @@ class Source:
         """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy"; both count from 0."""
         part, first = self._part(row)
         return part.where(row - first)
+
+    def found(self, value, row, *column):
+        """Return words for a value that should not be there."""
+        part, first = self._part(row)
+        return part.found(value, row - first, *column)
 
     def read(self, index):
         """Return a block (rows,) or (rows, D): float64, C-contiguous, read-only, valid until this thread reads again.
@@ -312,8 +322,7 @@ class Source:
     def _raise_bad(self, index, is_bad):
         block, start = self.read(index), self.span(index)[0]
         row, *column = at = tuple(map(int, np.argwhere(is_bad(block))[0]))
-        part, first = self._part(start + row)
-        raise ValueError(f"{self.name} must be finite, got {part.found(block[at], start + row - first, *column)}")
+        raise ValueError(f"{self.name} must be finite, got {self.found(block[at], start + row, *column)}")
 
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""

@@ -16,11 +16,11 @@ class NamedRows:
 
     def where(self, *place):
         """Words for a row, or for a row and a column, for messages."""
-        return f"{self.name}[{arrays.entry(place, self.columns)}]"
+        return arrays.where(self.name, place, self.columns)
 
     def found(self, value, *place):
         """Words for a value that should not be there."""
-        return f"{self.where(*place)} = {value}"
+        return arrays.found(value, self.name, place, self.columns)
 
 
 class FrameRows(NamedRows):

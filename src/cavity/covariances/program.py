@@ -7,6 +7,7 @@ have a fixed size and what they return is added in their order, so the number of
 import numpy as np
 
 from cavity import _core
+from cavity.base.frames import column_words
 from cavity.blocks import merge
 
 _kernel = _core.best("covariance")
@@ -242,7 +243,7 @@ class Program:
         if out.size and not max(out.max(), -out.min()) <= LARGEST:
             c = int(np.argmax(np.max(np.abs(out), axis=1) > LARGEST))
             raise OverflowError(
-                f"column {self._columns[c]} of {name} leaves the range of float64 when it is scaled for "
+                f"{column_words(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
             )
         return out, origin

@@ -353,11 +353,19 @@ def check_variance(variance):
     return variance
 
 
-def natural(mean, variance):
-    """Return tau and rho from moments."""
+def slots_of(tau, rho, mean, variance, trailing=0):
+    """Return tau and rho as given, or from moments; means have that many axes more. TypeError for anything between."""
+    if mean is None and variance is None and tau is not None and rho is not None:
+        return tau, rho
+    if mean is None or variance is None or tau is not None or rho is not None:
+        known = {"tau": tau, "rho": rho, "mean": mean, "variance": variance}
+        got = " and ".join(name for name, value in known.items() if value is not None) or "neither"
+        raise TypeError(f"give mean and variance, or tau (precision times mean) and rho (precision); got {got}")
+    mean, rho = arrays.finite_array(mean, "mean"), check_variance(variance)
     with np.errstate(divide="ignore", over="ignore"):
-        rho = 1.0 / variance
-        tau = mean * np.where(np.isinf(rho), 1.0, rho)
+        rho = 1.0 / rho
+        wide = rho[..., None] if trailing else rho
+        tau = mean * np.where(np.isinf(wide), 1.0, wide)
     if not np.all(np.isfinite(tau)):
-        raise OverflowError("from_moments: mean/variance leaves the range of float64; rescale the variable")
+        raise OverflowError("mean/variance leaves the range of float64; rescale the variable")
     return tau, rho

@@ -29,6 +29,7 @@ class Distribution(Frozen):
     """
 
     __slots__ = ()
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def with_natural(self, vector: ArrayLike) -> Self:
         """Return the distribution of this kind and shape with other natural parameters.

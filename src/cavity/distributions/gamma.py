@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -71,6 +72,18 @@ class Gamma(Distribution):
     def event_shape(self) -> tuple[int, ...]:
         """The shape of the batch and of one sample."""
         return np.shape(self.shape)
+
+    def to_scipy(self) -> Any:
+        """Return the distribution as a frozen one of scipy.stats, of a batch with arrays as parameters.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``gamma``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.gamma(self.shape, scale=np.divide(1.0, self.rate))
 
     @property
     def natural(self) -> FloatArray:

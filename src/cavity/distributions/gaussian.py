@@ -19,27 +19,30 @@ from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.types import ArrayLike
-from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, natural, plain
+from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
 
 _kernel = _core.best("gaussian")
 
 
 class Gaussian(Algebra, scalar.GaussianBase):
-    """A batch of scaled Gaussians over one variable, in natural parameters.
+    """A batch of scaled Gaussians over one variable, made from mean and variance or from natural parameters.
 
-    The value at x is exp(kappa + tau x - rho x^2/2). `log_scale` is the log of the integral, extended so that ``*`` and
-    ``/`` stay exact for improper factors (rho <= 0): kappa = log_scale + log(|rho|/(2 pi))/2 - tau^2/(2 rho), and
-    kappa = log_scale where rho is 0. rho = inf is a point mass at ``tau``.
+    The natural parameters are ``rho``, the precision (1/variance), and ``tau``, precision times mean. The value at x is
+    exp(kappa + tau x - rho x^2/2). `log_scale` is the log of the integral, extended so that ``*`` and ``/`` stay exact
+    for improper factors (rho <= 0): kappa = log_scale + log(|rho|/(2 pi))/2 - tau^2/(2 rho), and kappa = log_scale
+    where rho is 0. rho = inf is a point mass at ``tau``.
 
     Parameters
     ----------
-    tau : array_like
+    tau : array_like, optional
         Precision times mean (the location, for a point mass).
-    rho : array_like
+    rho : array_like, optional
         Precision; negative, zero and infinite values are legal.
     log_scale : array_like, default 0
         Log of the integral.
+    mean, variance : array_like, optional
+        In place of tau and rho; a variance of 0 makes a point mass, an infinite one the flat factor rho = 0.
 
     Attributes
     ----------
@@ -51,7 +54,9 @@ class Gaussian(Algebra, scalar.GaussianBase):
     Raises
     ------
     ValueError
-        For nan, an infinite tau, rho = -inf, or shapes that do not broadcast.
+        For nan, an infinite tau, rho = -inf, a negative variance, or shapes that do not broadcast.
+    TypeError
+        If not just one of the two pairs is given.
 
     References
     ----------
@@ -60,8 +65,8 @@ class Gaussian(Algebra, scalar.GaussianBase):
     Examples
     --------
     >>> import cavity
-    >>> prior = cavity.Gaussian.from_moments(0.0, 100.0)
-    >>> posterior = prior * cavity.Gaussian.from_moments(2.0, 1.0)
+    >>> prior = cavity.Gaussian(mean=0.0, variance=100.0)
+    >>> posterior = prior * cavity.Gaussian(mean=2.0, variance=1.0)
     >>> round(posterior.mean, 6), round(posterior.variance, 6)
     (1.980198, 0.990099)
     >>> likelihood = posterior / prior
@@ -71,8 +76,17 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     __slots__ = ()
 
-    def __new__(cls, tau, rho, log_scale=0.0):
+    def __new__(
+        cls,
+        tau: ArrayLike | None = None,
+        rho: ArrayLike | None = None,
+        log_scale: ArrayLike = 0.0,
+        *,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+    ) -> Gaussian:
         """Validate, broadcast and copy the slots."""
+        tau, rho = slots_of(tau, rho, mean, variance)
         tau = arrays.finite_array(tau, "tau")
         tau, rho, gamma = broadcast_slots(tau[..., None], rho, log_scale)
         return cls._make(tau.copy(), rho.copy(), gamma.copy())
@@ -103,7 +117,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> Gaussian:
-        """Return Gaussians with given moments.
+        """Return Gaussians with given moments: the same as those made with ``mean=`` and ``variance=``.
 
         Parameters
         ----------
@@ -119,9 +133,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         Gaussian
             The batch, of the broadcast shape.
         """
-        mean, variance = arrays.finite_array(mean, "mean"), check_variance(variance)
-        tau, rho = natural(mean, variance)
-        return cls(tau, rho, log_scale)
+        return cls(mean=mean, variance=variance, log_scale=log_scale)
 
     @classmethod
     def uniform(cls, shape: tuple[int, ...] = ()) -> Gaussian:
@@ -165,24 +177,29 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
 
 class SphericalGaussian(Algebra):
-    """A batch of scaled Gaussians in d dimensions with precision rho times the identity.
+    """A batch of scaled Gaussians in d dimensions, the variance of all coordinates the same.
 
-    The value at x is exp(kappa + tau'x - rho |x|^2/2); everything else is as for `Gaussian`, with d/2 in front of logs
-    and squared norms for squares.
+    The natural parameters are ``rho``, the precision (1/variance), and ``tau``, precision times mean. The value at x is
+    exp(kappa + tau'x - rho |x|^2/2); everything else is as for `Gaussian`, with d/2 in front of logs and squared norms
+    for squares.
 
     Parameters
     ----------
-    tau : array_like, shape (..., d)
+    tau : array_like, shape (..., d), optional
         Precision times mean (the location, for a point mass).
-    rho : array_like, shape (...)
+    rho : array_like, shape (...), optional
         Precision; negative, zero and infinite values are legal.
     log_scale : array_like, shape (...), default 0
         Log of the integral.
+    mean : array_like, shape (..., d), optional
+        With `variance`, in place of tau and rho.
+    variance : array_like, shape (...), optional
+        Of each coordinate; 0 makes a point mass, infinity the flat factor rho = 0.
 
     Examples
     --------
     >>> import cavity
-    >>> prior = cavity.SphericalGaussian([0.0, 0.0], 0.01)
+    >>> prior = cavity.SphericalGaussian(mean=[0.0, 0.0], variance=100.0)
     >>> posterior, log_evidence = prior.observe([1.0, 2.0], variance=1.0)
     >>> posterior.mean.round(6).tolist(), round(log_evidence, 6)
     ([0.990099, 1.980198], -6.47775)
@@ -190,8 +207,17 @@ class SphericalGaussian(Algebra):
 
     __slots__ = ("log_scale", "rho", "tau")
 
-    def __init__(self, tau: ArrayLike, rho: ArrayLike, log_scale: ArrayLike = 0.0) -> None:
+    def __init__(
+        self,
+        tau: ArrayLike | None = None,
+        rho: ArrayLike | None = None,
+        log_scale: ArrayLike = 0.0,
+        *,
+        mean: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+    ) -> None:
         """Validate, broadcast and copy the slots."""
+        tau, rho = slots_of(tau, rho, mean, variance, trailing=1)
         tau = arrays.finite_array(tau, "tau")
         if tau.ndim == 0 or tau.shape[-1] == 0:
             raise ValueError(f"tau must have shape (..., d) with d >= 1, got {tau.shape}")
@@ -259,7 +285,7 @@ class SphericalGaussian(Algebra):
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> SphericalGaussian:
-        """Return Gaussians with given moments.
+        """Return Gaussians with given moments: the same as those made with ``mean=`` and ``variance=``.
 
         Parameters
         ----------
@@ -275,9 +301,7 @@ class SphericalGaussian(Algebra):
         SphericalGaussian
             The batch, of the broadcast shape.
         """
-        mean, variance = arrays.finite_array(mean, "mean"), check_variance(variance)
-        tau, rho = natural(mean, variance[..., None])
-        return cls(tau, rho[..., 0], log_scale)
+        return cls(mean=mean, variance=variance, log_scale=log_scale)
 
     @classmethod
     def uniform(cls, dim: int, shape: tuple[int, ...] = ()) -> SphericalGaussian:

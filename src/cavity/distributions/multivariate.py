@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -143,6 +144,18 @@ class MultivariateGaussian(Distribution):
     def event_shape(self) -> tuple[int, ...]:
         """The shape (D,) of one sample."""
         return self.mean.shape
+
+    def to_scipy(self) -> Any:
+        """Return the distribution as a frozen one of scipy.stats.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``multivariate_normal``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
 
     @property
     def natural(self) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -66,6 +67,20 @@ class Dirichlet(Distribution):
     def total(self) -> FloatOrArray:
         """The sums of the concentrations, shape (...)."""
         return self.concentration.sum(axis=-1)
+
+    def to_scipy(self) -> Any:
+        """Return the distribution as a frozen one of scipy.stats; there is none of a batch.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``dirichlet``.
+        """
+        from scipy import stats  # takes a while to load
+
+        if self.concentration.ndim > 1:
+            raise ValueError(f"to_scipy: needs one distribution, got a batch of shape {self.concentration.shape[:-1]}")
+        return stats.dirichlet(self.concentration)
 
     @property
     def natural(self) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -85,6 +86,18 @@ class Wishart(Distribution):
     def event_shape(self) -> tuple[int, ...]:
         """The shape (D, D) of one sample."""
         return self.inverse_scale.shape
+
+    def to_scipy(self) -> Any:
+        """Return the distribution as a frozen one of scipy.stats.
+
+        Returns
+        -------
+        scipy.stats distribution
+            ``wishart``.
+        """
+        from scipy import stats  # takes a while to load
+
+        return stats.wishart(self.degrees_of_freedom, self._root @ self._root.T)
 
     @property
     def natural(self) -> FloatArray:

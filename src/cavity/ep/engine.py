@@ -14,7 +14,7 @@ import numpy as np
 from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
-from cavity.ep.evidence import distance, site_values, within_float64
+from cavity.ep.evidence import distance, influence, site_values, within_float64
 from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
@@ -55,7 +55,7 @@ class Engine:
             self.belief = self.geometry.settled(self.belief)
         if status != CONVERGED or self.belief is None:
             self._make_proper()
-        log_evidence, loo, residual = self._evaluate()
+        log_evidence, loo, moved, residual = self._evaluate()
         if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.options.tol):
             status = LOST
         trace = {
@@ -69,6 +69,7 @@ class Engine:
             rho=self.rho,
             log_evidence=log_evidence,
             loo=loo,
+            influence=moved,
             status=status,
             n_iter=len(trace["change"]),
             residual=residual,
@@ -189,8 +190,8 @@ class Engine:
         return count
 
     def _evaluate(self):
-        """log evidence, leave-one-out log densities, and how far the sites are from their fixed point."""
-        loo = np.empty(len(self.tau))
+        """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point."""
+        loo, moved = np.empty(len(self.tau)), np.empty(len(self.tau))
         one = np.minimum(1.0, 1.0 / self.sites.weights)
 
         def group(start, stop):
@@ -207,10 +208,11 @@ class Engine:
                 if not self.sites.leaves_one:
                     m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
                     loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
+                moved[part] = influence(mean, variance, m, v)
             return total, residual
 
         totals, residuals = zip(*self.geometry.each_group(group), strict=True)
-        return float(np.sum(totals)) - self.belief.prior_gap(), loo, max(residuals)
+        return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
 
 
 def filter_rows(geometry, sites):

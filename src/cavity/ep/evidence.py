@@ -13,6 +13,16 @@ def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
     return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
 
 
+def influence(mean, variance, cavity_mean, cavity_variance):
+    """Return KL(cavity || q), in nats: of all that q is about, as a site acts in the direction of its own value only.
+
+    Of sites that act on d values of equal variance, as those of clutter, this is the share of one of the values.
+    """
+    with np.errstate(over="ignore"):
+        ratio, apart = cavity_variance / variance, cavity_mean - mean
+        return 0.5 * (ratio - 1.0 - np.log(ratio) + apart * apart / variance)
+
+
 def within_float64(tau, rho):
     """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
     return np.isfinite(tau) & np.isfinite(rho)

@@ -21,6 +21,8 @@ class Fit(Outcome):
         Estimate of log p(y), all constants included.
     loo : ndarray (N,) or None
         Leave-one-out log densities; None where there are none.
+    influence : ndarray (N,) or None
+        How far the belief is from that without a row, see `evidence.influence`.
     residual : float
         How far the sites are from their fixed point, see `evidence.distance`.
     """
@@ -31,6 +33,7 @@ class Fit(Outcome):
     tau: np.ndarray | None = None
     rho: np.ndarray | None = None
     loo: np.ndarray | None = None
+    influence: np.ndarray | None = None
 
     @classmethod
     def of_one_pass(cls, **known):

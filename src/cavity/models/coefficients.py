@@ -1,22 +1,26 @@
 """What posteriors of weights share: tables of coefficients, intervals, and what other libraries have for them."""
 
+from typing import Any
+
 import numpy as np
 
-from cavity.base import summary
-from cavity.base.results import notes_of, title_of
+from cavity.base import arrays, summary
+from cavity.base.errors import missing_extra
+from cavity.base.results import Summarized
+from cavity.base.types import FloatArray, Seed
 
 
-class Coefficients:
+class Coefficients(Summarized):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
 
     @property
-    def sd(self):
+    def sd(self) -> FloatArray:
         """Posterior standard deviations of the weights, (D,)."""
         return np.sqrt(self.variance)
 
-    def interval(self, level=0.95):
+    def interval(self, level: float = 0.95) -> FloatArray:
         """Return intervals of the weights, each of which holds its weight with that probability.
 
         Parameters
@@ -31,25 +35,61 @@ class Coefficients:
         """
         return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
 
-    def summary(self, level=0.95):
-        """Return the table of the coefficients: mean, sd, interval and the probability of being positive.
-
-        Parameters
-        ----------
-        level : float in (0, 1), default 0.95
-            Probability of the intervals.
+    def to_scipy(self) -> Any:
+        """Return the posterior of the weights as a frozen distribution of scipy.stats.
 
         Returns
         -------
-        cavity.Table
-            It shows itself, and has `to_frame` for pandas. Coefficients are per unit of the columns of X as they were
-            given, also where the fit scaled these.
+        scipy.stats distribution
+            ``multivariate_normal``; where weights are independent, or there is one only, ``norm`` with loc and scale
+            for each. Of the same weights as `mean`.
         """
-        names, mean, variance = self._per_column()
-        marginals = summary.gaussian(names, mean, np.sqrt(variance))
-        return summary.summarized(title_of(self), marginals, level, notes=notes_of(self), below=self._others(level))
+        from scipy import stats  # takes a while to load
 
-    def covariance_table(self, *, correlation=False):
+        if getattr(self, "_covariance", self) is None or len(self.mean) == 1:
+            return stats.norm(self.mean, self.sd)
+        return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
+
+    def to_arviz(self, draws: int = 1000, *, rng: Seed) -> Any:
+        """Return draws of the coefficients for ArviZ, which plots and summarises them; needs the arviz extra.
+
+        Parameters
+        ----------
+        draws : int, default 1000
+            How many, independent of each other: one chain.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        arviz.InferenceData
+            Its posterior has the variable ``coefficients`` with the dimension ``coefficient``, the names; they are
+            those of `summary`, per unit of the columns as they were given. From ArviZ 1.0 on it is an xarray.DataTree.
+
+        Raises
+        ------
+        ImportError
+            If ArviZ is not installed, with the command that installs it.
+        """
+        try:
+            import arviz
+        except ImportError as error:
+            raise missing_extra("ArviZ", "arviz") from error
+        values = self._drawn_per_column(self.sample(arrays.integer(draws, "draws", low=1), rng))
+        groups = {"posterior": {"coefficients": values[None]}}
+        labels = {
+            "coords": {"coefficient": list(self._per_column()[0])},
+            "dims": {"coefficients": ["coefficient"]},
+        }
+        newer = int(arviz.__version__.partition(".")[0]) >= 1
+        return arviz.from_dict(groups, **labels) if newer else arviz.from_dict(**groups, **labels)
+
+    def _marginals(self):
+        """Those of the coefficients, per unit of the columns as they were given."""
+        names, mean, variance = self._per_column()
+        return summary.gaussian(names, mean, np.sqrt(variance))
+
+    def covariance_table(self, *, correlation: bool = False) -> summary.Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
 
         Parameters
@@ -59,7 +99,7 @@ class Coefficients:
 
         Returns
         -------
-        cavity.Table
+        Table
             Rows and columns by names; ``covariance_table().to_frame()`` is a data frame.
         """
         names, matrix = self._per_column()[0], self._covariance_per_column()
@@ -79,6 +119,6 @@ class Coefficients:
         """Return the covariance of these coefficients."""
         return self.covariance
 
-    def _others(self, level):
-        """Return the table of what else was found, or None."""
-        return None
+    def _drawn_per_column(self, weights):
+        """Return draws of these coefficients, (n, D), of draws of the weights."""
+        return weights

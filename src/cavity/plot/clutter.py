@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from cavity.base.frames import coefficient_names
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, grid
 
 
-def clutter_figure(posterior, values, probability, title, columns, unit=None):
+def clutter_figure(posterior, values, probability, title, columns=None, unit=None):
     """Draw data, posterior and clutter probabilities of a clutter fit.
 
     Parameters
@@ -18,8 +19,8 @@ def clutter_figure(posterior, values, probability, title, columns, unit=None):
         Clutter probability of each point.
     title : str
         What the data are.
-    columns : list of str
-        Names of the columns.
+    columns : list of str, optional
+        Names of the columns; by default as in the fit.
     unit : str, optional
         Unit of the data, for the axis.
 
@@ -28,6 +29,7 @@ def clutter_figure(posterior, values, probability, title, columns, unit=None):
     Figure
         To be saved with `save`.
     """
+    columns = coefficient_names(posterior.columns, values.shape[1]) if columns is None else columns
     figure = Figure(figsize=(7.5, 6.0 if values.shape[1] == 1 else 6.5), layout="constrained")
     draw = _one_dimension if values.shape[1] == 1 else _plane
     draw(figure, posterior, values, probability, [f"{c} [{unit}]" if unit else c for c in columns])

@@ -42,6 +42,12 @@ def grid(sample):
     return np.linspace(sample.min() - margin, sample.max() + margin, 801)
 
 
+def target_of(posterior):
+    """Return the name of the column that y was, "y" where it was none."""
+    name = (posterior.roles or {}).get("y", "y")
+    return name if isinstance(name, str) else ", ".join(name)
+
+
 def beside_ascent(posterior, size, ratios):
     """Return a figure and the part of it to draw a fit in; beside it stands how the ELBO rose, if it did."""
     width, height = size

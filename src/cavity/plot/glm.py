@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from cavity.plot.common import SIGNAL, Figure
+from cavity.base.labels import recoded
+from cavity.plot.common import SIGNAL, Figure, target_of
 
 COEFFICIENTS_DRAWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
 
 
-def glm_figure(posterior, names, y, predicted, title, target, classes=(), intercept=False):
+def glm_figure(posterior, names, y, predicted, title=None, target=None, classes=None, intercept=False):
     """Draw the coefficients of a GLM and how it predicts the rows it was fitted to.
 
     Beside the coefficients stands, for two classes, how often class 1 is true among rows of similar leave-one-out
@@ -18,18 +19,18 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
     ----------
     posterior : GLMPosterior
         The fit.
-    names : list of str
-        Names of the D columns of the matrix that was fitted.
-    y : ndarray (N,)
-        The target; 0 and 1 if it has two classes.
+    names : list of str or None
+        Names of the D columns of the matrix that was fitted; None for those of the fit.
+    y : array_like (N,)
+        The target, as the fit had it.
     predicted : ndarray (N,) or None
         Expected target of each row; not used for two classes.
-    title : str
+    title : str, optional
         What the data are.
-    target : str
+    target : str, optional
         Name of the target.
     classes : tuple of str, optional
-        What 0 and 1 stand for, if the target has two classes.
+        What 0 and 1 stand for, if the target has two classes; by default the classes of the fit.
     intercept : bool, default False
         Whether the first coefficient is an intercept: it is told in the title, on a scale of its own.
 
@@ -38,6 +39,10 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
     Figure
         To be saved with `save`.
     """
+    names = posterior.coefficient_names if names is None else names
+    target = target_of(posterior) if target is None else target
+    classes = tuple(map(str, posterior.classes or () if classes is None else classes))
+    y = np.asarray(recoded(y, posterior.model.likelihood, posterior.classes), dtype=np.float64)
     drawn = np.arange(1 if intercept and len(names) > 1 else 0, len(names))
     clarity = np.abs(posterior.mean[drawn]) / np.sqrt(posterior.variance[drawn])
     shown = drawn[np.argsort(-clarity, kind="stable")[:COEFFICIENTS_DRAWN]]
@@ -48,7 +53,7 @@ def glm_figure(posterior, names, y, predicted, title, target, classes=(), interc
     _coefficients(left.subplots(), posterior, names, shown, len(drawn) - len(shown))
     if right:
         against_others(right[0], density, predicted, y, target, classes)
-    figure.suptitle(title)
+    figure.suptitle(title or "")
     return figure
 
 

@@ -4,9 +4,10 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.frames import taken
+from cavity.base.frames import coefficient_names, taken
+from cavity.base.labels import recoded
 from cavity.models.latent import log_density, probabilities
-from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid
+from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid, target_of
 from cavity.plot.glm import against_others, loo_or_none
 
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
@@ -17,7 +18,7 @@ TAIL = 0.025  # of the predictive distribution on each side of its band
 HEIGHTS = np.sinh(np.linspace(-8.0, 8.0, 401))  # at which it is summed, in spreads: close together in the middle
 
 
-def gp_figure(posterior, y, names, target, title, classes=()):
+def gp_figure(posterior, y, names=None, target=None, title=None, classes=None):
     """Draw the function that a Gaussian process has found, and the data.
 
     One column: the function with a band of 2 sd and, for real targets, a wider one that holds 95 % of new observations.
@@ -28,31 +29,34 @@ def gp_figure(posterior, y, names, target, title, classes=()):
     ----------
     posterior : GaussianProcessPosterior
         The fit.
-    y : ndarray (N,)
-        The target; 0, 1, ... if it has classes.
-    names : list of str
-        Names of the D columns, with units.
-    target : str
+    y : array_like (N,)
+        The target, as the fit had it.
+    names : list of str, optional
+        Names of the D columns, with units; by default as in the fit.
+    target : str, optional
         Name of the target, with its unit.
-    title : str
+    title : str, optional
         What the data are.
     classes : tuple of str, optional
-        What 0, 1, ... stand for, if the target has classes.
+        What 0, 1, ... stand for, if the target has classes; by default the classes of the fit.
 
     Returns
     -------
     matplotlib.figure.Figure
         To be saved with `save`.
     """
-    rows = posterior.X, np.asarray(y, dtype=np.float64)
-    return process_figure(posterior, *rows, names, target, title, classes)
+    return process_figure(posterior, posterior.X, y, names, target, title, classes)
 
 
 def process_figure(posterior, X, y, names, target, title, classes, inducing=None):
     """Draw the function of any posterior that predicts f, with rows of data X (N, D), y, and inducing points (M, D)."""
+    y = arrays.real_array(recoded(y, posterior.model.likelihood, posterior.classes), "y")
+    names = coefficient_names(posterior.columns, X.shape[1]) if names is None else names
+    target = target_of(posterior) if target is None else target
+    classes = posterior.classes or () if classes is None else classes
     draw = {1: _line, 2: _plane}.get(len(names), _slices)
-    figure = draw(posterior, X, y, names, target, tuple(classes), inducing)
-    figure.suptitle(title)
+    figure = draw(posterior, X, y, names, target, tuple(map(str, classes)), inducing)
+    figure.suptitle(title or "")
     return figure
 
 
@@ -262,7 +266,7 @@ def _slices(posterior, X, y, names, target, classes, inducing):
     return figure
 
 
-def streaming_gp_figure(state, X, y, names, target, title, classes=()):
+def streaming_gp_figure(state, X, y, names=None, target=None, title=None, classes=None):
     """Draw the function that a streaming Gaussian process knows, some of the data, and its inducing points.
 
     One column: the function with a band of 2 sd and, for real targets, a wider one that holds 95 % of new observations;
@@ -277,20 +281,21 @@ def streaming_gp_figure(state, X, y, names, target, title, classes=()):
     X : array_like (N, D)
         Rows to draw, for example those of the last batch; the picture reaches as far as they do.
     y : array_like (N,)
-        Their targets; 0, 1, ... if there are classes.
-    names : list of str
-        Names of the D columns, with units.
-    target : str
+        Their targets, as the fit had them, or the name of a column of X.
+    names : list of str, optional
+        Names of the D columns, with units; by default as in the fit.
+    target : str, optional
         Name of the target, with its unit.
-    title : str
+    title : str, optional
         What the data are.
     classes : tuple of str, optional
-        What 0, 1, ... stand for, if the target has classes.
+        What 0, 1, ... stand for, if the target has classes; by default the classes of the fit.
 
     Returns
     -------
     matplotlib.figure.Figure
         To be saved with `save`.
     """
-    X, y = arrays.real_array(taken(X, {}, state.columns, state.roles)[0], "X"), arrays.real_array(y, "y")
+    X, (y,), _ = taken(X, {"y": y}, state.columns, state.roles)
+    X = arrays.real_array(X, "X")
     return process_figure(state, X, y, names, target, title, classes, state.inducing)

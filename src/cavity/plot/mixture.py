@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.linalg import eigh
 
-from cavity.base.frames import in_order
+from cavity.base.frames import coefficient_names, in_order
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks import sources
 from cavity.models.mixture.moves import OCCUPIED
@@ -35,7 +35,7 @@ def mixture_figure(X, posterior, names=None, title=None):
     posterior : GaussianMixturePosterior
         A fit to them.
     names : sequence of str, optional
-        The columns, with their units.
+        The columns, with their units; by default as in the fit.
     title : str, optional
         What the data are.
 
@@ -47,7 +47,7 @@ def mixture_figure(X, posterior, names=None, title=None):
     rows = sources.open_source(in_order(X, posterior.columns), "X", ndim=(1, 2))
     sample = rows.sample(POINTS).reshape(-1, posterior.mean.shape[1])
     sample = sample[~np.isnan(sample).any(axis=1)]
-    names = [f"column {d + 1}" for d in range(sample.shape[1])] if names is None else list(names)
+    names = list(coefficient_names(posterior.columns, sample.shape[1]) if names is None else names)
     if sample.shape[1] == 1:
         figure = _line(posterior, sample[:, 0], names[0])
     else:

@@ -127,14 +127,16 @@ def test_constant_columns_are_refused_by_default_and_fine_with_a_prior(covarianc
     X = draws(5, 60, THREE)
     X[:, 1] = 7.0
     if covariance != "spherical":
-        with pytest.raises((ValueError, cavity.NotPositiveDefiniteError), match="covariance_prior .*column 1 is const"):
+        with pytest.raises((ValueError, cavity.NotPositiveDefiniteError), match="covariance_prior .*column 1 .*const"):
             cavity.GaussianMixture(2, covariance).fit(X)
     prior = {"diag": [1.0, 0.5], "spherical": 1.0}.get(covariance, np.diag([1.0, 0.5]))
     post = cavity.GaussianMixture(3, covariance, covariance_prior=prior).fit(X)
     assert post.converged
     np.testing.assert_allclose(post.mean[:, 1], 7.0, rtol=1e-12)
     same = np.full((6, 2), 3.0)
-    with pytest.raises(ValueError, match="covariance_prior defaults to the covariance of X, but column 0 is constant"):
+    with pytest.raises(
+        ValueError, match="covariance_prior defaults to .*, but column 0 .*is constant"
+    ):
         cavity.GaussianMixture(2, covariance).fit(same)
     assert cavity.GaussianMixture(2, covariance, covariance_prior=prior).fit(same).converged
 

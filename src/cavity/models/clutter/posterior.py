@@ -10,12 +10,14 @@ from scipy.special import expit
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.results import Posterior, table
+from cavity.base.results import Posterior, Summarized, table
+from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
+from cavity.ep.evidence import influence
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
@@ -23,6 +25,7 @@ from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
+from cavity.models.leave_one_out import LeavesOneOut
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
@@ -59,7 +62,7 @@ def posterior_of(model, units, sites, outcome, *, scalar, method, columns, befor
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClutterPosterior(Posterior):
+class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
 
     For a batch of B problems the fields have a leading axis of length B.
@@ -161,6 +164,15 @@ class ClutterPosterior(Posterior):
         distance2 = np.sum(shift * shift, axis=-1)
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
+    def _influences(self):
+        """The influences of the points, and that leaving a site away is no refit."""
+        tau, rho = self._cavities("loo")
+        mean, variance = self._sites.moments
+        means = np.expand_dims(mean, -2), tau / rho[..., None]
+        variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
+        each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
+        return np.sum(each, axis=-1), False
+
     def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.
 
@@ -253,6 +265,15 @@ class ClutterPosterior(Posterior):
         return posterior_of(
             self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self
         )
+
+    def _marginals(self):
+        """Those of the signal's location, of a batch those of each problem in turn."""
+        mean = np.atleast_1d(self.mean)
+        each = ("mean",) if isinstance(self.mean, float) else coefficient_names(self.columns, mean.shape[-1])
+        batch = range(len(mean)) if mean.ndim > 1 else ()
+        names = tuple(f"problem {b}: {name}" for b in batch for name in each) if batch else each
+        sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
+        return gaussian(names, mean.ravel(), sd.ravel())
 
     def __repr__(self):
         shape = self._sites.site_tau.shape

@@ -94,7 +94,7 @@ class FactorizedGaussian(Frozen):
     mean: FloatOrArray
     precision: FloatOrArray
     blocks: Sequence[Any] | None = None
-    _target: Target = field(init=False)
+    _target: Target = field(init=False, compare=False)
 
     def __post_init__(self):
         precision = arrays.symmetric(self.precision, "precision", copy=False)

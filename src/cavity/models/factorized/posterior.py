@@ -12,7 +12,8 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
 from cavity.base.records import Array, Record, Setting
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, Summarized, VariationalPosterior, table
+from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import target_of
 
@@ -81,7 +82,7 @@ class Marginals(Frozen):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FactorizedGaussianPosterior(VariationalPosterior):
+class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
 
     Attributes
@@ -163,6 +164,10 @@ class FactorizedGaussianPosterior(VariationalPosterior):
         if target.factors is None:
             return tuple(self.variance[:, None, None])
         return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
+
+    def _marginals(self):
+        """Those of the coordinates."""
+        return gaussian(tuple(f"z{i + 1}" for i in range(len(self.mean))), self.mean, np.sqrt(self.variance))
 
     def log_density(self, z: ArrayLike) -> FloatOrArray:
         """Return log q(z), normalised.

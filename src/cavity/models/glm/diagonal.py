@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity import _core
+from cavity.base.frames import column_words
 from cavity.base.loop import iterate
 from cavity.blocks.merge import starts
 from cavity.ep.damping import IN_TURN, Damping
@@ -374,5 +375,5 @@ class _Expectation:
             self.data.rows.add(*part, self.sites, fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))
-            raise ArithmeticError(f"the posterior precision of column {column} is lost to rounding; rescale X")
+            raise ArithmeticError(f"the posterior precision of {column_words(column)} is lost to rounding; rescale X")
         self.state = fresh

@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
@@ -21,6 +22,7 @@ from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.leave_one_out import LeavesOneOut
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -28,8 +30,9 @@ def posterior_of(solution, method, before=None, **labels):
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
     known, total = rows.log_p_known(likelihood)
-    loo = tau = rho = None
+    loo = moved = tau = rho = None
     if method == "ep" and fit.loo is not None:
+        moved = None if fit.influence is None else rows.scattered(fit.influence, 0.0)
         loo = rows.scattered(fit.loo, np.nan)
         if rows.f_known is not None:
             loo[rows.f_known] = known
@@ -56,12 +59,13 @@ def posterior_of(solution, method, before=None, **labels):
         _loo=loo,
         _tau=tau,
         _rho=rho,
+        _influence=moved,
         **labels,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(Coefficients, LatentPosterior):
+class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -136,6 +140,7 @@ class GLMPosterior(Coefficients, LatentPosterior):
     intercept: bool = False
     has_offset: bool = False
     chosen: tuple = ()
+    _influence: np.ndarray | None = None
 
     kind = "glm"
     record = RECORD
@@ -200,6 +205,10 @@ class GLMPosterior(Coefficients, LatentPosterior):
         if self._loo is None:
             raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
         return self._proper_loo()
+
+    def _influences(self):
+        """The influences of the rows, and whether leaving a site away is a refit."""
+        return self._influence, isinstance(self.model.likelihood, likelihoods.Gaussian) and self._covariance is not None
 
     @property
     def sites(self):
@@ -322,12 +331,18 @@ class GLMPosterior(Coefficients, LatentPosterior):
 
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
-        if self.centre is None:
-            return self.covariance
+        return self.covariance if self.centre is None else self._back @ self.covariance @ self._back.T
+
+    def _drawn_per_column(self, weights):
+        """Return draws of these coefficients, of draws of the weights."""
+        return weights if self.centre is None else weights @ self._back.T
+
+    @property
+    def _back(self):
+        """The matrix that turns weights of scaled columns into these coefficients."""
         slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
         centred = self.intercept or np.any(self.centre)
-        back = np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
-        return back @ self.covariance @ back.T
+        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
 
     def sample(self, n, rng):
         """Draw weights from the posterior.

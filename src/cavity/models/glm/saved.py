@@ -13,7 +13,7 @@ def _arrays_of(settings):
         "mean": Array("D"),
         "variance": Array("D", "nonnegative"),
         **(root if full else {}),
-        **({"_loo?": Array("N", "any")} if ep else {}),
+        **({"_loo?": Array("N", "any"), "_influence?": Array("N", "known")} if ep else {}),
         **(sites if full and ep else {}),
         "prior_mean": Array("() | D"),
         "prior_variance": Array("() | D | D D"),

@@ -24,6 +24,7 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
+from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
 
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
@@ -54,6 +55,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
         trace={**fit.trace, "learning": values},
         **kept,
         _loo=rows.scattered(fit.loo, 0.0),
+        _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
         _alpha=belief.alpha,
@@ -65,7 +67,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(ProcessPosterior):
+class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -134,6 +136,7 @@ class GaussianProcessPosterior(ProcessPosterior):
     columns: tuple | None = None
     classes: tuple | None = None
     roles: dict | None = None
+    _influence: np.ndarray | None = None
 
     kind = "gaussian_process"
     record = RECORD
@@ -186,6 +189,10 @@ class GaussianProcessPosterior(ProcessPosterior):
             If a cavity without a row is improper, naming the row.
         """
         return self._proper_loo()
+
+    def _influences(self):
+        """The influences of the rows, and whether leaving a site away is a refit."""
+        return self._influence, self._exact
 
     @property
     def sites(self):

@@ -8,11 +8,15 @@ import numpy as np
 from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.frames import coefficient_names
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
+from cavity.base.results import notes_of, title_of
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
+from cavity.base.summary import Table, values_table
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
+from cavity.covariances import slots
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
@@ -144,6 +148,22 @@ def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
     return Rows(X.copy(), rows.y.copy(), base, *own, f_known)
 
 
+def hyperparameters(model, columns):
+    """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
+    found = dict(zip(model.covariance.parameter_names, slots.values(model.covariance).tolist(), strict=True))
+    for name in model.likelihood.parameters:
+        values = getattr(model.likelihood, name)
+        each = enumerate(values) if np.ndim(values) else [(None, values)]
+        found |= {name if i is None else f"{name}[{i}]": value for i, value in each}
+    coefficients = np.ravel(model.mean).tolist()
+    slopes = coefficient_names(columns, len(coefficients) - 1)
+    return (
+        found
+        | {"mean": coefficients[0]}
+        | dict(zip((f"mean, {name}" for name in slopes), coefficients[1:], strict=False))
+    )
+
+
 class ProcessPosterior(LatentPosterior):
     """Base of posteriors of a latent process.
 
@@ -256,6 +276,19 @@ class ProcessPosterior(LatentPosterior):
         mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+
+    def summary(self) -> Table:
+        """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
+
+        Returns
+        -------
+        Table
+            It shows itself, and has `to_frame` for pandas; with standard errors of those that have some.
+        """
+        found, learnt = hyperparameters(self.model, self.columns), getattr(self, "learnt", None)
+        errors = None if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
+        sd = errors and [errors.get(name) for name in found]
+        return values_table(title_of(self), found, list(found.values()), sd, notes_of(self))
 
     def _drawn(self, X, n, rng, offset, exposure):
         return self.sample(X, n, rng, offset=offset, exposure=exposure)

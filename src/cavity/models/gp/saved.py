@@ -15,6 +15,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
     "mean": Array("N"),
     "variance": Array("N", "nonnegative"),
     "_loo": Array("N", "any"),
+    "_influence?": Array("N", "known"),
     "_tau": Array("N"),
     "_rho": Array("N"),
     "_alpha": Array("U"),

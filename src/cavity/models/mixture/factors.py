@@ -85,6 +85,16 @@ class WeightFactors:
         left = np.concatenate([[1.0], np.cumprod(shares[:, 1])])
         return left * np.append(shares[:, 0], 1.0)
 
+    def variance(self):
+        """Variances of pi, (K,)."""
+        if not self.sticks:
+            mean = self.mean()
+            return mean * (1.0 - mean) / (np.sum(self.concentration) + 1.0)
+        total = np.sum(self.concentration, axis=1, keepdims=True)
+        squares = self.concentration * (self.concentration + 1.0) / (total * (total + 1.0))  # of v and of 1 - v
+        left = np.concatenate([[1.0], np.cumprod(squares[:, 1])])
+        return np.maximum(left * np.append(squares[:, 0], 1.0) - self.mean() ** 2, 0.0)
+
     def renewed(self, prior, counts):
         """Return the optimum given N_k [B]_ (10.58)."""
         if not prior.sticks:

@@ -11,8 +11,9 @@ from scipy.special import softmax
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, in_order, names_of
-from cavity.base.results import VariationalPosterior, freeze, table
+from cavity.base.frames import check_alike, coefficient_names, in_order, names_of
+from cavity.base.results import Summarized, VariationalPosterior, freeze, table
+from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
@@ -31,7 +32,7 @@ UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class GaussianMixturePosterior(VariationalPosterior):
+class GaussianMixturePosterior(Summarized, VariationalPosterior):
     """The approximate posterior of a `GaussianMixture` fit.
 
     Attributes
@@ -133,6 +134,21 @@ class GaussianMixturePosterior(VariationalPosterior):
         result = np.zeros((k, dim, dim))
         result[:, range(dim), range(dim)] = self.covariance.reshape(k, -1)
         return result
+
+    def _marginals(self):
+        """Those of the weights and of the means, component by component."""
+        weights, factors = self._state.weights, self._state.factors
+        mean, (k, dim) = self.mean, factors.mean.shape
+        scatter = np.einsum("kii->ki", factors.scatter) if self._state.full else factors.scatter
+        degrees = np.broadcast_to(factors.nu[:, None] + 1.0 - dim if self._state.full else factors.nu, mean.shape)
+        with np.errstate(over="ignore"):
+            scale = np.sqrt(scatter / (factors.beta * degrees)) / self._scaling.scale
+        columns = coefficient_names(self.columns, dim)
+        found = [share(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
+        for i in range(k):
+            names = tuple(f"mean[{i}, {column}]" for column in columns)
+            found.append(student(names, mean[i], within_range(scale[i], "summary: scales"), degrees[i]))
+        return found
 
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""

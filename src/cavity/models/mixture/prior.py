@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError, about
+from cavity.base.frames import column_words
 from cavity.mean_field.limits import LARGEST_TO_SQUARE
 from cavity.mean_field.options import check_room
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
@@ -31,7 +32,8 @@ def settled(model, data, threads):
     if model.mean_prior is None:
         changes["mean_prior"] = mean
     if model.covariance_prior is None:
-        changes["covariance_prior"] = _usable(np.mean(square) if model.covariance == "spherical" else square)
+        square = np.mean(square) if model.covariance == "spherical" else square
+        changes["covariance_prior"] = _usable(square, data.source.names)
     return replace(model, **changes)
 
 
@@ -111,7 +113,7 @@ def _matrices(value, dim):
     return np.stack([arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
 
 
-def _usable(square):
+def _usable(square, names):
     """Return the covariance of the data as a prior, or say why it cannot be one."""
     if not np.all(np.isfinite(square)):
         raise ValueError(
@@ -120,9 +122,10 @@ def _usable(square):
         )
     flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
     if np.any(flat <= 0):
+        column = column_words(int(np.argmin(flat)), names)
         raise ValueError(
-            f"covariance_prior defaults to the covariance of X, but column {int(np.argmin(flat))} is constant; give "
-            "covariance_prior, or drop the column"
+            f"covariance_prior defaults to the covariance of X, but {column} is constant; give covariance_prior, or "
+            "drop the column"
         )
     if square.ndim == 2 and not _is_regular(square):
         raise NotPositiveDefiniteError(DEPENDENT)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.frames import column_words
 from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
@@ -93,9 +94,10 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     low, high, mean, seen = check_rows(source, threads, missing=not full)
     gaps = bool(np.any(seen < source.n_rows))
     if scaling is None and not np.all(seen):
-        raise ValueError(f"X must have a value in every column, got only nan in column {int(np.argmin(seen))}")
+        column = column_words(int(np.argmin(seen)), source.names)
+        raise ValueError(f"X must have a value in every column, got only nan in {column}")
     _check_size(low, high, "X")
-    _check_range(low, high)
+    _check_range(low, high, source.names)
     one_unit = covariance == "spherical"
     scaling = Scaling.around(low, high, mean, one_unit) if scaling is None else scaling
     data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0)
@@ -165,14 +167,15 @@ def _check_size(low, high, name):
         raise ValueError(f"{name} must be within {LARGEST_TO_SQUARE:g} of zero, got {low:g} to {high:g}; rescale it")
 
 
-def _check_range(low, high):
+def _check_range(low, high, names):
     """Raise ValueError for columns whose squared differences underflow."""
     spread = high - low
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
         raise ValueError(
-            f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in column {column}; rescale it"
+            f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in "
+            f"{column_words(column, names)}; rescale it"
         )
 
 
@@ -182,8 +185,8 @@ def moments(data, threads, full):
     _, first, second, seen = found.parts()
     if not np.all(seen > 0.0):
         raise ValueError(
-            f"X must have a value of positive weight in every column, got none in column {int(np.argmin(seen[0]))}; or "
-            "give mean_prior and covariance_prior"
+            f"X must have a value of positive weight in every column, got none in "
+            f"{column_words(int(np.argmin(seen[0])), data.source.names)}; or give mean_prior and covariance_prior"
         )
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):

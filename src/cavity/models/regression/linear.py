@@ -17,6 +17,7 @@ from cavity.base.frozen import check_positive
 from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
+from cavity.base.summary import inverse_gamma, summarized
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows as rows_of
@@ -278,6 +279,15 @@ class LinearRegressionPosterior(WeightsPosterior):
 
     kind = "linear_regression"
     record = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
+
+    def _below(self, level):
+        """The table of the noise, if that was learnt."""
+        if self.noise_precision is None:
+            return None
+        noise = inverse_gamma(
+            ("noise_variance",), *np.atleast_1d(self.noise_precision.shape, self.noise_precision.rate)
+        )
+        return summarized("Learnt with the weights", noise, level)
 
     def predict(self, X):
         """Predict new observations.

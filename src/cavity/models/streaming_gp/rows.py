@@ -49,7 +49,7 @@ class BatchRows(Rows):
         bad = arrays.first_nonfinite(X)
         if bad is not None:
             row, column = bad
-            raise ValueError(f"X must be finite, got {X[bad]} in {self.X.where(start + row)}, column {column}")
+            raise ValueError(f"X must be finite, got {self.X.found(X[bad], start + row, column)}")
         return X
 
     def candidates(self, most):

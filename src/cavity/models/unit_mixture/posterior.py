@@ -10,7 +10,8 @@ from scipy.special import logsumexp
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.results import VariationalPosterior, table
+from cavity.base.results import Summarized, VariationalPosterior, table
+from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
 from cavity.models.unit_mixture.saved import RECORD
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class UnitMixturePosterior(VariationalPosterior):
+class UnitMixturePosterior(Summarized, VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
 
     Attributes
@@ -197,6 +198,15 @@ class UnitMixturePosterior(VariationalPosterior):
             weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
         return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
+
+    def _marginals(self):
+        """Those of the means of the components."""
+        return gaussian(tuple(f"mean[{k}]" for k in range(len(self.mean))), self.mean, np.sqrt(self.variance))
+
+    def _below(self, level):
+        """The table of what is no random variable here."""
+        names = [f"weight[{k}]" for k in range(len(self.mean))]
+        return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)

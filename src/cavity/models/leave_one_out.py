@@ -1,0 +1,139 @@
+"""How well each row is predicted from all others, how far its sum is known, and where EP cannot be trusted with it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.frozen import Frozen
+from cavity.base.results import table
+from cavity.base.summary import Table
+from cavity.base.types import BoolArray, FloatArray, FloatOrArray
+
+DOUBTFUL = 0.3  # nats of influence: of refits of real data all rows below were within 0.12 nats, half above not in 0.05
+NAMED = 8  # most rows in a message
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeaveOneOut(Frozen):
+    """Leave-one-out log densities of the rows of a fit, and what they are worth.
+
+    EP has them for free: it takes away what a row said and leaves what all others said as it is. A refit without the
+    row would move this too, the more the row has to say.
+
+    Parameters
+    ----------
+    log_density : ndarray (N,)
+        log p(y_i | the other rows).
+    influence : ndarray (N,) or None
+        How far the posterior moves without what a row said: KL(posterior without it || posterior with it), in nats.
+        None where it is not known: with approximation="diagonal", and from files of earlier versions.
+    exact : bool
+        Whether the same comes out of a refit without the row, as with Gaussian noise.
+    """
+
+    log_density: FloatArray
+    influence: FloatArray | None
+    exact: bool
+
+    @property
+    def sum(self) -> FloatOrArray:
+        """The sum of `log_density`: how well the model predicts."""
+        return np.sum(self.log_density, axis=-1)[()]
+
+    @property
+    def standard_error(self) -> FloatOrArray:
+        """Standard error of `sum`, if rows are independent: the sd of `log_density` times the root of N."""
+        return standard_error(self.log_density)
+
+    @property
+    def doubtful(self) -> BoolArray | None:
+        """Which rows have an influence above 0.3 nats, (N,), None where that is not known."""
+        if self.exact:
+            return np.zeros(self.log_density.shape, dtype=bool)
+        return None if self.influence is None else self.influence > DOUBTFUL
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame with the rows: log density, influence, doubtful.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by the numbers of the rows, from 0.
+        """
+        known = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
+        columns = {name: value for name, value in known.items() if value is not None}
+        return Table("", range(len(self.log_density)), columns).to_frame()
+
+    def __repr__(self):
+        doubtful = self.doubtful
+        found = "not known" if doubtful is None else _rows(doubtful) or "none"
+        n, width = self.log_density.shape[-1], {"precision": 4, "threshold": 8}
+        return table(
+            f"LeaveOneOut: {n} row{'s' if n != 1 else ''}",
+            [
+                ("sum", np.array2string(np.asarray(self.sum), **width)),
+                ("standard error", np.array2string(np.asarray(self.standard_error), **width)),
+                ("doubtful", found),
+            ],
+        )
+
+
+class LeavesOneOut:
+    """Base of posteriors with `loo_log_density`; ``_influences()`` are influences, and whether all is exact."""
+
+    __slots__ = ()
+
+    def loo(self) -> LeaveOneOut:
+        """Return how well each row is predicted from all others: `loo_log_density`, its sum, and what it is worth.
+
+        Returns
+        -------
+        LeaveOneOut
+            With `log_density` (N,), `sum` and its `standard_error`, `influence` of every row and which are `doubtful`.
+
+        Raises
+        ------
+        ValueError
+            As `loo_log_density`.
+
+        Warns
+        -----
+        NumericalWarning
+            If rows are doubtful: the posterior rests so much on them that a refit without them may say otherwise.
+        """
+        record = record_of(self)
+        warn_of(record)
+        return record
+
+
+def record_of(posterior):
+    """Return the record of a posterior that leaves rows out."""
+    return LeaveOneOut(posterior.loo_log_density, *posterior._influences())
+
+
+def warn_of(record, whose=""):
+    """Warn if rows of a record are doubtful; `whose` it is goes into the message."""
+    if record.doubtful is not None and record.doubtful.any():
+        count = int(record.doubtful.sum())
+        warn(
+            f"leave-one-out{whose} is doubtful in {count} row{'s' if count > 1 else ''} ({_rows(record.doubtful)}): "
+            f"the posterior moves by more than {DOUBTFUL} nats without such a row, so only a fit without it is sure",
+            NumericalWarning,
+        )
+
+
+def standard_error(values):
+    """Return the standard error of the sum of independent values along the last axis; infinite for a single one."""
+    n = values.shape[-1]
+    if n < 2 or not np.all(np.isfinite(values)):
+        return np.full(values.shape[:-1], np.inf)[()]
+    return (np.sqrt(n) * np.std(values, axis=-1, ddof=1))[()]
+
+
+def _rows(chosen):
+    """The numbers of the rows that are chosen, from 0, the first of them."""
+    found = [", ".join(map(str, each)) if len(each) > 1 else str(each[0]) for each in np.argwhere(chosen).tolist()]
+    words = "; ".join(found[:NAMED]) if chosen.ndim > 1 else ", ".join(found[:NAMED])
+    return words + (", ..." if len(found) > NAMED else "")

@@ -1,0 +1,118 @@
+"""Leave-one-out records: sums, errors, and rows that are doubtful because a refit without them differs."""
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import covariances, likelihoods
+from cavity.models.leave_one_out import DOUBTFUL, LeaveOneOut, record_of
+
+RNG = np.random.default_rng(5)
+X = np.column_stack([np.ones(40), RNG.normal(size=(40, 2))])
+Y = np.where(X @ [0.2, 2.0, -1.0] + RNG.normal(size=40) > 0, 1, -1)
+LONELY = X.copy()
+LONELY[3], LONELY_Y = [1.0, 6.0, 0.0], np.where(np.arange(40) == 3, -1, Y)  # far off, and in the wrong class
+
+
+def divergence(mean, variance, other_mean, other_variance):
+    return 0.5 * (np.log(variance / other_variance) + (other_variance + (mean - other_mean) ** 2) / variance - 1.0)
+
+
+def test_influence_is_how_far_the_posterior_moves_without_a_site():
+    """KL of all weights, from the posterior with the site divided out by hand."""
+    posterior = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(X, Y)
+    record = posterior.loo()
+    precision = np.linalg.inv(posterior.covariance)
+    for i in range(40):
+        left = precision - posterior.sites.rho[i] * np.outer(X[i], X[i])
+        mean = np.linalg.solve(left, precision @ posterior.mean - posterior.sites.tau[i] * X[i])
+        p = cavity.distributions.MultivariateGaussian(mean, precision=left)
+        q = cavity.distributions.MultivariateGaussian(posterior.mean, posterior.covariance)
+        assert record.influence[i] == pytest.approx(cavity.kl(p, q), rel=1e-6)
+    np.testing.assert_array_equal(record.log_density, posterior.loo_log_density)
+    assert record.sum == pytest.approx(posterior.loo_log_density.sum())
+    assert record.standard_error == pytest.approx(np.sqrt(40) * np.std(posterior.loo_log_density, ddof=1))
+
+
+def test_a_row_that_carries_the_fit_is_doubtful_and_a_refit_says_why():
+    model = cavity.GLM(likelihoods.Probit(), prior_variance=25.0)
+    posterior = model.fit(LONELY, LONELY_Y)
+    with pytest.warns(cavity.NumericalWarning, match=r"leave-one-out is doubtful in 1 row \(3\).*0.3 nats"):
+        record = posterior.loo()
+    assert np.flatnonzero(record.doubtful).tolist() == [3]
+    gaps = np.empty(40)
+    for i in range(40):
+        rest = np.arange(40) != i
+        refit = model.fit(LONELY[rest], LONELY_Y[rest]).log_density(LONELY[[i]], LONELY_Y[[i]])[0]
+        gaps[i] = abs(refit - record.log_density[i])
+    assert gaps[3] > 0.5
+    assert gaps[~record.doubtful].max() < 0.12
+    assert "doubtful        3" in repr(record)
+
+
+def test_gaussian_noise_is_exact_however_far_a_row_lies():
+    y = X @ [0.2, 2.0, -1.0] + 100.0 * (np.arange(40) == 3)
+    fits = {
+        "glm": cavity.GLM(likelihoods.Gaussian(1.0), prior_variance=4.0).fit(X, y),
+        "gp": cavity.GaussianProcess(covariances.RBF()).fit(X[:, 1:], y, learn=False),
+    }
+    for posterior in fits.values():
+        record = posterior.loo()
+        assert record.exact
+        assert not record.doubtful.any()
+
+
+def test_what_is_not_known_is_not_said():
+    record = cavity.GLM(likelihoods.Probit(), approximation="diagonal").fit(X, Y, max_iter=500).loo()
+    assert record.influence is None
+    assert record.doubtful is None
+    assert "doubtful        not known" in repr(record)
+    assert list(record.to_frame().columns) == ["log_density"]
+    with pytest.raises(ValueError, match="leave-one-out densities need a fit by EP"):
+        cavity.GLM(likelihoods.Probit()).fit(X, Y, method="adf").loo()
+
+
+def test_weights_and_rows_left_out():
+    weights = np.array([0.0, 2.0, 0.5, *np.ones(37)])
+    posterior = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(X, Y, sample_weight=weights)
+    twice = np.r_[1, 1:40]
+    same = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(
+        X[twice], Y[twice], sample_weight=weights[1:][twice - 1].clip(max=1)
+    )
+    record, repeated = posterior.loo(), same.loo()
+    assert record.influence[0] == 0.0
+    np.testing.assert_allclose(record.influence[1:], repeated.influence[1:], rtol=1e-5)
+
+
+def test_clutter_counts_all_coordinates():
+    x = np.random.default_rng(0).normal(2.0, 1.0, (2, 9, 2))
+    batch = cavity.Clutter().fit(x)
+    record = batch.loo()
+    assert record.sum.shape == record.standard_error.shape == (2,)
+    one = cavity.Clutter().fit(x[1])
+    q, sites = one.posterior, one.sites
+    left = 1.0 / (q.rho - sites.rho)
+    apart = left[:, None] * (q.tau - sites.tau) - q.mean
+    truth = divergence(0.0, q.variance, apart, left[:, None]).sum(axis=1)
+    np.testing.assert_allclose(one.loo().influence, truth, rtol=1e-9)
+    np.testing.assert_allclose(record.influence[1], truth, rtol=1e-6)
+
+
+def test_saved_and_loaded(tmp_path):
+    fits = {
+        "glm": cavity.GLM(likelihoods.Probit()).fit(X, Y),
+        "gp": cavity.GaussianProcess(covariances.RBF(), likelihoods.Probit()).fit(X[:, 1:], Y, learn=False),
+    }
+    for name, posterior in fits.items():
+        posterior.save(tmp_path / name)
+        np.testing.assert_array_equal(cavity.load(tmp_path / name).loo().influence, posterior.loo().influence)
+
+
+def test_records_of_few_rows_and_of_impossible_ones():
+    single = LeaveOneOut(np.array([-1.0]), np.zeros(1), False)
+    assert (single.sum, single.standard_error) == (-1.0, np.inf)
+    assert "1 row\n" in repr(single)
+    impossible = LeaveOneOut(np.array([-1.0, -np.inf]), np.array([0.1, DOUBTFUL + 0.1]), False)
+    assert (impossible.sum, impossible.standard_error) == (-np.inf, np.inf)
+    assert impossible.to_frame()["doubtful"].tolist() == [False, True]
+    assert record_of(cavity.Clutter().fit([0.1, 2.3])).log_density.shape == (2,)

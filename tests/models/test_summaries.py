@@ -1,0 +1,122 @@
+"""Tables of what models without a design matrix have found."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import cavity
+from cavity import covariances, likelihoods
+from cavity.base import summary
+
+RNG = np.random.default_rng(2)
+X = np.concatenate([RNG.normal(size=(40, 2)), RNG.normal(size=(25, 2)) + [4.0, 0.0]])
+FRAME = pd.DataFrame(X, columns=["wait", "size"])
+DRAWS = 40_000
+
+
+def agrees(frame, draws):
+    """The mean, sd and interval of a table are those of draws (n, rows) to the error of these."""
+    error = draws.std(axis=0) * 4.0 / np.sqrt(len(draws))
+    np.testing.assert_array_less(np.abs(frame["mean"] - draws.mean(axis=0)), error)
+    np.testing.assert_allclose(frame["sd"], draws.std(axis=0), rtol=0.03)
+    ends = np.quantile(draws, [0.025, 0.975], axis=0).T
+    np.testing.assert_allclose(frame.iloc[:, 2:4], ends, atol=0.06 * draws.std())
+    if "P(>0)" in frame:
+        np.testing.assert_allclose(frame["P(>0)"].dropna(), (draws > 0).mean(axis=0), atol=0.02)
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+def test_means_of_a_mixture_by_draws_from_its_factors(covariance):
+    posterior = cavity.GaussianMixture(2, covariance=covariance).fit(FRAME, rng=0)
+    frame = posterior.summary().to_frame()
+    names = ["mean[0, wait]", "mean[0, size]", "mean[1, wait]", "mean[1, size]"]
+    assert list(frame.index) == ["weight[0]", "weight[1]", *names]
+    rng, draws = np.random.default_rng(0), np.empty((DRAWS, 2, 2))
+    degrees = np.broadcast_to(np.asarray(posterior.degrees_of_freedom).T, (2, 2)).T  # of a component, or its columns
+    for k in range(2):
+        scatter, beta = np.asarray(posterior.inverse_scale), posterior.mean_precision[k]
+        if covariance in ("full", "tied"):
+            scatter = scatter[k] if covariance == "full" else scatter
+            precision = stats.wishart(degrees[k, 0], np.linalg.inv(scatter)).rvs(DRAWS, random_state=rng)
+            roots = np.linalg.cholesky(np.linalg.inv(precision) / beta)
+            draws[:, k] = posterior.mean[k] + np.einsum("nij,nj->ni", roots, rng.normal(size=(DRAWS, 2)))
+        else:
+            rate = 0.5 * np.broadcast_to(scatter.reshape(2, -1), (2, 2))[k]
+            precision = rng.gamma(0.5 * degrees[k], 1.0 / rate, (DRAWS, 2))
+            draws[:, k] = posterior.mean[k] + rng.normal(size=(DRAWS, 2)) / np.sqrt(beta * precision)
+    agrees(frame.loc[names], draws.reshape(DRAWS, 4))
+
+
+def test_weights_of_a_mixture():
+    posterior = cavity.GaussianMixture(3).fit(X, rng=0)
+    a = posterior.weight_concentration
+    truth = stats.beta(a, a.sum() - a)
+    frame = posterior.summary(level=0.9).to_frame().iloc[:3]
+    np.testing.assert_allclose(frame["mean"], truth.mean(), rtol=1e-12)
+    np.testing.assert_allclose(frame["sd"], truth.std(), rtol=1e-12)
+    np.testing.assert_allclose(frame[["5%", "95%"]], np.transpose(truth.interval(0.9)), rtol=1e-9, atol=1e-12)
+    posterior = cavity.GaussianMixture(3, weights="stick_breaking").fit(X, rng=0)
+    sticks = np.random.default_rng(0).beta(*posterior.weight_concentration.T, (DRAWS, 2))
+    left = np.cumprod(np.column_stack([np.ones(DRAWS), 1.0 - sticks]), axis=1)
+    draws = left * np.column_stack([sticks, np.ones(DRAWS)])
+    frame = posterior.summary().to_frame().iloc[:3].drop(columns="P(>0)")
+    agrees(frame, draws)
+    alone = cavity.GaussianMixture(1).fit(X).summary().to_frame().iloc[0]
+    assert alone.iloc[:4].tolist() == [1.0, 0.0, 1.0, 1.0]
+
+
+def test_one_dimension_each_way():
+    clutter = cavity.Clutter().fit(X[:, 0])
+    table = clutter.summary()
+    assert table.names == ("mean",)
+    assert table.columns["sd"][0] == np.sqrt(clutter.variance)
+    assert cavity.Clutter().fit(FRAME).summary().names == ("wait", "size")
+    batch = cavity.Clutter().fit(X[:64].reshape(2, 32, 2))
+    assert batch.summary().names[-1] == "problem 1: x2"
+    np.testing.assert_array_equal(batch.summary().columns["mean"], batch.mean.ravel())
+    unit = cavity.UnitMixture(2).fit(X[:, 0])
+    assert unit.summary().below.names == ("weight[0]", "weight[1]", "noise_variance")
+    np.testing.assert_array_equal(unit.summary().columns["sd"], np.sqrt(unit.variance))
+    factors = cavity.FactorizedGaussian(0.0, np.diag([1.0, 4.0])).fit()
+    assert factors.summary().columns["sd"].tolist() == [1.0, 0.5]
+
+
+def test_the_noise_of_a_regression():
+    posterior = cavity.LinearRegression().fit(X, X @ [1.0, 0.5] + RNG.normal(size=65))
+    q = posterior.noise_precision
+    truth = stats.invgamma(q.shape, scale=q.rate)
+    frame = posterior.summary(level=0.8).below.to_frame()
+    assert frame.loc["noise_variance"].tolist() == pytest.approx([truth.mean(), truth.std(), *truth.interval(0.8)])
+    assert cavity.LinearRegression(noise_variance=1.0).fit(X, X[:, 0]).summary().below is None
+    few = summary.summarized("", summary.inverse_gamma(("a",), np.array([1.5]), np.array([1.0])), 0.9)
+    assert few.columns["mean"].tolist() == pytest.approx([2.0])
+    assert repr(few).splitlines()[2].split()[:2] == ["a", "2"]  # no sd
+
+
+def test_hyperparameters_by_their_names():
+    noise = covariances.White(0.1, fixed="variance")
+    model = cavity.GaussianProcess(
+        covariances.RBF(1.0, [1.0, 2.0]) + noise, likelihoods.Gaussian(0.5), mean=[1.0, 2.0, 3.0]
+    )
+    posterior = model.fit(FRAME, X[:, 0], learn=False)
+    assert dict(zip(posterior.summary().names, posterior.summary().columns["value"], strict=True)) == {
+        "rbf.variance": 1.0,
+        "rbf.lengthscale[0]": 1.0,
+        "rbf.lengthscale[1]": 2.0,
+        "noise_variance": 0.5,
+        "mean": 1.0,
+        "mean, wait": 2.0,
+        "mean, size": 3.0,
+    }
+    ordered = cavity.GaussianProcess(covariances.RBF(), likelihoods.OrderedProbit([0.0, 1.0]))
+    table = ordered.fit(X, np.arange(65) % 3, learn=False).summary()
+    assert table.names[-3:] == ("thresholds[0]", "thresholds[1]", "mean")
+    state = cavity.StreamingGP(covariances.RBF(), n_inducing=5).fit(X, X[:, 0], learn=False)
+    assert state.summary().notes == (f"log_bound {state.log_bound:.3f}",)
+
+
+def test_what_did_not_converge_says_so():
+    with pytest.warns(cavity.ConvergenceWarning):
+        posterior = cavity.GLM(likelihoods.Probit(), intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
+    assert "NOT CONVERGED: max_iter reached" in repr(posterior.summary())

@@ -6,7 +6,7 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.frames import coefficient_names, taken
 from cavity.base.labels import recoded
-from cavity.models.latent import log_density, probabilities
+from cavity.models.predictions import log_density, probabilities
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid, target_of
 from cavity.plot.glm import against_others, loo_or_none
 

@@ -21,8 +21,9 @@ from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
-from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.latent import LatentPosterior
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.predictions import log_density
 
 
 def posterior_of(solution, method, before=None, **labels):

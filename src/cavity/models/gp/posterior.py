@@ -23,8 +23,8 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
-from cavity.models.latent import log_density
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.predictions import log_density
 from cavity.models.search import NOT_LEARNT
 
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order

@@ -23,7 +23,8 @@ from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.likelihoods.parameters import check_declared, scales_of
-from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
+from cavity.models.latent import LatentPosterior, check_kind
+from cavity.models.predictions import KNOWN_VARIANCE
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
 COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())

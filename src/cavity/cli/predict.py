@@ -14,8 +14,7 @@ from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import table, tables
-from cavity.models.latent import LatentPosterior
-from cavity.models.predictions import probabilities
+from cavity.models.latent import LatentPosterior, probabilities
 from cavity.models.saved import load
 
 LOG_DENSITY = "log_density"

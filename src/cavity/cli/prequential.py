@@ -5,7 +5,7 @@ from scipy import special
 
 from cavity import likelihoods
 from cavity.base.rows import observations
-from cavity.models.predictions import log_density, probabilities
+from cavity.models.latent import log_density, probabilities
 
 MOST_HELD = 256  # sums that are held; then neighbours are added up
 ENOUGH = 50  # rows to judge by

@@ -1,11 +1,14 @@
-"""What models of latent values with EP share: schedules, likelihoods in files, leave-one-out densities."""
+"""What posteriors of latent values share: predictions of observations from the moments of f."""
 
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
 from cavity import likelihoods
+from cavity.base import arrays
+from cavity.base.frames import data_frame, taken
 from cavity.base.kept import kept
+from cavity.base.labels import recoded
 from cavity.base.records import (
     ANY_NUMBER,
     FLAG,
@@ -20,11 +23,14 @@ from cavity.base.records import (
     integer,
 )
 from cavity.base.results import Posterior
-from cavity.likelihoods.base import has_kernel_of
+from cavity.base.rows import known_part, observations
+from cavity.ep.sites import tilted
+from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
+from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
-from cavity.models.predictions import Predictions
 
 AUTO = "auto"  # the schedule that is left to us
+KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 
 
 def scheduled(options, likelihood, exponent):
@@ -32,6 +38,35 @@ def scheduled(options, likelihood, exponent):
     if options.schedule != AUTO:
         return options
     return replace(options, schedule="sequential" if has_kernel_of(likelihood, exponent) else "parallel")
+
+
+def log_density(likelihood, y, mean, variance):
+    """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
+    out = np.empty(len(mean))
+    sure = variance < KNOWN_VARIANCE
+    if sure.any():
+        out[sure] = likelihood.log_p(y[sure], mean[sure])
+    if not sure.all():
+        out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
+    return out
+
+
+def probabilities(likelihood, predict):
+    """Probabilities (n, n_classes) of the classes of a likelihood; predict() gives the means and variances of f."""
+    classes = likelihood.n_classes
+    if classes is None:
+        name = type(likelihood).__name__
+        raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
+    mean, variance = predict()
+    labels = (0, 1) if classes == 2 else range(classes)
+    checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
+    return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
+def by_class(found, classes, X):
+    """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
+    names = classes or range(found.shape[1])
+    return data_frame(dict(zip(names, found.T, strict=True)), X.index if hasattr(X, "iloc") else None)
 
 
 def _likelihood(settings):
@@ -79,8 +114,210 @@ EP_TRACE = {
 }
 
 
+class Predictions:
+    """Base of posteriors with a likelihood, that of their `model` or one of their own.
+
+    It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f
+    at new rows, and ``_drawn(X, n, rng, offset, exposure)`` for draws of it, (n, rows). A subclass has `predict`, which
+    is `_observed` of the moments.
+    """
+
+    __slots__ = ()
+
+    @property
+    def _likelihood(self):
+        """The likelihood of new observations."""
+        return self.model.likelihood
+
+    def predict_proba(self, X, *, offset=None, as_frame=False):
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        as_frame : bool, default False
+            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
+
+        Returns
+        -------
+        ndarray (n, n_classes), or pandas.DataFrame
+            In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
+            ...
+        """
+        found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
+        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
+
+    def log_density(self, X, y, *, offset=None, exposure=None):
+        """Log predictive density of new observations, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        y : array_like (n,)
+            Observations.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
+
+        Returns
+        -------
+        ndarray (n,)
+            log p(y | x, data).
+
+        Raises
+        ------
+        ValueError
+            For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
+        """
+        self._check_noise_is_known("log_density")
+        given = {"y": y, "offset": offset, "exposure": exposure}
+        X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)
+        (mean, variance), likelihood = self._latent(X, offset, exposure), self._likelihood
+        y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
+        return log_density(likelihood, y, mean, variance)
+
+    def expected(self, X, *, offset=None, exposure=None, trials=None):
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
+        trials : int or array_like (n,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+
+        Raises
+        ------
+        ValueError
+            For bad rows, and where y has classes (see predict_proba) or no mean.
+        """
+        refuse_classes(self._likelihood, "expected")
+        mean, variance = self._latent(X, offset, exposure)
+        expected = self._likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
+        check_observed(expected, variance)
+        return expected
+
+    def quantile(self, X, q, *, offset=None, exposure=None, trials=None):
+        """Find quantiles of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : array_like (n, D)
+            Rows, as `predict` takes them.
+        q : float or array_like (Q,)
+            Probabilities in (0, 1).
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
+        trials : int or array_like (n,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
+
+        Returns
+        -------
+        ndarray (n,) or (n, Q)
+            The quantiles; of counts the smallest number that y does not exceed with probability q at least.
+
+        Raises
+        ------
+        ValueError
+            For bad rows or probabilities, and where y has classes: see predict_proba.
+        """
+        likelihood, q = self._likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
+        if not np.all((q > 0) & (q < 1)):
+            raise ValueError(f"q must be in (0, 1), got {q.tolist()!r}")
+        refuse_classes(likelihood, "quantile")
+        self._check_noise_is_known("quantile")
+        mean, variance = self._latent(X, offset, exposure)
+        known = self._trials(trials, len(mean))
+        if q.ndim:
+            mean, variance = mean[:, None], variance[:, None]
+            known = {name: value[:, None] for name, value in known.items()}
+        return likelihood.quantile(q, mean, variance, **known)
+
+    def sample_y(self, X, n, rng, *, offset=None, exposure=None, trials=None):
+        """Draw new observations from the posterior: f of all rows together, then y of each.
+
+        Parameters
+        ----------
+        X : array_like (m, D)
+            Rows, as `predict` takes them.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+        offset : float or array_like (m,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (m,), optional
+            For counts: what their mean is proportional to.
+        trials : int or array_like (m,), optional
+            For Binomial: the number of trials of each new observation, 1 by default.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws; of classes their names where the posterior has `classes`, else their numbers 0, 1, ...
+        """
+        self._check_noise_is_known("sample_y")
+        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        f = self._drawn(X, n, rng, offset, exposure)
+        y = self._likelihood.draw(f, rng, **self._trials(trials, f.shape[1]))
+        named = self._likelihood.n_classes is not None and self.classes is not None
+        return np.asarray(self.classes)[y] if named else y
+
+    def _observed(self, moments, noise, trials):
+        """Return moments of f, or with noise those of a new observation."""
+        known = self._trials(trials, len(moments[0]))
+        if not arrays.flag(noise, "noise"):
+            return moments
+        refuse_classes(self._likelihood, "noise=True")
+        self._check_noise_is_known("noise=True")
+        observed = self._likelihood.moments(*moments, **known)
+        check_observed(*observed)
+        return observed
+
+    def _trials(self, trials, n):
+        """Return what a likelihood must know of n new observations beside f, as keyword arguments."""
+        if trials is None:
+            return {}
+        if not self._likelihood.takes_trials:
+            raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
+        trials = check_counts(trials, "trials")
+        return {"trials": arrays.vector(trials, "trials", n)}
+
+    def _taken(self, X, offset, exposure):
+        """Return new rows without the columns that were not features, and the offsets and exposures that are there."""
+        X, (offset, exposure), _ = taken(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
+        return X, offset, exposure
+
+    def _known_part(self, offset, exposure, n):
+        """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""
+        likelihood = self._likelihood
+        if offset is None and exposure is None and self.has_offset:
+            had = "offsets or exposures" if likelihood.takes_exposure else "offsets"
+            raise ValueError(f"offset: the fit had {had}: give those of the new rows; give offset=0 for none")
+        return known_part(likelihood, offset, exposure, n, broadcast=True)
+
+    def _check_noise_is_known(self, what):
+        """Raise ValueError where nobody knows the noise of new observations."""
+
+
 class LatentPosterior(Predictions, Posterior):
-    """Base of posteriors whose `model` has a likelihood."""
+    """Base of posteriors by EP, whose `model` has a likelihood."""
 
     __slots__ = ()
 
@@ -90,6 +327,15 @@ class LatentPosterior(Predictions, Posterior):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
+
+
+def check_observed(mean, variance):
+    """Raise OverflowError naming the first row of X whose observation has moments that are not finite."""
+    good = np.isfinite(mean) & np.isfinite(variance)
+    if not good.all():
+        raise OverflowError(
+            f"the moments of a new observation of row {int(np.argmin(good))} leave the range of float64"
+        )
 
 
 def check_kind(value, name, kind, module):

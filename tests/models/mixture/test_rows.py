@@ -134,9 +134,7 @@ def test_constant_columns_are_refused_by_default_and_fine_with_a_prior(covarianc
     assert post.converged
     np.testing.assert_allclose(post.mean[:, 1], 7.0, rtol=1e-12)
     same = np.full((6, 2), 3.0)
-    with pytest.raises(
-        ValueError, match="covariance_prior defaults to .*, but column 0 .*is constant"
-    ):
+    with pytest.raises(ValueError, match="covariance_prior defaults to .*, but column 0 .*is constant"):
         cavity.GaussianMixture(2, covariance).fit(same)
     assert cavity.GaussianMixture(2, covariance, covariance_prior=prior).fit(same).converged
 

@@ -30,7 +30,7 @@ from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
 from cavity.models.gp.evidence import gaussian_log_density
-from cavity.models.predictions import KNOWN_VARIANCE
+from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.rows import is_exact
 
 ENOUGH = 50  # rows to judge by

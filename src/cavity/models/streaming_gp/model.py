@@ -9,18 +9,29 @@ References
    approximations using power expectation propagation", JMLR 18, 2017.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import SCHEDULES, Options
+from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
 from cavity.models.streaming_gp.rows import by_name, is_exact, opened
 from cavity.models.streaming_gp.state import begun, take_in
+
+if TYPE_CHECKING:
+    from cavity.models.streaming_gp.state import StreamingGPState
+
+    pass
 
 MATRICES = 8  # M x M that an update needs
 
@@ -77,12 +88,12 @@ class StreamingGP(LatentProcess):
     ([1.0, -1.0], 600)
     """
 
-    inducing: np.ndarray | None = None
+    inducing: FloatOrArray = None
     n_inducing: int = 200
     tolerance: float = 1e-3
     jitter: float = 1e-8
     alpha: float | None = None
-    inducing_columns: tuple | None = field(default=None, init=False, repr=False)
+    inducing_columns: FloatOrArray = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
         LatentProcess.__post_init__(self)
@@ -91,6 +102,10 @@ class StreamingGP(LatentProcess):
                 f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
                 "is a part of the covariance: + Constant(), + Linear()"
             )
+        unknown = set(open_parameters(self.likelihood)).difference(scales_of(self.likelihood))
+        if unknown:
+            kind = type(self.likelihood).__name__
+            raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
         if has_white(self.covariance):
             raise arrays.wrong(
                 "covariance",
@@ -120,21 +135,21 @@ class StreamingGP(LatentProcess):
 
     def fit(
         self,
-        X,
-        y,
+        X: Data,
+        y: ArrayLike,
         *,
-        offset=None,
-        exposure=None,
-        noise_variance=None,
-        sample_weight=None,
-        learn=True,
-        schedule="auto",
-        damping=1.0,
-        max_iter=200,
-        tol=1e-8,
-        n_threads=None,
-        callback=None,
-    ):
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        learn: bool | Literal["covariance"] = True,
+        schedule: Literal["auto", "sequential", "parallel"] = "auto",
+        damping: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> StreamingGPState:
         """Take in the first rows, or all of them.
 
         Parameters
@@ -152,9 +167,9 @@ class StreamingGP(LatentProcess):
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
             A row of weight w counts as w copies; 0 leaves it out.
-        learn : bool or "covariance", default True
+        learn : bool, "covariance" or the name of a scale, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
-            Gaussian, scale of StudentT and Laplace); "covariance" leaves the likelihood alone.
+            Gaussian, scale of StudentT and Laplace), or one of the two. A scale that is None is learnt in any case.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP, here and in updates, as are the next three: renew the sites one after the other, or all at once.
         damping : float in (0, 1], default 1.0

@@ -26,7 +26,7 @@ from cavity.blocks.sources import Source, open_source
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.process import checked_X, prior_means, row_noise
-from cavity.models.predictions import KNOWN_VARIANCE
+from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves

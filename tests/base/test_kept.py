@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from support.glms import GLM
 
-import cavity
 from cavity.likelihoods import Interval, Probit
 from cavity.models import saved
 
@@ -12,11 +12,11 @@ FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "low": [0.0, 1.0, 2.0, 3.0], "h
 
 
 def test_what_is_kept_comes_back():
-    posterior = cavity.GLM(Interval(), prior_variance=1.0).fit(FRAME, ["low", "high"])
+    posterior = GLM(Interval(), prior_variance=1.0).fit(FRAME, ["low", "high"])
     again = saved.rebuilt(posterior.kind, *posterior.to_arrays())
     assert again.roles == {"y": ("low", "high")}
     assert (again.columns, again.classes) == (("x",), None)
-    posterior = cavity.GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], [3, 1.5, 3, 1.5])
+    posterior = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], [3, 1.5, 3, 1.5])
     assert saved.rebuilt(posterior.kind, *posterior.to_arrays()).classes == (1.5, 3)
 
 
@@ -30,6 +30,6 @@ def test_what_is_kept_comes_back():
     ],
 )
 def test_what_is_no_name_is_refused(change, message):
-    arrays, settings = cavity.GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], np.array([0, 1, 0, 1])).to_arrays()
+    arrays, settings = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], np.array([0, 1, 0, 1])).to_arrays()
     with pytest.raises(ValueError, match=message):
         saved.rebuilt("glm", arrays, settings | change)

@@ -195,7 +195,7 @@ def test_models_speak_in_labels(tmp_path):
 def test_probabilities_under_the_names_of_classes():
     frame = pd.DataFrame({"x": [-1.0, 0.5, 1.0, -0.5]}, index=[7, 7, 3, 1])
     for y, columns in ((TEXT, ["no", "yes"]), ([0, 1, 1, 0], [0, 1])):
-        for model in (cavity.GLM(Probit(), prior_variance=1.0), cavity.LogisticRegression()):
+        for model in (cavity.GLM(Probit(), prior_variance=1.0, intercept=False), cavity.LogisticRegression()):
             posterior = model.fit(frame, y)
             found = posterior.predict_proba(frame, as_frame=True)
             assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])

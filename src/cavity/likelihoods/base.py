@@ -1,13 +1,14 @@
 """What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import ClassVar
 
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.constants import MAD_TO_SD
 from cavity.base.names import Public
 from cavity.likelihoods.parameters import check_closed
 
@@ -17,7 +18,17 @@ site_kernel = _core.best("sites")
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
 ONE = np.ones(1)
 ZERO = np.zeros(1)
+SMALLEST_SPREAD = 1e-4  # of observations about their fit, over that of the observations
 SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
+
+
+def spread(y, fitted):
+    """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y."""
+    rest = np.abs(y - fitted)
+    unit = float(np.max(rest, initial=0.0))
+    size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
+    around = float(np.max(np.abs(y - np.median(y)))) or float(np.max(np.abs(y))) or 1.0
+    return max(size, SMALLEST_SPREAD * around)
 
 
 class Likelihood(Public):
@@ -269,6 +280,44 @@ class Likelihood(Public):
             )
         return tuple(a.reshape(shape)[()] for a in moments)
 
+    def starting_values(self, y, fitted):
+        """Values of the parameters that data suggest: where a search begins for those that are open.
+
+        The default takes the spread of y - fitted for the domain "scale", for others the default of the field or else 1
+        for "positive", 0 for "real" and 0.5 for "share".
+
+        Parameters
+        ----------
+        y : ndarray (N,)
+            Observations, checked.
+        fitted : ndarray (N,)
+            Rough values of f.
+
+        Returns
+        -------
+        dict of str to float or tuple
+            By names in `parameters`.
+        """
+        defaults = {field.name: field.default for field in fields(self)} if self.parameters else {}
+        return {name: self._first_value(name, defaults[name], y, fitted) for name in self.parameters}
+
+    def _first_value(self, name, default, y, fitted):
+        domain = self.parameters[name]
+        if domain == "scale":
+            return spread(y, fitted)
+        if default is None or default is MISSING:
+            default = {"positive": 1.0, "real": 0.0, "share": 0.5}.get(domain)
+        if default is None:
+            kind = type(self).__name__
+            raise ValueError(
+                f"{name} of {kind} is open, and how many there are is not known: give values to start from"
+            )
+        return default
+
+    def _guess(self, y):
+        """Rough values of f for each observation, or None where they say too little."""
+        return y if y.ndim == 1 and self.n_classes is None else None
+
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
     def _tilted(self, y, mean, variance):
@@ -360,3 +409,8 @@ def checked_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
+
+
+def guessed(likelihood, y):
+    """Return rough values of f for checked observations, or None where they say too little."""
+    return likelihood._guess(y)

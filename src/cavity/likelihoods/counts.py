@@ -47,6 +47,9 @@ class _Count(_Compiled):
         """
         return check_counts(y)
 
+    def _guess(self, y):
+        return np.log(y + 0.5)
+
     def conditional_mean(self, f):
         """Mean exp(f); see `Likelihood.conditional_mean`."""
         return np.exp(f)
@@ -115,6 +118,14 @@ class NegativeBinomial(_Count):
 
     def __post_init__(self):
         check_fields(self)
+
+    def starting_values(self, y, fitted):
+        """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""
+        shape = np.exp(fitted - np.max(fitted))
+        mean = shape * (max(float(np.sum(y)), 0.5) / float(np.sum(shape)))
+        more = float(np.sum((y - mean) ** 2 - mean))  # than a Poisson variance
+        squares = float(np.sum(mean**2))
+        return {"dispersion": squares / max(more, 0.01 * squares)}
 
     def _parameters(self):
         return self.dispersion, np.log(self.dispersion)

@@ -8,7 +8,17 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from cavity.base import arrays
 from cavity.base.frozen import put
-from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, _Noisy, kernel_settings, site_kernel
+from cavity.likelihoods.base import (
+    INTERVAL,
+    LOGIT,
+    ONE,
+    PROBIT,
+    _Compiled,
+    _Noisy,
+    kernel_settings,
+    site_kernel,
+    spread,
+)
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed, check_fields
 
@@ -163,6 +173,14 @@ class Interval(_Noisy):
             raise ValueError(f"y must hold lower < upper bounds, got {low!r} and {high!r} in row {row}{hint}")
         return array
 
+    def starting_values(self, y, fitted):
+        """The square of the spread of what is known of y; see `Likelihood.starting_values`."""
+        return {"noise_variance": spread(self._guess(y), fitted) ** 2}
+
+    def _guess(self, y):
+        known = np.where(np.isfinite(y), y, y[:, ::-1])
+        return np.where(np.isfinite(known), known, 0.0).mean(axis=1)
+
     def _encode(self, y):
         return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
 
@@ -250,6 +268,23 @@ class OrderedProbit(_Compiled):
                 f"got {array.reshape(-1)[row]:g} in row {row}"
             )
         return array
+
+    def starting_values(self, y, fitted):
+        """Quantiles of the normal distribution at the shares of the classes; see `Likelihood.starting_values`."""
+        counts = np.bincount(y.astype(np.intp))
+        if len(counts) < 2:
+            raise ValueError("y must hold at least two classes, to find thresholds between them; got class 0 only")
+        if not counts.all():
+            missing = int(np.argmin(counts > 0))
+            raise ValueError(
+                f"y has no row of class {missing}, so the thresholds about it cannot be found; number the classes "
+                "that are there from 0, or give thresholds"
+            )
+        shares = np.cumsum(counts)[:-1] / len(y)
+        return {"thresholds": arrays.as_tuple(ndtri(shares) + float(np.mean(fitted)))}
+
+    def _guess(self, y):
+        return None
 
     def _bounds(self, y):
         edges = np.concatenate([[-np.inf], self.thresholds, [np.inf]])

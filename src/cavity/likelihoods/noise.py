@@ -8,7 +8,7 @@ from scipy import special
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy, spread
 from cavity.likelihoods.parameters import check_closed, check_fields
 
 
@@ -29,6 +29,10 @@ class Gaussian(_Noisy):
 
     def __post_init__(self):
         check_fields(self)
+
+    def starting_values(self, y, fitted):
+        """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
+        return {"noise_variance": spread(y, fitted) ** 2}
 
     def log_p(self, y, f):
         """Log density; see `Likelihood.log_p`."""
@@ -197,6 +201,13 @@ class Clutter(_Compiled):
 
     def __post_init__(self):
         check_fields(self)
+
+    def starting_values(self, y, fitted):
+        """Clutter as wide as y; see `Likelihood.starting_values`."""
+        noise, centre = spread(y, fitted), float(np.median(y))
+        wide = max(float(np.max(np.abs(y - centre))), noise)
+        values = {"clutter_variance": wide**2, "noise_variance": noise**2, "clutter_mean": centre}
+        return {"clutter_weight": 0.5} | values
 
     def _parameters(self):
         w, c = self.clutter_weight, self.clutter_variance

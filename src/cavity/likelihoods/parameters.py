@@ -84,6 +84,17 @@ def open_parameters(likelihood):
     return tuple(name for name in likelihood.parameters if getattr(likelihood, name) is None)
 
 
+def named_parameters(learn, known, by_default):
+    """Return the names of known parameters that the argument `learn` asks for; True asks for those `by_default`."""
+    if isinstance(learn, bool | np.bool_):
+        return by_default if learn else ()
+    if isinstance(learn, str):
+        learn = (learn,)
+    if not isinstance(learn, tuple | list):
+        raise TypeError(f"learn must be True, a name or a tuple of names, got {learn!r}")
+    return tuple(arrays.choice(name, "learn", known) for name in learn)
+
+
 def scales_of(likelihood):
     """Return the names of the parameters in the scale of the observations."""
     return tuple(name for name, domain in likelihood.parameters.items() if domain == "scale")
@@ -122,6 +133,12 @@ def check_declared(likelihood):
         value = getattr(likelihood, name)
         if value is not None and not type(likelihood).__module__.startswith("cavity."):
             DOMAINS[domain].checked(value, f"{name} of {kind}")
+
+
+def unit_of(y):
+    """Return a unit for real parameters: half of the range of observations, or 1 where there is none."""
+    known = y[np.isfinite(y)]
+    return (0.5 * float(np.max(known)) - 0.5 * float(np.min(known)) if known.size else 0.0) or 1.0
 
 
 class FreeParameters:

@@ -135,8 +135,23 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     again = posterior.model.fit(posterior._prepared(X), LABELS)  # the model of a posterior is that of prepared rows
     assert_same(again, posterior)
     spelt = GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False).fit(X, LABELS)
-    assert spelt.chosen == ()
+    assert spelt.chosen is None
     assert "prior" not in repr(spelt)
+
+
+def test_one_factor_is_learnt_where_one_setting_was_left_open():
+    free = GLM("probit", intercept=True, standardize=True).fit(X, LABELS, learn="prior_variance")
+    variance = free.model.prior_variance
+    assert variance[0] == 625.0
+    assert variance[1] == variance[2] != 6.25
+    assert "(learnt)" in repr(free)
+    given = GLM("probit", prior_variance=6.25, intercept=625.0, standardize=True).fit(X, LABELS, learn="prior_variance")
+    assert_same(free, given)
+    with_ones = GLM("probit").fit(np.hstack([X, ONES]), LABELS)
+    moved = GLM("probit").fit(np.hstack([X, ONES]), LABELS, learn="prior_variance").model.prior_variance
+    factors = moved / with_ones.model.prior_variance
+    assert factors[0] == pytest.approx(factors[1])
+    assert factors[2] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,73 +1,298 @@
-"""The prior variance of a GLM by the log evidence."""
+"""What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.ep.engine import Engine
-from cavity.ep.stochastic import Stochastic
-from cavity.ep.weights import weights_of
+from cavity.base.scales import constant_columns
+from cavity.likelihoods.base import guessed
+from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.models.glm.evidence import PRIOR, Evidence, Vector
+from cavity.models.learnt import Learnt
+from cavity.models.search import NOT_LEARNT, SEARCH_TOL, Objective, came_to_rest, climb, warn_without_start
 
 LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
-PRIOR_RANGE = 1e10  # the learned prior variance stays within this factor of the given one
+START_ROWS = 1 << 12  # most rows of the regression that says where to start
+BLOCK_ROWS = 1 << 13
+FARTHER = float(np.log(100.0))  # from where a search ended, to see whether the evidence falls
+FLAT = 1e-6  # nats that it must fall
+CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
+CURVATURE_TOL = 1e-8  # of the fits for these
+CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
+MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
+LIMITS = {  # what likelihoods are at the far end of a parameter
+    ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
+    ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
+}
 
 
-def engine_of(geometry, sites, options, start):
-    """Return the engine of a schedule."""
-    if options.schedule == "stochastic":
-        return Stochastic(geometry, sites, options)
-    return Engine(geometry, sites, options, start)
+def names_to_learn(likelihood, learn):
+    """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
+    known = (PRIOR, *likelihood.parameters)
+    if learn is None:
+        learn = False
+    asked = named_parameters(learn, known, known)
+    needed = open_parameters(likelihood)
+    return tuple(name for name in known if name in asked or name in needed)
 
 
-def learned(problem, sites, threads, options):
-    """Maximise the log evidence over the prior variance; return the problem with it and the sites to start from."""
-    from scipy.optimize import minimize
-
-    prior = problem.prior
-    is_vector = prior.variance.ndim == 1
-    n_free = prior.variance.size if is_vector else 1
-    quiet = replace(options, callback=None)
-    start = None
-
-    def scaled(theta):
-        factor = np.exp(theta) if is_vector else float(np.exp(theta[0]))
-        return problem.with_prior(prior.mean, prior.variance * factor)
-
-    def objective(theta):
-        nonlocal start
-        candidate = scaled(theta)
-        geometry = candidate.geometry(threads)
-        fit = engine_of(geometry, sites, quiet, start).run()
-        start = fit.tau, fit.rho
-        return -fit.log_evidence, -_evidence_gradient(candidate.prior, geometry, fit.belief)
-
-    bound = float(np.log(PRIOR_RANGE))
-    # far from the maximum the evidence is flat: begin where a common factor is best
-    first = max(LEARN_SCAN, key=lambda theta: -objective(np.full(n_free, theta))[0])
-    result = minimize(objective, np.full(n_free, first), jac=True, method="L-BFGS-B", bounds=[(-bound, bound)] * n_free)
-    further = np.clip(result.x + np.sign(result.x) * np.log(100.0), -bound, bound)
-    if not is_vector and objective(further)[0] <= result.fun + 1e-6:
-        warn(
-            "the log evidence has no maximum in the prior variance: it does not fall beyond "
-            f"{np.exp(result.x[0]):.1g} times the given one; the search ended there",
-            NumericalWarning,
-        )
-    best = scaled(result.x)
-    return replace(best, model=replace(problem.model, prior_variance=best.prior.variance)), start
+def check_can_learn(model, names, method, schedule):
+    """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
+    own = [name for name in names if name != PRIOR]
+    way = next(
+        (
+            f"{name}={value!r}"
+            for name, value, unable in (
+                ("method", method, "adf"),
+                ("schedule", schedule, "stochastic"),
+                ("approximation", model.approximation, "diagonal"),
+            )
+            if value == unable
+        ),
+        None,
+    )
+    if own and way is not None:
+        kind = type(model.likelihood).__name__
+        raise ValueError(f"{way} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'")
 
 
-def _evidence_gradient(prior, geometry, belief):
-    """d log evidence / d log prior variance: that of the expected log prior, as the sites are at their fixed point.
+def checked_groups(value, given, problem, names, added):
+    """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
 
-    One entry for a number or a matrix (a factor on it), D for a vector. [M]_ and math of GPML section 5.5.
+    Parameters
+    ----------
+    value : array_like (D,) of int or None
+        Groups of the columns that a user asked for; weights of negative groups keep their prior variances.
+    given : float, ndarray or None
+        The prior variance as a user gave it. A vector has as many factors as columns; otherwise there is one factor,
+        which leaves constant columns alone where the variances were left to us.
+    problem : GLMProblem
+        The prior in numbers.
+    names : tuple of str
+        What is learnt.
+    added : bool
+        Whether an intercept was put before the columns; its prior variance stays.
+
+    Returns
+    -------
+    ndarray or None
+        Groups of all weights.
     """
-    if prior.variance.ndim != 1:
-        return np.array([belief.prior_slope()])
-    mean, covariance = weights_of(prior.moments, geometry, belief)
-    return weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
+    variance, n = problem.prior.variance, len(problem.prior.mean) - added
+    if value is None:
+        if variance.ndim != 1 or PRIOR not in names:
+            return None
+        groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
+        if given is None:
+            groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
+        return np.append(np.full(int(added), -1), groups)
+    if PRIOR not in names:
+        raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
+    if variance.ndim == 2:
+        raise ValueError("prior_groups needs prior_variance as a number or a vector, got a matrix")
+    groups = np.asarray(value)
+    if groups.shape != (n,) or groups.dtype.kind not in "iu":
+        raise ValueError(f"prior_groups must be {n} integers, one for each column, got {value!r}")
+    if not np.any(groups >= 0):
+        raise ValueError("prior_groups must have some column in a group, got negative numbers only")
+    return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-def weight_gradient(prior_variance, apart, variances):
-    """The derivatives for each weight, from its posterior mean less that of the prior and its posterior variance."""
-    return 0.5 * ((apart**2 + variances) / prior_variance - 1.0)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search ended with: the problem with what was learnt, sites to start from, and how it ended."""
+
+    problem: object
+    start: tuple | None = None
+    learnt: Learnt | None = None
+    at_rest: bool = True
+
+
+def learned(problem, names, groups, threads, options):
+    """Maximise the log evidence over what is named; return what was `Found`."""
+    starts = _likelihoods(problem, names)
+    if groups is not None and problem.prior.variance.ndim == 0:
+        problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
+    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
+    if vector.size == 0:
+        return Found(problem)
+    evidence = Evidence(problem, vector, threads, options)
+    objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
+    start = _start(objective, vector, starts, bounds)
+    x, value, at_rest = start, np.inf, False
+    if objective.values:
+        value, x, slope = climb(objective, start, bounds)
+        at_rest = came_to_rest(objective, value, slope)
+    else:
+        warn_without_start(len(starts))
+    settings = vector.unpack(x)
+    names, units = _labels(vector, problem.prior.variance)
+    sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
+    if at_rest:
+        sd, note = _errors(evidence, vector, x, bounds, value, names)
+    factors = np.exp(settings.log_factors) * units
+    values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
+    scale = [*factors.tolist(), *np.ones(vector.free.size)]
+    errors = tuple(None if each is None else each * times for each, times in zip(sd, scale, strict=True))
+    learnt = Learnt(tuple(names), tuple(values), errors, note)
+    best = evidence.problem_at(settings)
+    model = replace(problem.model, prior_variance=best.prior.variance, likelihood=settings.likelihood)
+    return Found(replace(best, model=model), evidence.start, learnt, at_rest)
+
+
+# ------------------------------------------------------------------------------------------ starts
+
+
+def _likelihoods(problem, names):
+    """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
+    likelihood, rows = problem.model.likelihood, problem.used
+    wanted = [name for name in names if name != PRIOR]
+    if not wanted:
+        return [likelihood]
+    for name in wanted:
+        if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
+            raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
+    suggested = likelihood.starting_values(rows.y, _fitted(problem))
+    given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+    other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
+    if all(getattr(given, name) == value for name, value in other.items()):
+        return [given]
+    return [given, replace(given, **other)]
+
+
+def _fitted(problem):
+    """Return rough values of f: of the least-squares regression, or of the offset alone where there are few rows."""
+    rows, likelihood = problem.used, problem.model.likelihood
+    offset = np.zeros(rows.n) if rows.offset is None else rows.offset
+    guess = guessed(likelihood, rows.y)
+    if guess is None:
+        return offset
+    rest, d = guess - offset, rows.X.shape[1]
+    few = np.linspace(0, rows.n - 1, min(rows.n, START_ROWS)).astype(np.intp)
+    centre = float(np.median(rest))
+    if len(few) < 2 * d:
+        return offset + centre
+    X = np.asarray(rows.X[few], dtype=np.float64)
+    size = np.max(np.abs(X), axis=0)
+    size[size == 0] = 1.0
+    X, target = X / size, rest[few]
+    unit = float(np.max(np.abs(target))) or 1.0
+    weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
+    blocks = (slice(low, low + BLOCK_ROWS) for low in range(0, rows.n, BLOCK_ROWS))
+    return offset + np.concatenate([np.asarray(rows.X[part], dtype=np.float64) @ weights for part in blocks])
+
+
+def _start(objective, vector, likelihoods, bounds):
+    """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
+
+    Far from the maximum the evidence is flat.
+    """
+
+    def cold_value(x):
+        objective.evidence.start = None
+        return objective.value(x)
+
+    tried = [np.clip(vector.pack(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
+    best = min((cold_value(x), i) for i, x in enumerate(tried))[1] if len(tried) > 1 or not vector.n_prior else 0
+    if not vector.n_prior:
+        return tried[best]
+    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in LEARN_SCAN]
+    return scan[min((cold_value(x), i) for i, x in enumerate(scan))[1]]
+
+
+# ------------------------------------------------------------------------------------------ the end of a search
+
+
+def _labels(vector, variance):
+    """Return names of the free numbers, and what a factor on the prior variance of each group is to be times."""
+    names, units = [], []
+    for label in vector.labels:
+        own = np.unique(variance if label is None else variance[vector.groups == label])
+        same = own.size == 1 and variance.ndim < 2
+        name = PRIOR if same else f"{PRIOR} factor"
+        names.append(name if vector.n_prior == 1 else f"{name}[{label}]")
+        units.append(float(own[0]) if same else 1.0)
+    return [*names, *vector.free.labels()], np.array(units)
+
+
+def _errors(evidence, vector, x, bounds, value, names):
+    """Return the standard errors of the free numbers, None where there are none, and why.
+
+    They come from the curvature of the log evidence. Where it has no maximum, a warning says so.
+    """
+    none = [None] * len(x)
+    if len(x) > MOST_ERRORS:
+        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
+    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    free = np.flatnonzero(~stopped)
+    curvature = _curvature(evidence, vector, x, free)
+    if curvature is not None:
+        stopped[free[np.diagonal(curvature) < CLEAR]] = True
+    flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
+    if curvature is None:
+        return none, "no standard errors: EP fails near the maximum"
+    inside = ~np.isin(free, flat)
+    curvature, free = curvature[np.ix_(inside, inside)], free[inside]
+    if len(free) and not np.linalg.eigvalsh(curvature)[0] > 0:
+        return none, "no standard errors: the log evidence is not curved downwards in every direction"
+    covariance, slopes_of = np.zeros((len(x), len(x))), np.eye(len(x))
+    covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
+    slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
+    sd = np.sqrt(np.einsum("ij,jk,ik->i", slopes_of, covariance, slopes_of))
+    words = ", ".join(names[i] for i in flat)
+    note = f"no standard error of {words}: the log evidence has no maximum there" if flat else ""
+    return [None if i in flat else float(value) for i, value in enumerate(sd)], note
+
+
+def _curvature(evidence, vector, x, free):
+    """Return minus the second derivatives of the log evidence in some free numbers; None where EP fails.
+
+    By differences of the gradient.
+    """
+    tol = min(evidence.options.tol, CURVATURE_TOL)
+
+    def gradient(i, step):
+        point = evidence.at(vector.unpack(x + step * (np.arange(len(x)) == i)), tol=tol)
+        return vector.gradient(evidence, point)[free] if point.converged else None
+
+    rows = np.empty((len(free), len(free)))
+    for row, i in zip(rows, free, strict=True):
+        try:
+            ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        if ahead is None or behind is None:
+            return None
+        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
+    return 0.5 * (rows + rows.T)
+
+
+def _has_no_maximum(evidence, vector, x, i, bounds, value):
+    """Whether the evidence does not fall far out in a free number; a warning says so.
+
+    None for prior variances of several groups: that some vanish is what is asked for.
+    """
+    for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
+        further = x.copy()
+        further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
+        try:
+            point = evidence.at(vector.unpack(further), tol=SEARCH_TOL, double_loop=0)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            continue
+        if point.converged and -point.log_evidence <= value + FLAT:
+            if i >= vector.n_prior or vector.n_prior == 1:
+                _warn_flat(vector, x, i, way)
+            return True
+    return False
+
+
+def _warn_flat(vector, x, i, way):
+    if i < vector.n_prior:
+        name, place, limit = "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
+    else:
+        likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
+        name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
+        limit = LIMITS.get((type(likelihood).__name__, name), "") if way > 0 else ""
+    words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
+    warn(words + limit, NumericalWarning)

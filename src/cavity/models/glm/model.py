@@ -24,6 +24,7 @@ from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import resolved
+from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
@@ -72,9 +73,9 @@ class GLM(Frozen):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 2))
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
-    >>> posterior = cavity.GLM(intercept=True).fit(X, y == "yes")
+    >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Probit(), [-0.5, 2.0, -1.0])
+    (Probit(), [-0.4, 1.8, -1.0])
 
     All settings given, as for any reference to a result:
 
@@ -128,6 +129,7 @@ class GLM(Frozen):
         damping=1.0,
         power=1.0,
         learn=None,
+        prior_groups=None,
         max_iter=200,
         tol=1e-8,
         n_threads=None,
@@ -157,9 +159,14 @@ class GLM(Frozen):
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
-        learn : None or "prior_variance", default None
-            Maximise the log evidence over a factor on the prior variance (if it is a number or a matrix) or over all
-            entries (if it is a vector: automatic relevance determination), by L-BFGS with the exact gradient.
+        learn : None, str, tuple of str or True, default None
+            What to find by maximising the log evidence, beside the parameters of the likelihood that are None, which
+            always are: "prior_variance", names of parameters of the likelihood, or True for all of these. Of the prior
+            variance a factor is learnt if it is left to the data, a number or a matrix, all entries if it is a vector
+            (automatic relevance determination), or what `prior_groups` says. That of an added intercept stays.
+        prior_groups : array_like (D,) of int, optional
+            Columns of one number share a factor on their prior variances, which is learnt; those of negative numbers
+            keep theirs.
         max_iter : int, default 200
             Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
         tol : float, default 1e-8
@@ -195,6 +202,12 @@ class GLM(Frozen):
         the change has not halved in 10 sweeps the fixed point is found by minimising EP's free energy, a double loop
         whose every step lowers it.
 
+        Learning is a search by L-BFGS with exact gradients, from the given values and from some that the data suggest,
+        over logs of variances, scales and the like: at a fixed point of EP the sites count as constants. Standard
+        errors are those of the curvature of the log evidence at its maximum. Each fit starts from the sites of the one
+        before, all together take as long as some twenty fits. Where the evidence has no maximum a NumericalWarning says
+        so: a dispersion without bound, for example, means that the counts are Poisson.
+
         With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
         the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.
 
@@ -217,8 +230,8 @@ class GLM(Frozen):
         found = resolved(known, rows)
         problem = GLMProblem.of(found.model, found.rows)
         arrays.choice(method, "method", ("ep", "adf"))
-        if learn is not None:
-            arrays.choice(learn, "learn", ("prior_variance",))
+        names = names_to_learn(problem.model.likelihood, learn)
+        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
         options = Options.checked(
             schedules=(*SCHEDULES, "stochastic"),
             schedule=schedule,
@@ -232,17 +245,19 @@ class GLM(Frozen):
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
             words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
             raise about(ValueError(words), "schedule", "power")
-        if method == "adf" and (damping != 1 or power != 1 or learn is not None or schedule != "parallel"):
+        check_can_learn(self, names, method, schedule)
+        if method == "adf" and (damping != 1 or power != 1 or names or schedule != "parallel"):
             words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
             raise about(ValueError(words), "method")
-        if self.approximation == "diagonal" and (schedule == "stochastic" or learn is not None):
+        if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
-        solution = solved(problem, method, options, learn is not None, n_threads)
+        solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
-        kept["chosen"] += () if known is self else ("likelihood",)
+        chosen = kept["chosen"] + (() if known is self else ("likelihood",))
+        kept["chosen"] = chosen or None
         return posterior_of(solution, method, **kept)
 
 

@@ -11,18 +11,21 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
+from cavity.base.loop import CONVERGED
 from cavity.base.results import short, table
 from cavity.base.rows import design_matrix, with_exposure
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
-from cavity.models.glm.learn import weight_gradient
+from cavity.models.glm.evidence import PRIOR, weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
+from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.search import NOT_LEARNT
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -43,18 +46,20 @@ def posterior_of(solution, method, before=None, **labels):
     if method == "ep" and fit.tau is not None:
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     ended = fit if before is None else before
+    status = ended.status if solution.at_rest or not fit.converged else NOT_LEARNT
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
         variance=weights.variance,
         log_evidence=fit.log_evidence + (0.0 if before is None else before.log_evidence) + total,
-        converged=ended.converged,
+        converged=status == CONVERGED,
         n_iter=fit.n_iter,
-        status=ended.status,
+        status=status,
         residual=fit.residual,
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
+        learnt=solution.learnt if before is None else before.learnt,
         _covariance=weights.covariance,
         _loo=loo,
         _tau=tau,
@@ -71,7 +76,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings in numbers, those that were learned or left to the data included; they are of the weights, that of
+        The settings in numbers, those that were learnt or left to the data included; they are of the weights, that of
         an intercept first.
     mean : ndarray (D,)
         Posterior mean of the weights.
@@ -108,8 +113,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     has_offset : bool
         Whether rows came with offsets, which predictions then want as well.
-    chosen : tuple of str
-        The settings that were left to the data: some of "likelihood", "prior_variance" and "intercept".
+    chosen : tuple of str or None
+        The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
 
     Notes
     -----
@@ -139,7 +146,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     spread: np.ndarray | None = None
     intercept: bool = False
     has_offset: bool = False
-    chosen: tuple = ()
+    chosen: tuple | None = None
+    learnt: Learnt | None = None
     _influence: np.ndarray | None = None
 
     kind = "glm"
@@ -162,14 +170,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         """Return the lines of the repr about what was chosen from the data."""
         likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
-        if "likelihood" in self.chosen:
+        chosen = self.chosen or ()
+        if "likelihood" in chosen:
             likelihood += " (chosen from y)"
-        if "()" not in likelihood or "likelihood" in self.chosen:
+        if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        if "prior_variance" in self.chosen and columns.size:
+        learnt = self.learnt is not None and any(name.startswith(PRIOR) for name in self.learnt.names)
+        if (learnt or PRIOR in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
-            yield "prior", f"variance {' to '.join(ends)} (scaled to the data)"
+            yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:
@@ -265,7 +275,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         Examples
         --------
         >>> import cavity
-        >>> posterior = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=1.0).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> posterior = cavity.GLM("poisson", prior_variance=1.0).fit([[1.0], [1.0], [1.0]], [3, 5, 4])
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """

@@ -2,6 +2,7 @@
 
 from cavity.base.records import FLAG, Array, Record, names, one_of, together
 from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.learnt import LEARNT
 
 
 def _arrays_of(settings):
@@ -42,6 +43,7 @@ RECORD = Record(
         "intercept?": FLAG,
         "has_offset?": FLAG,
         "chosen?": names(),
+        "learnt?": LEARNT,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},

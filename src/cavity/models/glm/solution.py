@@ -9,9 +9,12 @@ from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
-from cavity.models.glm.learn import engine_of, learned
+from cavity.likelihoods.parameters import check_closed
+from cavity.models.glm.evidence import engine_of
+from cavity.models.glm.learn import Found, learned
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.weights import Weights
+from cavity.models.learnt import Learnt
 
 MOST_COPIES = 1e7  # of rows, all together, in ADF
 
@@ -20,13 +23,18 @@ MOST_COPIES = 1e7  # of rows, all together, in ADF
 class GLMSolution:
     """How a fit ended, and what it knows of the weights."""
 
-    problem: GLMProblem  # with the prior that was learnt, if any was
+    problem: GLMProblem  # with what was learnt, if anything was
     fit: Fit
     weights: Weights
+    learnt: Learnt | None = None
+    at_rest: bool = True  # whether the search for what was learnt came to rest
 
 
-def solved(problem, method, options=None, learn=False, n_threads=1, before=None):
-    """Solve a problem by EP or ADF; `before` is the `WeightRoot` of its prior, if that is a posterior."""
+def solved(problem, method, options=None, learn=((), None), n_threads=1, before=None):
+    """Solve a problem by EP or ADF; `before` is the `WeightRoot` of its prior, if that is a posterior.
+
+    `learn` has the names of what is to be learnt, and the groups of prior variances.
+    """
     rows, prior = problem.used, problem.prior
     if problem.model.approximation == "diagonal":
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
@@ -34,18 +42,20 @@ def solved(problem, method, options=None, learn=False, n_threads=1, before=None)
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
         return GLMSolution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
+        check_closed(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
         return GLMSolution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads) as threads, single_blas():
         if method == "adf":
-            geometry, fit = _assimilated(problem, threads)
+            found, (geometry, fit) = Found(problem), _assimilated(problem, threads)
         else:
-            sites, start = Sites(problem.model.likelihood, rows.y, rows.weights, options.power), None
-            if learn:
-                problem, start = learned(problem, sites, threads, options)
+            found = learned(problem, *learn, threads, options) if learn[0] else Found(problem)
+            problem = found.problem
+            sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
             geometry = problem.geometry(threads)
-            fit = engine_of(geometry, sites, options, start).run()
-        return GLMSolution(problem, fit, Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief)))
+            fit = engine_of(geometry, sites, options, found.start).run()
+        weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
+        return GLMSolution(problem, fit, weights, found.learnt, found.at_rest)
 
 
 def _nothing_learnt(method):

@@ -19,7 +19,7 @@ from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import posterior_of
-from cavity.models.gp.process import LatentProcess, checked_rows, what_to_learn
+from cavity.models.gp.process import LatentProcess, checked_rows, closed, what_to_learn
 from cavity.models.latent import AUTO
 
 
@@ -91,9 +91,10 @@ class GaussianProcess(LatentProcess):
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
-        learn : bool or "covariance", default True
+        learn : bool, str or tuple of str, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
-            Gaussian, scale of StudentT and Laplace, `scales` of your own); "covariance" leaves the likelihood alone.
+            Gaussian, scale of StudentT and Laplace, those of the domain "scale" of your own). Names choose:
+            "covariance", and `parameters` of the likelihood. Parameters of it that are None are learnt in any case.
         n_starts : int, default 1
             How many of the starts are followed, at most three: the given settings and two of the scale of the data,
             those with the largest evidence first.
@@ -165,7 +166,8 @@ class GaussianProcess(LatentProcess):
         rows = checked_rows(self, X, y, with_exposure(self.likelihood, offset, exposure, X), *others)
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        learn, scales = what_to_learn(self, learn, rows.noise is not None)
+        learn, names = what_to_learn(self, learn, rows.noise is not None)
+        model = closed(self, rows)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         options = Options.checked(
             schedules=(AUTO, *SCHEDULES),
@@ -178,11 +180,11 @@ class GaussianProcess(LatentProcess):
         )
         n_threads = threads_of(n_threads)
         with Threads(n_threads) as threads, single_blas():
-            evidence = Evidence(self.likelihood, rows, threads, options)
-            found = search.learn(Settings.of(self, evidence.rows), evidence, learn, scales, n_starts)
+            evidence = Evidence(model.likelihood, rows, threads, options)
+            found = search.learn(Settings.of(model, evidence.rows), evidence, learn, names, n_starts)
             point = evidence.final(found.settings, options)
             kept = {"columns": names_of(X), "classes": classes, "roles": roles}
-            posterior = posterior_of(self, evidence, point, found, **kept)
+            posterior = posterior_of(model, evidence, point, found, **kept)
         if point.fit is not None:
             point.fit.warn(options)
         return posterior

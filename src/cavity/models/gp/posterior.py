@@ -24,6 +24,7 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.latent import log_density
+from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
 
@@ -62,6 +63,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
+        learnt=None if found is None else found.learnt,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -102,6 +104,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         numbers of classes.
     roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
+    learnt : Learnt or None
+        What the fit has found by maximising the log evidence: `names` and `values`.
 
     Examples
     --------
@@ -136,6 +140,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     columns: tuple | None = None
     classes: tuple | None = None
     roles: dict | None = None
+    learnt: Learnt | None = None
     _influence: np.ndarray | None = None
 
     kind = "gaussian_process"

@@ -1,6 +1,6 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import local
 
 import numpy as np
@@ -22,7 +22,8 @@ from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.likelihoods.parameters import check_declared, scales_of
+from cavity.likelihoods.base import guessed
+from cavity.likelihoods.parameters import check_declared, named_parameters, open_parameters, scales_of
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -101,14 +102,30 @@ def row_noise(model, value, n):
     return noise
 
 
-def what_to_learn(model, learn, known_noise):
-    """Return whether the covariance is learnt, and the scales of the likelihood that are."""
-    if isinstance(learn, str) and learn == "covariance":
-        return True, ()
-    if not isinstance(learn, bool | np.bool_):
-        kind = ValueError if isinstance(learn, str) else TypeError
-        raise kind(f"learn must be True, False or 'covariance', got {learn!r}")
-    return bool(learn), scales_of(model.likelihood) if learn and not known_noise else ()
+def what_to_learn(model, learn, known_noise, learnable=None):
+    """Return whether the covariance is learnt, and the names of the parameters of the likelihood that are.
+
+    Those that are open always are; `learnable` are those that can be, by default all.
+    """
+    likelihood = model.likelihood
+    known = tuple(likelihood.parameters) if learnable is None else learnable
+    asked = named_parameters(learn, ("covariance", *known), ("covariance", *scales_of(likelihood)))
+    needed = open_parameters(likelihood)
+    names = tuple(name for name in known if name in asked or name in needed)
+    return "covariance" in asked, () if known_noise else names
+
+
+def closed(model, rows):
+    """Return the model with open parameters of the likelihood as rows suggest them."""
+    likelihood, names = model.likelihood, open_parameters(model.likelihood)
+    if not names:
+        return model
+    used = rows.part(~rows.left_out) if rows.left_out.any() else rows
+    offset = np.zeros(used.n) if used.offset is None else used.offset
+    guess = guessed(likelihood, used.y)
+    fitted = offset if guess is None else offset + np.median(guess - offset)
+    values = likelihood.starting_values(used.y, fitted)
+    return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))
 
 
 def checked_X(X, like=None):

@@ -8,6 +8,7 @@ from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one
 from cavity.base.rows import Rows
 from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.learnt import LEARNT
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision
@@ -40,6 +41,7 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
 SETTINGS = FITTED | {
     "n_samples": integer(1, "N"),
     **kept("D"),
+    "learnt?": LEARNT,
     "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
     "solver": {"inverted": FLAG, "log_determinant": NUMBER},
     "covariance": COVARIANCE,

@@ -8,8 +8,9 @@ from cavity.base.errors import within_range
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.likelihoods.parameters import FreeParameters
+from cavity.likelihoods.parameters import FreeParameters, unit_of
 from cavity.models.gp.evidence import Settings
+from cavity.models.learnt import Learnt
 from cavity.models.search import Objective, came_to_rest, climb, warn_without_start
 
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
@@ -67,6 +68,16 @@ class Vector:
         """The log prior of some settings, and its slopes in those of the covariance, if they are free."""
         value, slopes = settings.covariance.log_prior()
         return value, slopes[: self.n_covariance]
+
+    def learnt(self, settings):
+        """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
+        covariance = settings.covariance
+        names = (*covariance.parameter_names[: self.n_covariance], *self.free.labels())
+        if not names:
+            return None
+        logs = covariance.log_parameters[: self.n_covariance]
+        values = (*np.exp(logs).tolist(), *self.free.values(settings.likelihood))
+        return Learnt(names, values, (None,) * len(names), "no standard errors of Gaussian processes")
 
 
 def starts(settings, rows, vector):
@@ -133,15 +144,16 @@ class Found:
     settings: Settings
     values: np.ndarray  # (n,): log evidence plus log prior of every fixed point on the way
     at_rest: bool
+    learnt: Learnt | None = None
 
 
-def learn(settings, evidence, covariance, scales, n_starts):
+def learn(settings, evidence, covariance, names, n_starts):
     """Return the settings of the largest evidence found, as `Found`.
 
-    Free are the coefficients of the mean, the named scales of the likelihood and, if said, the covariance's parameters.
-    Of the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
+    Free are the coefficients of the mean, named parameters of the likelihood and, if said, those of the covariance. Of
+    the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
     """
-    vector = Vector(settings, covariance, scales)
+    vector = Vector(settings, covariance, names, unit_of(evidence.rows.y))
     if vector.size == 0:
         return Found(settings, np.zeros(0), True)
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
@@ -152,4 +164,5 @@ def learn(settings, evidence, covariance, scales, n_starts):
     runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
     value, x, slope = min(runs, key=lambda run: run[0])
     at_rest = came_to_rest(objective, value, slope)
-    return Found(vector.unpack(x), np.array(objective.values), at_rest)
+    settings = vector.unpack(x)
+    return Found(settings, np.array(objective.values), at_rest, vector.learnt(settings))

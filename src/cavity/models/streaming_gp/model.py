@@ -22,6 +22,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import SCHEDULES, Options
+from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
 from cavity.models.streaming_gp.rows import by_name, is_exact, opened
@@ -101,6 +102,10 @@ class StreamingGP(LatentProcess):
                 f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
                 "is a part of the covariance: + Constant(), + Linear()"
             )
+        unknown = set(open_parameters(self.likelihood)).difference(scales_of(self.likelihood))
+        if unknown:
+            kind = type(self.likelihood).__name__
+            raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
         if has_white(self.covariance):
             raise arrays.wrong(
                 "covariance",
@@ -162,9 +167,9 @@ class StreamingGP(LatentProcess):
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,), optional
             A row of weight w counts as w copies; 0 leaves it out.
-        learn : bool or "covariance", default True
+        learn : bool, "covariance" or the name of a scale, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
-            Gaussian, scale of StudentT and Laplace); "covariance" leaves the likelihood alone.
+            Gaussian, scale of StudentT and Laplace), or one of the two. A scale that is None is learnt in any case.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP, here and in updates, as are the next three: renew the sites one after the other, or all at once.
         damping : float in (0, 1], default 1.0

@@ -41,6 +41,7 @@ class SingleRows:
         # rows that need no look at the model: equal variances, means and noise
         self.ready = basis.n > 0 and is_exact(model.likelihood) and np.ndim(model.mean) == 0
         self.ready = self.ready and basis.variance is not None
+        self.ready = self.ready and model.likelihood.noise_variance is not None
         if self.ready:
             self.mean, self.noise = float(model.mean), float(model.likelihood.noise_variance)
             self.limit = 2.0 * model.tolerance * self.noise if model.inducing is None else np.inf

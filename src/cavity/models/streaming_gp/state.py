@@ -16,7 +16,8 @@ from cavity.base.results import short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.models.gp.process import check_columns, what_to_learn
+from cavity.likelihoods.parameters import scales_of
+from cavity.models.gp.process import check_columns, closed, what_to_learn
 from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -402,7 +403,7 @@ def take_in(state, X, y, *given, learn, n_threads, callback=None):
     """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
     now, options = state._now, state._options
     X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
-    learn, scales = what_to_learn(now.model, learn, others[0] is not None)
+    learn, scales = what_to_learn(now.model, learn, others[0] is not None, scales_of(now.model.likelihood))
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:
         y, classes = coded(y, now.model.likelihood)
@@ -413,8 +414,9 @@ def take_in(state, X, y, *given, learn, n_threads, callback=None):
     rows = checked_rows(now.model, state.n_features, X, y, offset, *others)
     if rows is None:
         return state
+    now = replace(now, model=closed(now.model, rows))
     with np.errstate(over="ignore", invalid="ignore"):
-        if rows.n == 1 and not learn:
+        if rows.n == 1 and not learn and not scales:
             changes = named(now, rows, kept)
             if rows.noise is not None:
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}

@@ -1,0 +1,180 @@
+"""The log evidence of a GLM at given factors on prior variances and parameters of the likelihood, and its gradient.
+
+References
+----------
+.. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
+.. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.ep.engine import Engine
+from cavity.ep.sites import Sites
+from cavity.ep.stochastic import Stochastic
+from cavity.ep.visits import cavities
+from cavity.ep.weights import weights_of
+from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, slopes
+
+PRIOR = "prior_variance"
+
+
+def engine_of(geometry, sites, options, start):
+    """Return the engine of a schedule."""
+    if options.schedule == "stochastic":
+        return Stochastic(geometry, sites, options)
+    return Engine(geometry, sites, options, start)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is searched: factors on prior variances, as logs, and the likelihood."""
+
+    log_factors: np.ndarray
+    likelihood: object
+
+
+class Vector:
+    """The free settings as one vector: logs of factors on prior variances, then free numbers of the likelihood."""
+
+    def __init__(self, names, groups, likelihood, unit):
+        self.groups = groups
+        self.labels = () if PRIOR not in names else (None,) if groups is None else np.unique(groups[groups >= 0])
+        self.n_prior = len(self.labels)
+        self.free = FreeParameters(likelihood, [name for name in names if name != PRIOR], unit)
+        self.likelihood = likelihood
+
+    @property
+    def size(self):
+        """The number of free settings."""
+        return self.n_prior + self.free.size
+
+    def pack(self, log_factor, likelihood):
+        """The vector of a common factor and a likelihood."""
+        return np.append(np.full(self.n_prior, log_factor), self.free.pack(likelihood))
+
+    def unpack(self, x):
+        """The settings of a vector."""
+        return Settings(x[: self.n_prior], self.free.unpack(x[self.n_prior :], self.likelihood))
+
+    def bounds(self, *others):
+        """(low, high) of every entry."""
+        far = np.log(PARAMETER_RANGE)
+        prior = np.full((self.n_prior, 2), far) * [-1.0, 1.0]
+        return np.concatenate([prior, self.free.bounds(self.likelihood, *map(self.free.pack, others))])
+
+    def factors(self, log_factors, n):
+        """A factor on each of n prior variances, or one on all."""
+        if self.groups is None:
+            return float(np.exp(log_factors[0]))
+        out = np.ones(n)
+        for label, value in zip(self.labels, log_factors, strict=True):
+            out[self.groups == label] = np.exp(value)
+        return out
+
+    def gradient(self, evidence, point):
+        """That of the log evidence at a point."""
+        by_prior = evidence.prior_gradient(point, self) if self.n_prior else np.zeros(0)
+        return np.append(by_prior, evidence.likelihood_gradient(point, self.free))
+
+    def log_prior(self, _):
+        """No settings are more likely than others."""
+        return 0.0, np.zeros(0)
+
+
+@dataclass(slots=True)
+class EvidencePoint:
+    """A fit at some settings."""
+
+    settings: Settings
+    problem: object
+    geometry: object
+    fit: object
+    log_evidence: float
+
+    @property
+    def converged(self):
+        """Whether it is a fixed point of EP."""
+        return self.fit.converged
+
+
+class Evidence:
+    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
+
+    Where that leads nowhere, as from settings that are far away, it starts without sites.
+    """
+
+    def __init__(self, problem, vector, threads, options):
+        self.problem, self.vector, self.threads = problem, vector, threads
+        self.options, self.start = replace(options, callback=None), None
+
+    def problem_at(self, settings):
+        """The problem with a prior."""
+        prior, problem = self.problem.prior, self.problem
+        if not len(settings.log_factors):
+            return problem
+        return problem.with_prior(
+            prior.mean, prior.variance * self.vector.factors(settings.log_factors, len(prior.mean))
+        )
+
+    def sites(self, likelihood):
+        """The sites of the rows."""
+        rows = self.problem.used
+        return Sites(likelihood, rows.y, rows.weights, self.options.power)
+
+    def at(self, settings, **options):
+        """The `EvidencePoint` of some settings; `options` replace those of EP."""
+        problem = self.problem_at(settings)
+        geometry = problem.geometry(self.threads)
+        options = replace(self.options, **options)
+        fit = self._fit(geometry, settings.likelihood, options)
+        if self.start is not None and (fit is None or not fit.converged):
+            self.start = None
+            fit = self._fit(geometry, settings.likelihood, options)
+        if fit.converged and fit.tau is not None:
+            self.start = fit.tau, fit.rho
+        value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
+        return EvidencePoint(settings, problem, geometry, fit, value)
+
+    def _fit(self, geometry, likelihood, options):
+        """Run the engine; None where arithmetic fails."""
+        try:
+            return engine_of(geometry, self.sites(likelihood), options, self.start).run()
+        except (ArithmeticError, np.linalg.LinAlgError):
+            if self.start is None:
+                raise
+            return None
+
+    def prior_gradient(self, point, vector):
+        """Derivatives in the logs of factors: of the expected log prior, as sites are constants at a fixed point
+        [M]_, [RW]_ (section 5.5.2).
+        """
+        if vector.groups is None:
+            return np.array([point.fit.belief.prior_slope()])
+        prior = point.problem.prior
+        mean, covariance = weights_of(prior.moments, point.geometry, point.fit.belief)
+        slopes_of = weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
+        return np.array([np.sum(slopes_of[vector.groups == label]) for label in vector.labels])
+
+    def likelihood_gradient(self, point, free):
+        """Derivatives in the free numbers of the likelihood, at constant cavities."""
+        if not free.size:
+            return np.zeros(0)
+        likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
+        sites, m, v = self.sites(likelihood), np.empty(geometry.n_rows), np.empty(geometry.n_rows)
+        for part in geometry.blocks(0, geometry.n_rows):
+            _, mean, variance = geometry.values(fit.belief, part)
+            m[part], v[part], _ = cavities(
+                mean, variance, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part)
+            )
+
+        def total(likelihood):
+            return self.sites(likelihood).total(m, v) + self.problem.rows.log_p_known(likelihood)[1]
+
+        return slopes(free, likelihood, total)
+
+
+def weight_gradient(prior_variance, apart, variances):
+    """The derivatives for each weight, from its posterior mean less that of the prior and its posterior variance."""
+    return 0.5 * ((apart**2 + variances) / prior_variance - 1.0)

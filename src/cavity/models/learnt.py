@@ -1,0 +1,51 @@
+"""What a fit has learnt beside its posterior: parameters that maximise the evidence, and their standard errors."""
+
+from dataclasses import dataclass
+
+from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
+from cavity.base.results import table
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Learnt:
+    """Parameters that a fit has found by maximising the log evidence.
+
+    Attributes
+    ----------
+    names : tuple of str
+        What was learnt: parameters of the likelihood by their names, "prior_variance" (numbered, where there are
+        several), or "prior_variance factor" for a factor on variances that differ.
+    values : tuple of float
+        Their values.
+    sd : tuple of (float or None)
+        Standard errors, from the curvature of the log evidence; None where there is none.
+    note : str
+        Why there is none, or "".
+    """
+
+    names: tuple
+    values: tuple
+    sd: tuple
+    note: str = ""
+
+    def __repr__(self):
+        rows = [
+            (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
+            for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
+        ]
+        return table("Learnt", [*rows, *([("note", self.note)] if self.note else [])])
+
+
+def _errors(value):
+    return isinstance(value, list | tuple) and all(each is None or NUMBERS.test(each) for each in value)
+
+
+def _made(settings):
+    known, values, errors = settings["names"], settings["values"], settings["sd"]
+    if not isinstance(values, list | tuple) or not len(known) == len(values) == len(errors):
+        raise ValueError("names, values and sd must be as many")
+    return Learnt(known, tuple(map(float, values)), tuple(errors), settings["note"])
+
+
+FORM = {"names": names(), "values": NUMBERS, "sd": Setting("a list of numbers and nulls", _errors), "note": TEXT}
+LEARNT = Made(_made, FORM, lambda learnt: {name: getattr(learnt, name) for name in FORM})

@@ -1,0 +1,102 @@
+"""Open and named parameters of likelihoods of Gaussian processes, by batch and in streams."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
+
+X = np.linspace(0.0, 6.0, 40)[:, None]
+F = np.sin(X[:, 0])
+RNG = np.random.default_rng(0)
+Y = F + 0.2 * RNG.standard_t(3, size=40)
+COUNTS = RNG.poisson(np.exp(F + 1.0) * RNG.gamma(2.0, 0.5, 40)).astype(float)
+GRADES = np.digitize(2.0 * F + RNG.normal(size=40), [-1.0, 0.5]).astype(float)
+
+
+def test_an_open_noise_variance_is_learnt_like_a_given_one():
+    given = GaussianProcess(covariances.RBF()).fit(X, Y)
+    unknown = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
+    assert unknown.log_evidence == pytest.approx(given.log_evidence, abs=1e-6)
+    assert unknown.learnt.names == ("rbf.variance", "rbf.lengthscale", "noise_variance")
+    assert unknown.learnt.values[2] == unknown.model.likelihood.noise_variance
+    only = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y, learn=False)
+    assert only.learnt.names == ("noise_variance",)
+    assert only.model.covariance == covariances.RBF()
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "names"),
+    [
+        (likelihoods.StudentT(None, None), Y, ("degrees_of_freedom", "scale")),
+        (likelihoods.NegativeBinomial(), COUNTS, ("dispersion",)),
+        (likelihoods.OrderedProbit(), GRADES, ("thresholds[0]", "thresholds[1]")),
+    ],
+)
+def test_open_parameters_maximise_the_evidence(likelihood, y, names):
+    posterior = GaussianProcess(covariances.RBF(1.0, 1.5), likelihood, mean=0.3).fit(X, y, learn=False)
+    assert posterior.converged
+    assert posterior.learnt.names == names
+    best, model = np.array(posterior.learnt.values), posterior.model
+    for i, factor in np.ndindex(len(names), 2):
+        values = best * np.where(np.arange(len(names)) == i, (0.9, 1.1)[factor], 1.0)
+        kind = type(likelihood)
+        changed = kind(tuple(values)) if kind is likelihoods.OrderedProbit else kind(*values)
+        other = GaussianProcess(model.covariance, changed, mean=0.3).fit(X, y, learn=False)
+        assert other.log_evidence < posterior.log_evidence
+
+
+def test_names_choose():
+    model = GaussianProcess(covariances.RBF(1.0, 1.5), likelihoods.StudentT(4.0, 0.3))
+    found = model.fit(X, Y, learn=("scale", "degrees_of_freedom"))
+    assert found.learnt.names == ("degrees_of_freedom", "scale")
+    assert model.fit(X, Y, learn="covariance").learnt.names == ("rbf.variance", "rbf.lengthscale")
+    assert model.fit(X, Y, learn=()).learnt is None
+    with pytest.raises(ValueError, match="learn must be one of.*got 'noise_variance'"):
+        model.fit(X, Y, learn=("covariance", "noise_variance"))
+
+
+def test_what_was_learnt_is_kept(tmp_path):
+    posterior = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
+    posterior.save(tmp_path / "gp.npz")
+    for again in (cavity.load(tmp_path / "gp.npz"), pickle.loads(pickle.dumps(posterior))):
+        assert again.learnt == posterior.learnt
+
+
+def test_noise_that_is_known_row_by_row_closes_the_likelihood():
+    posterior = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(
+        X, Y, noise_variance=np.full(40, 0.1)
+    )
+    assert posterior.learnt.names == ("rbf.variance", "rbf.lengthscale")
+    assert posterior.model.likelihood.noise_variance is not None
+
+
+def test_streams_learn_open_scales_from_their_first_batch(tmp_path):
+    kernel = covariances.RBF(1.0, 1.5)
+    for likelihood, name in ((likelihoods.Gaussian(None), "noise_variance"), (likelihoods.Laplace(None), "scale")):
+        state = StreamingGP(kernel, likelihood).fit(X[:0], Y[:0])
+        state.save(tmp_path / "open.npz")
+        state = cavity.load(tmp_path / "open.npz")
+        assert getattr(state.model.likelihood, name) is None
+        state.update(X[:30], Y[:30])
+        at_once = StreamingGP(kernel, likelihood).fit(X[:30], Y[:30], learn=name)
+        found = getattr(state.model.likelihood, name)
+        assert found == getattr(at_once.model.likelihood, name)
+        assert 0.01 < found < 0.5
+        assert state.model.covariance == kernel
+        state.update(X[30:], Y[30:])
+        assert getattr(state.model.likelihood, name) == found
+
+
+def test_streams_refuse_what_they_cannot_find():
+    for likelihood, name in (
+        (likelihoods.NegativeBinomial(), "dispersion of NegativeBinomial"),
+        (likelihoods.OrderedProbit(), "thresholds of OrderedProbit"),
+        (likelihoods.StudentT(None), "degrees_of_freedom of StudentT"),
+    ):
+        with pytest.raises(ValueError, match=f"StreamingGP cannot find {name}: give a value"):
+            StreamingGP(covariances.RBF(), likelihood)
+    with pytest.raises(ValueError, match="learn must be one of"):
+        StreamingGP(covariances.RBF(), likelihoods.StudentT()).fit(X, Y, learn="degrees_of_freedom")

@@ -197,6 +197,23 @@ def test_noise_scales_with_the_observations(unit):
         assert np.allclose(other.learnt.sd, np.array(one.learnt.sd) * unit**power, rtol=1e-4)
 
 
+def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
+    """Wherever the columns are: thresholds that count as known must not say where f is far from the rows."""
+    X, y = observed(MADE["OrderedProbit"], 80, 3)
+    X = X[:, 1:]
+    here = GLM(likelihoods.OrderedProbit()).fit(X, y)
+    there = GLM(likelihoods.OrderedProbit()).fit(X + [50.0, -300.0], y)
+    assert np.allclose(there.mean, here.mean, atol=1e-7)
+    assert np.allclose(there.covariance, here.covariance, atol=1e-7)
+    assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)
+    assert np.allclose(there.predict_proba(X + [50.0, -300.0]), here.predict_proba(X), atol=1e-7)
+    two = GLM(likelihoods.OrderedProbit()).fit(X + 50.0, y > 1)
+    probit = cavity.GLM(likelihoods.Probit(), prior_variance=1.0, intercept=1e4, standardize=True).fit(X, y > 1)
+    slopes = probit.mean[1:] / probit.spread, np.sqrt(probit.variance[1:]) / probit.spread
+    assert np.allclose(two.mean, slopes[0], atol=0.1 * slopes[1])
+    assert np.allclose(np.sqrt(two.variance), slopes[1], rtol=0.05)
+
+
 # ------------------------------------------------------------------------------------------ counts
 
 

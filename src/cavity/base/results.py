@@ -1,7 +1,11 @@
 """What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, fields
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -49,11 +53,11 @@ class Posterior(Frozen):
         if "kind" in vars(cls):
             POSTERIORS[cls.kind] = cls
 
-    def to_arrays(self):
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
         return trees.taken_apart(self.record, self)
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
 
         Parameters
@@ -75,12 +79,12 @@ class VariationalPosterior(Posterior):
     `elbo` and `contraction` are None where nothing measured them, never nan.
     """
 
-    elbo: float | None
+    elbo: float | Any
     converged: bool
     status: str
     n_iter: int
-    trace: dict
-    contraction: float | None
+    trace: dict[str, Any]
+    contraction: float | Any
     predicted_gap: float
 
     def __post_init__(self):
@@ -88,7 +92,7 @@ class VariationalPosterior(Posterior):
         put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)
 
-    def outcome_rows(self):
+    def outcome_rows(self) -> Any:
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]
         known.append(f"{self.n_iter} pass{'es' if self.n_iter != 1 else ''}")

@@ -1,8 +1,11 @@
 """Dataclasses, and those in their fields, as named arrays and settings, and back, by a `Record`."""
 
+import sys
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
-from typing import get_args, get_type_hints
+from inspect import get_annotations
+from types import SimpleNamespace, UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -111,14 +114,25 @@ def _made(cls, tree):
         return tree
     if cls is tuple:
         return tuple(map(_plain, tree.values()))
-    hints = get_type_hints(cls) if is_dataclass(cls) else {}
-    known = {f.name: {} if f.type is dict else None for f in fields(cls) if f.default is MISSING} if hints else {}
+    needed = [each.name for each in fields(cls) if each.default is MISSING] if is_dataclass(cls) else []
+    known = {name: {} if dict in _kinds(cls, name) else None for name in needed if name not in tree}
     for name, value in tree.items():
-        kinds = get_args(hints.get(name)) or (hints.get(name),)
+        kinds = _kinds(cls, name) if isinstance(value, dict | list) else ()
         if isinstance(value, dict):
             value = _made(min((kind for kind in kinds if kind is not type(None)), key=partial(_apart, value)), value)
         known[name] = tuple(value) if isinstance(value, list) and tuple in kinds else _plain(value)
     return cls(**known)
+
+
+def _kinds(cls, name):
+    """Return the classes that a field of a dataclass may be of, by its annotation; those of a union one by one."""
+    owner = next((base for base in cls.__mro__ if name in get_annotations(base)), None)
+    if owner is None:
+        return ()
+    one = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})  # others may be for checkers only
+    hint = get_type_hints(one, vars(sys.modules[owner.__module__]))[name]
+    options = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+    return tuple(get_origin(option) or option for option in options)
 
 
 def _apart(tree, kind):

@@ -1,12 +1,29 @@
 """Pictures of clutter fits."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cavity.base.frames import coefficient_names
+from cavity.base.types import FloatArray
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, grid
 
+if TYPE_CHECKING:
+    from cavity.models.clutter.posterior import ClutterPosterior
 
-def clutter_figure(posterior, values, probability, title, columns=None, unit=None):
+    pass
+
+
+def clutter_figure(
+    posterior: ClutterPosterior,
+    values: FloatArray,
+    probability: FloatArray,
+    title: str,
+    columns: list[str] | None = None,
+    unit: str | None = None,
+) -> Figure:
     """Draw data, posterior and clutter probabilities of a clutter fit.
 
     Parameters

@@ -1,5 +1,9 @@
 """What the pictures share: matplotlib, colours, the rise of the ELBO, saving."""
 
+from __future__ import annotations
+
+from os import PathLike
+
 import numpy as np
 
 from cavity.base.errors import missing_extra
@@ -20,7 +24,7 @@ SIGNAL, CLUTTER = "#1b6ca8", "#c8553d"
 PEAKS = 100  # most components drawn with points of their own, most passes drawn as dots
 
 
-def format_of(path):
+def format_of(path: str | PathLike[str]) -> str:
     """Return the format that the suffix of a path stands for; ValueError if matplotlib cannot write it."""
     suffix = str(path).rpartition(".")[2].lower()
     supported = FigureCanvasBase.get_supported_filetypes()
@@ -29,7 +33,7 @@ def format_of(path):
     return suffix
 
 
-def save(figure, path):
+def save(figure: Figure, path: str | PathLike[str]) -> None:
     """Write a figure to a file, whole or not at all, in the format of its suffix."""
     suffix = format_of(path)
     with whole_file(path) as file:

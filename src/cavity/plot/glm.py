@@ -1,15 +1,34 @@
 """Pictures of generalised linear models."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cavity.base.labels import recoded
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.plot.common import SIGNAL, Figure, target_of
+
+if TYPE_CHECKING:
+    from cavity.models.glm.posterior import GLMPosterior
+
+    pass
 
 COEFFICIENTS_DRAWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
 
 
-def glm_figure(posterior, names, y, predicted, title=None, target=None, classes=None, intercept=False):
+def glm_figure(
+    posterior: GLMPosterior,
+    names: list[str] | None,
+    y: ArrayLike,
+    predicted: FloatArray | None,
+    title: str | None = None,
+    target: str | None = None,
+    classes: tuple[str, ...] | None = None,
+    intercept: bool = False,
+) -> Figure:
     """Draw the coefficients of a GLM and how it predicts the rows it was fitted to.
 
     Beside the coefficients stands, for two classes, how often class 1 is true among rows of similar leave-one-out

@@ -1,14 +1,25 @@
 """Pictures of Gaussian processes: bands over one column, maps of two, slices along each of several."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.frames import coefficient_names, taken
 from cavity.base.labels import recoded
+from cavity.base.types import ArrayLike
 from cavity.models.latent import log_density, probabilities
 from cavity.plot.common import CLUTTER, SIGNAL, Figure, MaxNLocator, colormaps, grid, target_of
 from cavity.plot.glm import against_others, loo_or_none
+
+if TYPE_CHECKING:
+    from cavity.models.gp.posterior import GaussianProcessPosterior
+    from cavity.models.streaming_gp.state import StreamingGPState
+
+    pass
 
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
 MESH = 100  # points along each side of a map
@@ -18,7 +29,14 @@ TAIL = 0.025  # of the predictive distribution on each side of its band
 HEIGHTS = np.sinh(np.linspace(-8.0, 8.0, 401))  # at which it is summed, in spreads: close together in the middle
 
 
-def gp_figure(posterior, y, names=None, target=None, title=None, classes=None):
+def gp_figure(
+    posterior: GaussianProcessPosterior,
+    y: ArrayLike,
+    names: list[str] | None = None,
+    target: str | None = None,
+    title: str | None = None,
+    classes: tuple[str, ...] | None = None,
+) -> Figure:
     """Draw the function that a Gaussian process has found, and the data.
 
     One column: the function with a band of 2 sd and, for real targets, a wider one that holds 95 % of new observations.
@@ -266,7 +284,15 @@ def _slices(posterior, X, y, names, target, classes, inducing):
     return figure
 
 
-def streaming_gp_figure(state, X, y, names=None, target=None, title=None, classes=None):
+def streaming_gp_figure(
+    state: StreamingGPState,
+    X: ArrayLike,
+    y: ArrayLike,
+    names: list[str] | None = None,
+    target: str | None = None,
+    title: str | None = None,
+    classes: tuple[str, ...] | None = None,
+) -> Figure:
     """Draw the function that a streaming Gaussian process knows, some of the data, and its inducing points.
 
     One column: the function with a band of 2 sd and, for real targets, a wider one that holds 95 % of new observations;

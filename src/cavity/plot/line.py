@@ -1,12 +1,22 @@
 """Mixtures on a line: histogram, densities, responsibilities."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from cavity.base.types import FloatArray
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.plot.common import PEAKS, beside_ascent, colormaps
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def unit_mixture_figure(posterior, sample, title, label):
+    from cavity.models.unit_mixture.posterior import UnitMixturePosterior
+
+
+def unit_mixture_figure(posterior: UnitMixturePosterior, sample: FloatArray, title: str, label: str) -> Figure:
     """Draw the data with the components of a unit mixture, its responsibilities and the rise of the ELBO.
 
     Parameters

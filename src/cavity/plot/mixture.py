@@ -1,14 +1,24 @@
 """Gaussian mixtures: points coloured by responsibilities, ellipses, and the choice of the number of components."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy.linalg import eigh
 
 from cavity.base.frames import coefficient_names, in_order
 from cavity.base.special import log_gamma_ratio
+from cavity.base.types import Data
 from cavity.blocks import sources
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.plot.common import SIGNAL, Figure, MaxNLocator, beside_ascent, colormaps, outlined
 from cavity.plot.line import line_figure
+
+if TYPE_CHECKING:
+    from cavity.models.mixture.posterior import GaussianMixturePosterior
+    from cavity.models.mixture.selection import Selection
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")  # told apart by the colour blind
 GRAY = (0.6, 0.6, 0.6)
@@ -21,7 +31,9 @@ TINY = np.finfo(float).tiny
 ANNOTATED = 16  # most numbers of components with their ELBO written beside
 
 
-def mixture_figure(X, posterior, names=None, title=None):
+def mixture_figure(
+    X: Data, posterior: GaussianMixturePosterior, names: Sequence[str] | None = None, title: str | None = None
+) -> Figure:
     """Draw the data with the components of a Gaussian mixture, and the rise of its ELBO.
 
     Of one column: the histogram, the predictive density, the components and the responsibilities. Of two: the points in
@@ -173,7 +185,7 @@ def _combination(direction, names):
     return terms.removeprefix("+ ") + (" + ..." if len(direction) > NAMED else "")
 
 
-def selection_figure(selection):
+def selection_figure(selection: Selection) -> Figure:
     """Draw the ELBO over the number of components, and how many of them have points.
 
     Parameters

@@ -5,7 +5,11 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 10.3 and 7.2.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -18,6 +22,7 @@ from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.base.summary import inverse_gamma, summarized
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows as rows_of
@@ -76,7 +81,7 @@ class LinearRegression(Public):
     ([2.0, 0.0, -1.0, 0.0, 0.0], [1.0, 0.1, 1.0, 0.0, 0.0])
     """
 
-    prior_variance: float | tuple | None = None
+    prior_variance: FloatOrArray = None
     ard: bool = False
     prior_shape: float = 1e-6
     prior_rate: float = 1e-6
@@ -90,7 +95,16 @@ class LinearRegression(Public):
             check_positive(self, "noise_variance")
         check_positive(self, "noise_shape", "noise_rate")
 
-    def fit(self, X, y, *, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
+    def fit(
+        self,
+        X: Data,
+        y: ArrayLike,
+        *,
+        accelerate: bool | Literal["anderson", "squarem"] = True,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        callback: Callable[..., object] | None = None,
+    ) -> LinearRegressionPosterior:
         """Approximate the posterior of weights, noise and relevance by coordinate ascent.
 
         Parameters
@@ -289,7 +303,7 @@ class LinearRegressionPosterior(WeightsPosterior):
         )
         return summarized("Learnt with the weights", noise, level)
 
-    def predict(self, X):
+    def predict(self, X: Data) -> FloatArray:
         """Predict new observations.
 
         Parameters

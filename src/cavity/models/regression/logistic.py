@@ -7,7 +7,11 @@ References
 .. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.6.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows as rows_of
@@ -78,7 +83,7 @@ class LogisticRegression(Public):
     ([0.177, 0.975], -3.3177)
     """
 
-    prior_variance: float | tuple | None = 1.0
+    prior_variance: FloatOrArray = 1.0
     ard: bool = False
     prior_shape: float = 1e-6
     prior_rate: float = 1e-6
@@ -86,7 +91,16 @@ class LogisticRegression(Public):
     def __post_init__(self):
         check_prior(self)
 
-    def fit(self, X, y, *, accelerate=True, max_iter=1000, tol=1e-10, callback=None):
+    def fit(
+        self,
+        X: Data,
+        y: ArrayLike,
+        *,
+        accelerate: bool | Literal["anderson", "squarem"] = True,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        callback: Callable[..., object] | None = None,
+    ) -> LogisticRegressionPosterior:
         """Approximate the posterior of the weights by coordinate ascent.
 
         Parameters
@@ -157,7 +171,7 @@ class LogisticState:
     So what is extrapolated for the xi_n and for alpha always goes with one q(w).
     """
 
-    data: np.ndarray
+    data: FloatOrArray
     alpha: Gamma | None
     weights: MultivariateGaussian
 
@@ -272,7 +286,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
     kind = "logistic_regression"
     record = record_of(PRIOR)
 
-    def predict_proba(self, X, *, as_frame=False):
+    def predict_proba(self, X: Data, *, as_frame: bool = False) -> FloatArray:
         """Class probabilities, integrated over q(w).
 
         Parameters

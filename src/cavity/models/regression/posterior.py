@@ -1,7 +1,10 @@
 """What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.rows import check_moments, design_matrix
+from cavity.base.types import FloatArray, Seed
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
@@ -27,7 +31,7 @@ PREDICT_ROWS = 4096
 class WeightPrior:
     """w_i ~ N(0, 1/alpha_i): alpha known, or alpha_i ~ Gamma(shape, rate) for each weight (ard) or one for all."""
 
-    known: np.ndarray | None  # (D,) precisions
+    known: FloatArray | None  # (D,) precisions
     ard: bool
     shape: float
     rate: float
@@ -121,27 +125,27 @@ def _one_prior_each(arrays, settings, sizes):
 class WeightsPosterior(Coefficients, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
-    mean: np.ndarray
+    mean: FloatArray
     alpha: Gamma | None
     n_samples: int
-    columns: tuple | None = None
-    classes: tuple | None = None
+    columns: tuple[str, ...] | None = None
+    classes: tuple[Any, ...] | None = None
     roles: dict | None = None
-    _root: np.ndarray
+    _root: FloatArray
 
     @property
-    def coefficient_names(self):
+    def coefficient_names(self) -> tuple[str, ...]:
         """Names of the weights, (D,): the columns, or x1, x2, ..."""
         return coefficient_names(self.columns, len(self.mean))
 
     @property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """Covariance of q(w), (D, D)."""
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self._root @ self._root.T, "covariance: its entries")
 
     @property
-    def variance(self):
+    def variance(self) -> FloatArray:
         """Variances of q(w), (D,)."""
         return within_range(self._squares(), "variance: its entries")
 
@@ -151,11 +155,11 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
             return np.einsum("ij,ij->i", self._root, self._root)
 
     @property
-    def relevance(self):
+    def relevance(self) -> FloatArray:
         """How much of each weight the data determine, 1 - E[alpha_i] variance_i: 0 is nothing but the prior, 1 all."""
         return 1.0 - WeightPrior.of(self.model, len(self.mean)).mean(self.alpha) * self.variance
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from q(w).
 
         Parameters

@@ -9,7 +9,11 @@ References
    approximations using power expectation propagation", JMLR 18, 2017.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,6 +21,7 @@ from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
 from cavity.base.frozen import put
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods.parameters import open_parameters, scales_of
@@ -25,6 +30,11 @@ from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
 from cavity.models.streaming_gp.rows import by_name, is_exact, opened, some_rows
 from cavity.models.streaming_gp.state import begun, take_in
+
+if TYPE_CHECKING:
+    from cavity.models.streaming_gp.state import StreamingGPState
+
+    pass
 
 MATRICES = 8  # M x M that an update needs
 
@@ -83,12 +93,12 @@ class StreamingGP(LatentProcess):
     ([1.0, -1.0], 600)
     """
 
-    inducing: np.ndarray | None = None
+    inducing: FloatOrArray = None
     n_inducing: int = 200
     tolerance: float = 1e-3
     jitter: float = 1e-8
     alpha: float | None = None
-    inducing_columns: tuple | None = field(default=None, init=False, repr=False)
+    inducing_columns: FloatOrArray = field(default=None, init=False, repr=False)
 
     def __post_init__(self):
         LatentProcess.__post_init__(self)
@@ -133,21 +143,21 @@ class StreamingGP(LatentProcess):
 
     def fit(
         self,
-        X,
-        y,
+        X: Data,
+        y: ArrayLike,
         *,
-        offset=None,
-        exposure=None,
-        noise_variance=None,
-        sample_weight=None,
-        learn=True,
-        schedule="auto",
-        damping=1.0,
-        max_iter=200,
-        tol=1e-8,
-        n_threads=None,
-        callback=None,
-    ):
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        learn: bool | Literal["covariance"] = True,
+        schedule: Literal["auto", "sequential", "parallel"] = "auto",
+        damping: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> StreamingGPState:
         """Take in the first rows, or all of them.
 
         Parameters

@@ -1,10 +1,13 @@
 """What inducing variables say about f at any rows."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.triangles import solved
+from cavity.base.types import FloatArray
 from cavity.models.gp.process import ProcessPosterior
 
 
@@ -14,7 +17,7 @@ class SparsePosterior(ProcessPosterior):
     __slots__ = ()
 
     @property
-    def log_bound(self):
+    def log_bound(self) -> float:
         """Sum of all increments, in nats; with Gaussian noise, alpha = 0 and inducing points and settings that never
         changed it is the bound of Titsias, a lower bound of the log evidence of all rows.
 
@@ -23,23 +26,23 @@ class SparsePosterior(ProcessPosterior):
         return self._now.log_bound
 
     @property
-    def inducing(self):
+    def inducing(self) -> FloatArray:
         """Inducing points Z, (M, D)."""
         return arrays.read_only(self._now.basis.Z.copy())
 
     @property
-    def n_inducing(self):
+    def n_inducing(self) -> int:
         """M."""
         return self._now.basis.n
 
     @property
-    def mean(self):
+    def mean(self) -> FloatArray:
         """Posterior mean of the inducing variables u, (M,), less the prior mean."""
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(np.tril(self._now.basis.factor) @ self._now.information.mean(), "mean: its entries")
 
     @property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """Posterior covariance of the inducing variables u, (M, M)."""
         half = solved(self._now.information.factor, np.ascontiguousarray(np.tril(self._now.basis.factor)))
         with np.errstate(over="ignore", invalid="ignore"):

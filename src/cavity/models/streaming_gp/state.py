@@ -1,7 +1,10 @@
 """What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from operator import attrgetter
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,6 +14,7 @@ from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import short, table
 from cavity.base.rows import with_exposure
+from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.gp.process import check_columns, closed, what_to_learn
@@ -103,16 +107,16 @@ class StreamingGPState(SparsePosterior):
 
     def update(
         self,
-        X,
-        y,
+        X: Data,
+        y: ArrayLike,
         *,
-        offset=None,
-        exposure=None,
-        noise_variance=None,
-        sample_weight=None,
-        learn=False,
-        n_threads=None,
-    ):
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        learn: bool | Literal["covariance"] = False,
+        n_threads: int | None = None,
+    ) -> StreamingGPState:
         """Take in rows, one or many, in place.
 
         Parameters
@@ -188,7 +192,7 @@ class StreamingGPState(SparsePosterior):
         warn_of(surprise)
         return self
 
-    def copy(self):
+    def copy(self) -> StreamingGPState:
         """A state of its own, for the same rows.
 
         Returns
@@ -202,7 +206,7 @@ class StreamingGPState(SparsePosterior):
 
     __copy__ = copy  # a shallow one would change with this one
 
-    def merge(self, other):
+    def merge(self, other: StreamingGPState) -> StreamingGPState:
         """Take in all rows of another state.
 
         Parameters
@@ -243,7 +247,7 @@ class StreamingGPState(SparsePosterior):
         names = {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
         return names | {"roles": self.roles if other.roles is None else other.roles | (self.roles or {})}
 
-    def forget(self, factor):
+    def forget(self, factor: float) -> StreamingGPState:
         """Let all rows so far count less.
 
         Parameters
@@ -260,7 +264,7 @@ class StreamingGPState(SparsePosterior):
         self._now = forgotten(self._now, factor)
         return self
 
-    def learn(self, *, noise=True, amplitude=True):
+    def learn(self, *, noise: bool = True, amplitude: bool = True) -> StreamingGPState:
         """Learn the noise variance and a common factor of the covariance again, from all rows so far.
 
         Sums that the state keeps give the bound of all rows at any noise and amplitude, exactly: for inducing points
@@ -296,12 +300,12 @@ class StreamingGPState(SparsePosterior):
         return self
 
     @property
-    def converged(self):
+    def converged(self) -> bool:
         """Whether all updates met their stopping rules; `worst_update` says which of the others matters most."""
         return self._now.history.worst is None
 
     @property
-    def worst_update(self):
+    def worst_update(self) -> float:
         """The update that did not converge with the largest last change: its sites stay inside; None without any.
 
         It has the fields update, n_samples (rows by then), status and change. All but `forget(0)` leaves it.
@@ -309,7 +313,7 @@ class StreamingGPState(SparsePosterior):
         return self._now.history.worst
 
     @property
-    def information_lost_bound(self):
+    def information_lost_bound(self) -> float:
         """Nats lost at most: a bound of what changed settings may have cost, on top of what is counted.
 
         As long as settings did not change under rows taken in before, and where they did so in ways that are exact
@@ -356,7 +360,7 @@ class StreamingGPState(SparsePosterior):
 
     # ------------------------------------------------------------------------------------------ files
 
-    def to_arrays(self):
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (arrays, settings) for `save`."""
         stored, settings = self._now.to_arrays()
         options = self._options.record("schedule", "damping", "max_iter", "tol")

@@ -7,7 +7,11 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from inspect import signature
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -15,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.sklearn.checks import counted_rows, log_probabilities, loo_log_density
 from cavity.sklearn.faces import Classifier, Face
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
@@ -119,24 +124,24 @@ class GaussianProcessClassifier(Classifier, Face):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Any = None,
         *,
-        likelihood="logit",
-        optimizer="fmin_l_bfgs_b",
-        n_restarts_optimizer=0,
-        max_iter_predict=100,
-        warm_start=False,
-        copy_X_train=True,
-        random_state=None,
-        multi_class="one_vs_rest",
-        n_jobs=None,
-    ):
+        likelihood: Literal["logit", "probit"] = "logit",
+        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
+        n_restarts_optimizer: int = 0,
+        max_iter_predict: int = 100,
+        warm_start: bool = False,
+        copy_X_train: bool = True,
+        random_state: Any = None,
+        multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest",
+        n_jobs: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
     @single_threaded
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel's parameters, and find the posterior.
 
         Parameters
@@ -193,18 +198,20 @@ class GaussianProcessClassifier(Classifier, Face):
         return [self.base_estimator_] if self.n_classes_ == 2 else self.base_estimator_.estimators_
 
     @property
-    def kernel_(self):
+    def kernel_(self) -> Any:
         """The kernel with the parameters that were learnt, or those of several models."""
         return joined([each.kernel_ for each in self._models()])
 
     @property
-    def loo_log_density_(self):
+    def loo_log_density_(self) -> Any:
         """Log probability of each row's class given all other rows, (N,)."""
         check_is_fitted(self)
         _has_probabilities(self)
         return loo_log_density(self.posteriors_, self._labels)
 
-    def log_marginal_likelihood(self, theta=None, eval_gradient=False, clone_kernel=True):
+    def log_marginal_likelihood(
+        self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> tuple[float, FloatArray]:
         """Log evidence of the training data, at other parameters of the kernel too.
 
         Parameters
@@ -254,7 +261,7 @@ class GaussianProcessClassifier(Classifier, Face):
     # ------------------------------------------------------------------------------------------ predicting
 
     @single_threaded
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> FloatArray:
         """Most probable class of each row.
 
         Parameters
@@ -281,7 +288,7 @@ class GaussianProcessClassifier(Classifier, Face):
         return log_probabilities(self.posteriors_, X)
 
     @single_threaded
-    def latent_mean_and_variance(self, X):
+    def latent_mean_and_variance(self, X: ArrayLike) -> FloatArray:
         """Posterior mean and variance of the latent function; of two classes only.
 
         Parameters

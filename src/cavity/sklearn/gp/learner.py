@@ -1,5 +1,7 @@
 """What both Gaussian processes share: settings, and how the parameters of a kernel are learnt."""
 
+from __future__ import annotations
+
 from functools import wraps
 from operator import itemgetter
 
@@ -10,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from cavity.base import arrays
 from cavity.base.errors import warn
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import single_blas
 from cavity.covariances import Covariance
 from cavity.sklearn.checks import UnfinishedWarning
@@ -56,7 +59,9 @@ class Learner(Face):
         return self.kernel if isinstance(self.kernel, Covariance) else clone(self.kernel)
 
     @single_threaded
-    def log_marginal_likelihood(self, theta=None, eval_gradient=False, clone_kernel=True):
+    def log_marginal_likelihood(
+        self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> tuple[float, FloatArray]:
         """Log evidence of the training data, at other parameters of the kernel too.
 
         Parameters

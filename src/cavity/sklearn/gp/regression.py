@@ -5,6 +5,11 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", MIT Press, 2006.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.base import MultiOutputMixin
@@ -13,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
+from cavity.base.types import ArrayLike
 from cavity.blocks import merge
 from cavity.covariances.base import gram_of
 from cavity.sklearn.faces import Regressor
@@ -99,16 +105,16 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Any = None,
         *,
-        alpha=1e-10,
-        optimizer="fmin_l_bfgs_b",
-        n_restarts_optimizer=0,
-        normalize_y=False,
-        copy_X_train=True,
-        n_targets=None,
-        random_state=None,
-    ):
+        alpha: ArrayLike = 1e-10,
+        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
+        n_restarts_optimizer: int = 0,
+        normalize_y: bool = False,
+        copy_X_train: bool = True,
+        n_targets: int | None = None,
+        random_state: Any = None,
+    ) -> None:
         self._keep(locals())
 
     def __sklearn_tags__(self):
@@ -119,7 +125,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     # ------------------------------------------------------------------------------------------ fitting
 
     @single_threaded
-    def fit(self, X, y):
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel's parameters, and condition on the data.
 
         Parameters
@@ -210,13 +216,13 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         return found.log_evidence, found.gradient(covariance, self.X_train_) if eval_gradient else None
 
     @property
-    def log_evidence_(self):
+    def log_evidence_(self) -> Any:
         """Log evidence of the targets as they were given."""
         check_is_fitted(self)
         return self.log_marginal_likelihood_value_ - len(self.y_train_) * float(np.sum(np.log(self._y_train_std)))
 
     @property
-    def loo_log_density_(self):
+    def loo_log_density_(self) -> Any:
         """Log density of each target given all other rows [RW]_ (eq. 5.10 to 5.12)."""
         check_is_fitted(self)
         precision = exact.Regression(self.L_, self.alpha_, np.nan).inverse_diagonal()

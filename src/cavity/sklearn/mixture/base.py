@@ -1,6 +1,9 @@
 """What both Gaussian mixtures share: settings, weights, the best of several starts, and how rows are judged."""
 
+from __future__ import annotations
+
 import time
+from typing import Self
 
 import numpy as np
 from sklearn.base import DensityMixin
@@ -8,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, threads_of
 from cavity.sklearn.checks import counted
 from cavity.sklearn.faces import FLOATS, Face
@@ -55,7 +59,7 @@ class Mixture(DensityMixin, Face):
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the mixture to rows.
 
         Parameters
@@ -92,7 +96,7 @@ class Mixture(DensityMixin, Face):
             warn_unfinished(reason)
         return self
 
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> FloatArray:
         """Fit the mixture to rows, and return the most probable component of each.
 
         Parameters
@@ -173,7 +177,7 @@ class Mixture(DensityMixin, Face):
 
     # ------------------------------------------------------------------------------------------ judging
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> FloatArray:
         """Most probable component of each row.
 
         Parameters
@@ -188,7 +192,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "predict")
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each component for each row.
 
         Parameters
@@ -203,7 +207,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "responsibilities")
 
-    def score_samples(self, X):
+    def score_samples(self, X: ArrayLike) -> FloatArray:
         """Log density of each row; of a Bayesian mixture the posterior predictive one, of Student-t densities.
 
         Parameters
@@ -218,7 +222,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "log_density")
 
-    def score(self, X, y=None):
+    def score(self, X: ArrayLike, y: None = None) -> float:
         """Mean log density of the rows.
 
         Parameters
@@ -241,7 +245,7 @@ class Mixture(DensityMixin, Face):
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples: int = 1) -> tuple[FloatArray, FloatArray]:
         """Draw rows, by `random_state`: of the estimates, or of the posterior predictive distribution.
 
         Parameters

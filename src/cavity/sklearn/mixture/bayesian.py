@@ -7,8 +7,11 @@ References
    2006.
 """
 
+from __future__ import annotations
+
 import warnings
 from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.utils.validation import validate_data
@@ -16,6 +19,7 @@ from sklearn.utils.validation import validate_data
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
+from cavity.base.types import ArrayLike
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture.factors import is_full
@@ -148,25 +152,25 @@ class BayesianGaussianMixture(Mixture):
     def __init__(
         self,
         *,
-        n_components=1,
-        covariance_type="full",
-        tol=1e-3,
-        reg_covar=1e-6,
-        max_iter=100,
-        n_init=1,
-        init_params="kmeans",
-        weight_concentration_prior_type="dirichlet_process",
-        weight_concentration_prior=None,
-        mean_precision_prior=None,
-        mean_prior=None,
-        degrees_of_freedom_prior=None,
-        covariance_prior=None,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        verbose_interval=10,
-        n_threads=None,
-    ):
+        n_components: int = 1,
+        covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
+        weight_concentration_prior_type: Literal["dirichlet_process", "dirichlet_distribution"] = "dirichlet_process",
+        weight_concentration_prior: float | None = None,
+        mean_precision_prior: float | None = None,
+        mean_prior: ArrayLike | None = None,
+        degrees_of_freedom_prior: float | None = None,
+        covariance_prior: ArrayLike | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        verbose_interval: int = 10,
+        n_threads: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     def _check_settings(self):
@@ -259,7 +263,7 @@ class BayesianGaussianMixture(Mixture):
         last = second[-1] - self.weight_concentration_prior_ if len(second) else posterior.n_samples
         return np.append(first, 1.0 + last), np.append(second, 0.0)
 
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(self, X: ArrayLike, y: None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Take in more rows: a fit with the posterior so far as the prior.
 
         Parameters

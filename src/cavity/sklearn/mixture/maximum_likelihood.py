@@ -5,10 +5,15 @@ References
 .. [B] Christopher Bishop, "Pattern recognition and machine learning", Springer, 2006, section 9.2.2.
 """
 
+from __future__ import annotations
+
+from typing import Any, Literal
+
 import numpy as np
 from scipy.special import logsumexp, softmax
 
 from cavity.base import arrays
+from cavity.base.types import ArrayLike
 from cavity.blocks import merge, sources
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
@@ -124,23 +129,23 @@ class GaussianMixture(Mixture):
 
     def __init__(
         self,
-        n_components=1,
+        n_components: int = 1,
         *,
-        covariance_type="full",
-        tol=1e-3,
-        reg_covar=1e-6,
-        max_iter=100,
-        n_init=1,
-        init_params="kmeans",
-        weights_init=None,
-        means_init=None,
-        precisions_init=None,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        verbose_interval=10,
-        n_threads=None,
-    ):
+        covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        precisions_init: ArrayLike | None = None,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        verbose_interval: int = 10,
+        n_threads: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     def _fit_rows(self, X, weight, random_state, threads):
@@ -235,7 +240,7 @@ class GaussianMixture(Mixture):
         covariances = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
         return covariances[self.covariance_type] + k * d + k - 1
 
-    def bic(self, X):
+    def bic(self, X: ArrayLike) -> float:
         """Bayesian information criterion of the mixture for rows.
 
         Parameters
@@ -251,7 +256,7 @@ class GaussianMixture(Mixture):
         log_density = self.score_samples(X)
         return float(-2.0 * np.sum(log_density) + self._n_parameters() * np.log(len(log_density)))
 
-    def aic(self, X):
+    def aic(self, X: ArrayLike) -> float:
         """Akaike information criterion of the mixture for rows.
 
         Parameters

@@ -5,10 +5,15 @@ References
 .. [BNT] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
 """
 
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.base import arrays
+from cavity.base.types import ArrayLike
 from cavity.sklearn.checks import classes_in, known_classes, log_probabilities, one_vs_rest
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp.binary import LIKELIHOODS
@@ -99,22 +104,22 @@ class StreamingGPClassifier(Classifier, Streaming):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Any = None,
         *,
-        likelihood="logit",
-        power=1.0,
-        inducing=None,
-        n_inducing=200,
-        tolerance=1e-3,
-        jitter=1e-8,
-        learn="first",
-        n_threads=None,
-    ):
+        likelihood: Literal["logit", "probit"] = "logit",
+        power: float = 1.0,
+        inducing: ArrayLike | None = None,
+        n_inducing: int = 200,
+        tolerance: float = 1e-3,
+        jitter: float = 1e-8,
+        learn: Literal["first", True, False] = "first",
+        n_threads: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the kernels' parameters and take in all rows, from the prior.
 
         Parameters
@@ -145,7 +150,9 @@ class StreamingGPClassifier(Classifier, Streaming):
         self._take(X, y, weight, classes_in(y), [])
         return self
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Take in more rows on top of what is known.
 
         Parameters

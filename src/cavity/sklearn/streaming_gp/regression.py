@@ -6,11 +6,16 @@ References
 .. [T] M. K. Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
 """
 
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.types import ArrayLike
 from cavity.likelihoods import Gaussian
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp.learner import centre_and_scale
@@ -109,23 +114,23 @@ class StreamingGPRegressor(Regressor, Streaming):
 
     def __init__(
         self,
-        kernel=None,
+        kernel: Any = None,
         *,
-        alpha=1e-10,
-        power=0.0,
-        inducing=None,
-        n_inducing=200,
-        tolerance=1e-3,
-        jitter=1e-8,
-        learn="first",
-        normalize_y=False,
-        n_threads=None,
-    ):
+        alpha: float = 1e-10,
+        power: float = 0.0,
+        inducing: ArrayLike | None = None,
+        n_inducing: int = 200,
+        tolerance: float = 1e-3,
+        jitter: float = 1e-8,
+        learn: Literal["first", True, False] = "first",
+        normalize_y: bool = False,
+        n_threads: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the kernel's parameters and take in all rows, from the prior.
 
         Parameters
@@ -155,7 +160,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         self._take(self._checked(X, y, sample_weight, reset=True), None)
         return self
 
-    def partial_fit(self, X, y, sample_weight=None):
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Take in more rows on top of what is known; the first call is that of `fit`.
 
         Parameters

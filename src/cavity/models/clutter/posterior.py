@@ -92,7 +92,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     before : None or tuple
         Mean, variance and log evidence of the posterior that `update` started from.
     columns : tuple of str or None
-        Names of the columns of x, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     """
 
     model: Clutter

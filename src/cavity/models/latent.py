@@ -207,7 +207,8 @@ class Predictions:
         """
         refuse_classes(self._likelihood, "expected")
         mean, variance = self._latent(X, offset, exposure)
-        expected = self._likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = self._likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
         check_observed(expected, variance)
         return expected
 
@@ -286,7 +287,8 @@ class Predictions:
             return moments
         refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
-        observed = self._likelihood.moments(*moments, **known)
+        with np.errstate(over="ignore", invalid="ignore"):
+            observed = self._likelihood.moments(*moments, **known)
         check_observed(*observed)
         return observed
 

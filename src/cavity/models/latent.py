@@ -157,8 +157,8 @@ class Predictions:
         ----------
         X : array_like (n, D)
             Rows, as `predict` takes them.
-        y : array_like (n,)
-            Observations.
+        y : array_like (n,) or str
+            Observations, labels as in the fit; or the name of their column in X.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional

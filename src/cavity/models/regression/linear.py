@@ -112,8 +112,8 @@ class LinearRegression(Public):
         ----------
         X : array_like (N, D) or data frame
             Columns to predict from, of any scale.
-        y : array_like (N,)
-            Observations.
+        y : array_like (N,) or str
+            Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -268,7 +268,8 @@ class LinearRegressionPosterior(WeightsPosterior):
     n_samples : int
         N.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
     elbo : float

@@ -105,8 +105,8 @@ class LogisticRegression(Public):
         ----------
         X : array_like (N, D) or data frame
             Columns to predict from.
-        y : array_like (N,)
-            Labels: {0, 1}, {-1, +1} or bool.
+        y : array_like (N,) or str
+            Labels, of any two values, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -256,7 +256,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
     n_samples : int
         N.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     classes : tuple or None
         The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
     roles : dict or None

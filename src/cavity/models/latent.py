@@ -237,6 +237,14 @@ class Predictions:
         ------
         ValueError
             For bad rows or probabilities, and where y has classes: see predict_proba.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=1.0)
+        >>> posterior = model.fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> posterior.quantile([[1.0]], [0.05, 0.5, 0.95]).tolist()
+        [[1.0, 3.0, 8.0]]
         """
         likelihood, q = self._likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
         if not np.all((q > 0) & (q < 1)):
@@ -272,6 +280,14 @@ class Predictions:
         -------
         ndarray (n, m)
             The draws; of classes their names where the posterior has `classes`, else their numbers 0, 1, ...
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GLM("probit", intercept=False)
+        >>> posterior = model.fit([[1.0], [1.0], [-1.0]], ["yes", "yes", "no"])
+        >>> posterior.sample_y([[1.0], [-1.0]], 2, rng=0).shape
+        (2, 2)
         """
         self._check_noise_is_known("sample_y")
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)

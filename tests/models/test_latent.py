@@ -149,6 +149,23 @@ def test_bad_arguments_are_named():
     assert np.all(np.diff(tails.quantile(NEW, [0.1, 0.5, 0.9])) > 0)
 
 
+def test_trials_and_exposures_may_be_columns():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"one": 1.0, "dose": X[:, 1], "k": Y["Binomial"][1][:, 0], "n": TRIALS, "time": EXPOSURE})
+    posterior = MODELS["glm"](likelihoods.Binomial()).fit(frame.drop(columns="time"), ["k", "n"])
+    same = fitted("glm", "Binomial")
+    new = frame.drop(columns="time")[:5]
+    for noise in (False, True):
+        found = posterior.predict(new, noise=noise, trials="n")
+        np.testing.assert_array_equal(found, same.predict(X[:5], noise=noise, trials=TRIALS[:5]))
+    np.testing.assert_array_equal(posterior.sample_y(new, 3, 0, trials="n") <= TRIALS[:5], True)
+    frame["count"] = Y["Poisson"][1]
+    rate = MODELS["glm"](likelihoods.Poisson()).fit(frame[["one", "dose", "time", "count"]], "count", exposure="time")
+    known = fitted("glm", "Poisson", exposure=EXPOSURE)
+    found = rate.expected(frame[["dose", "time", "one"]])
+    np.testing.assert_allclose(found, known.expected(X, exposure=EXPOSURE), rtol=1e-12)
+
+
 def test_rows_of_their_own_noise_predict_no_observations():
     posterior = fitted("gp", "Gaussian", noise_variance=np.full(40, 0.2))
     for call in (lambda: posterior.quantile(NEW, 0.5), lambda: posterior.sample_y(NEW, 1, 0)):

@@ -210,8 +210,8 @@ class ProcessPosterior(LatentPosterior):
             For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -228,7 +228,7 @@ class ProcessPosterior(LatentPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, exposure, n_threads), noise, trials)
+        return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
     def _latent(self, X, offset, exposure, n_threads=None):
         X, base = self._new_rows(X, offset, exposure)

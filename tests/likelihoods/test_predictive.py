@@ -157,6 +157,27 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
                 assert at == pytest.approx(p, rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("mean", [300.0, 600.0])
+def test_counts_of_any_size_have_quantiles(mean):
+    q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
+    here, known = np.full(4, mean), np.zeros(4)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=1e-12)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=1e-6)
+    for r in (2.0, 1e-2):
+        zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
+        expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
+        expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
+        assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
+def test_quantiles_beyond_float64_say_so(likelihood):
+    with pytest.raises(OverflowError, match="quantiles of new observations leave the range"):
+        likelihood.quantile(np.array([0.5]), np.array([800.0]), np.array([1.0]))
+    high = likelihood.quantile(np.array([1 - 1e-12]), np.zeros(1), np.array([1e4]))
+    assert np.allclose(np.log(high), 100.0 * special.ndtri(1 - 1e-12), rtol=2e-3)
+
+
 def test_quantiles_of_known_distributions():
     q = np.array([0.01, 0.3, 0.999])
     for m, v in ((1e6, 1.0), (-3.0, 1e-12), (0.2, 40.0)):

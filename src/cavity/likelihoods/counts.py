@@ -14,6 +14,8 @@ from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compi
 from cavity.likelihoods.parameters import check_closed, check_fields
 
 LARGEST_RATE = 9.2e18  # of counts that are drawn
+LARGEST_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
+LARGEST_OTHER = 1e40  # ... if its other shape is below this
 
 
 def check_counts(y, name="y"):
@@ -93,7 +95,10 @@ class Poisson(_Count):
     def cdf(self, y, f):
         """Probability of a count up to y; see `Likelihood.cdf`."""
         y = np.floor(y)
-        return np.where(y < 0, 0.0, special.gammaincc(np.maximum(y, 0.0) + 1.0, np.exp(f)))
+        shape = np.maximum(y, 0.0) + 1.0
+        far = shape > LARGEST_SHAPE  # the count is its mean, to the last digit
+        inside = special.gammaincc(np.where(far, 1.0, shape), np.exp(f))
+        return np.where(y < 0, 0.0, np.where(far, np.heaviside(np.log(shape) - f, 0.5), inside))
 
     def draw(self, f, rng):
         """Draw counts; see `Likelihood.draw`."""
@@ -310,8 +315,14 @@ def _log_share(a, b):
 
 
 def _above(a, b, p, rest):
-    """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits."""
-    return np.where(p < rest, special.betaincc(a, b, p), special.betainc(b, a, rest))
+    """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits.
+
+    For a far above b^2 what is missing of 1 is a Gamma(b) variable over a.
+    """
+    far = (a > LARGEST_SHAPE) & (b < LARGEST_OTHER)
+    some = np.where(far, 1.0, a)
+    inside = np.where(p < rest, special.betaincc(some, b, p), special.betainc(b, some, rest))
+    return np.where(far, special.gammainc(b, a * rest), inside)
 
 
 def _poisson(rate, rng):

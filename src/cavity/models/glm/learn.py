@@ -10,7 +10,15 @@ from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
-from cavity.models.search import NOT_LEARNT, SEARCH_TOL, Objective, came_to_rest, climb, warn_without_start
+from cavity.models.search import (
+    DOUBLE_LOOP_STEPS,
+    NOT_LEARNT,
+    SEARCH_TOL,
+    Objective,
+    came_to_rest,
+    climb,
+    warn_without_start,
+)
 
 LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
@@ -133,7 +141,7 @@ def learned(problem, names, groups, threads, options):
         sd, note = _errors(evidence, vector, x, bounds, value, names)
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
-    scale = [*factors.tolist(), *np.ones(vector.free.size)]
+    scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]
     errors = tuple(None if each is None else each * times for each, times in zip(sd, scale, strict=True))
     learnt = Learnt(tuple(names), tuple(values), errors, note)
     best = evidence.problem_at(settings)
@@ -240,7 +248,8 @@ def _errors(evidence, vector, x, bounds, value, names):
     covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
     flat += [i for i in np.flatnonzero(np.diagonal(covariance) > FARTHER**2) if i not in flat]
     slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
-    sd = np.sqrt(np.einsum("ij,jk,ik->i", slopes_of, covariance, slopes_of))
+    size = np.max(np.abs(slopes_of), axis=1, keepdims=True)  # in the scale of y: its square may leave float64
+    sd = size[:, 0] * np.sqrt(np.einsum("ij,jk,ik->i", slopes_of / size, covariance, slopes_of / size))
     words = ", ".join(names[i] for i in flat)
     note = f"no standard error of {words}: the log evidence is flat there" if flat else ""
     return [None if i in flat else float(value) for i, value in enumerate(sd)], note
@@ -254,16 +263,17 @@ def _curvature(evidence, vector, x, free):
     tol = min(evidence.options.tol, CURVATURE_TOL)
 
     def gradient(i, step):
-        point = evidence.at(vector.unpack(x + step * (np.arange(len(x)) == i)), tol=tol)
-        return vector.gradient(evidence, point)[free] if point.converged else None
+        settings = vector.unpack(x + step * (np.arange(len(x)) == i))
+        point = evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
+        if not point.converged:
+            raise ArithmeticError("no fixed point")
+        return vector.gradient(evidence, point)[free]
 
     rows = np.empty((len(free), len(free)))
     for row, i in zip(rows, free, strict=True):
         try:
             ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
         except (ArithmeticError, np.linalg.LinAlgError):
-            return None
-        if ahead is None or behind is None:
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
     return 0.5 * (rows + rows.T)

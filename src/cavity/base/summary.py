@@ -1,5 +1,7 @@
 """Tables of results: rows with names, columns of numbers, shown with the digits that their uncertainty leaves."""
 
+from __future__ import annotations
+
 import html
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -12,6 +14,7 @@ from scipy import special
 from cavity.base import arrays
 from cavity.base.frames import data_frame
 from cavity.base.frozen import Frozen
+from cavity.base.types import FloatArray
 
 FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
 MOST_DIGITS, MOST_DECIMALS = 9, 7  # beyond which numbers are shown with an exponent
@@ -53,7 +56,7 @@ class Table(Frozen):
     columns: dict[str, Any]
     formats: Mapping[str, str | int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    below: "Table | None" = None
+    below: Table | None = None
 
     def to_frame(self) -> Any:
         """Return the rows as a pandas data frame, their names as its index; `notes` and `below` are not in it.
@@ -153,11 +156,11 @@ class Marginals:
         Probabilities that they are above 0; None where they cannot be anything else.
     """
 
-    names: tuple
-    mean: np.ndarray
-    sd: np.ndarray
+    names: tuple[str, ...]
+    mean: FloatArray
+    sd: FloatArray
     quantile: Callable
-    positive: np.ndarray | None = None
+    positive: FloatArray | None = None
 
     def interval(self, level):
         """Return the central intervals of that probability, (n, 2)."""

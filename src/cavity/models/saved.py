@@ -1,6 +1,10 @@
 """Posteriors read back from files: the kinds there are."""
 
+from __future__ import annotations
+
 from importlib import import_module
+from os import PathLike
+from typing import Any
 
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
@@ -23,7 +27,7 @@ SAVED_KINDS = (*MODELS, *OTHERS)
 LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
-def load(path):
+def load(path: str | PathLike[str]) -> Any:
     """Read a posterior that `save` wrote.
 
     Parameters

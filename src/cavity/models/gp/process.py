@@ -1,5 +1,7 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
 from threading import local
 
@@ -14,6 +16,7 @@ from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
 from cavity.base.summary import Table, values_table
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances import slots
@@ -41,7 +44,7 @@ class LatentProcess(Frozen):
 
     covariance: Covariance
     likelihood: Likelihood = field(default_factory=Gaussian)
-    mean: float | np.ndarray | str = 0.0
+    mean: FloatOrArray = 0.0
 
     def __post_init__(self):
         check_kind(self.covariance, "covariance", Covariance, "covariances")
@@ -55,7 +58,7 @@ class LatentProcess(Frozen):
         arrays.check_not_empty(mean.shape, "mean")
         put(self, mean=arrays.owned(mean))
 
-    def prior_mean(self, X):
+    def prior_mean(self, X: FloatArray) -> FloatArray:
         """The mean function at the rows of X.
 
         Parameters
@@ -191,7 +194,16 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
-    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None, n_threads=None):
+    def predict(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f of new rows, or a new observation y. Before any data they are the prior's.
 
         Parameters
@@ -235,7 +247,9 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, variance)
         return mean, variance
 
-    def predict_covariance(self, X, *, offset=None, exposure=None):
+    def predict_covariance(
+        self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent values at new rows together.
 
         Parameters
@@ -268,7 +282,9 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, covariance)
         return mean, covariance
 
-    def sample(self, X, n, rng, *, offset=None, exposure=None):
+    def sample(
+        self, X: Data, n: int, rng: Seed, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> FloatArray:
         """Draw functions from the posterior.
 
         Parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -289,7 +289,7 @@ class LinearRegressionPosterior(WeightsPosterior):
     """
 
     model: LinearRegression
-    noise_precision: Gamma | None
+    noise_precision: Gamma | Any
 
     kind = "linear_regression"
     record = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
@@ -303,7 +303,7 @@ class LinearRegressionPosterior(WeightsPosterior):
         )
         return summarized("Learnt with the weights", noise, level)
 
-    def predict(self, X: Data) -> FloatArray:
+    def predict(self, X: Data) -> tuple[FloatArray, FloatArray]:
         """Predict new observations.
 
         Parameters

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -172,7 +172,7 @@ class LogisticState:
     """
 
     data: FloatOrArray
-    alpha: Gamma | None
+    alpha: Gamma | Any
     weights: MultivariateGaussian
 
 

@@ -126,7 +126,7 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray
-    alpha: Gamma | None
+    alpha: Gamma | Any
     n_samples: int
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None

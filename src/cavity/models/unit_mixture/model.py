@@ -10,7 +10,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +20,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.names import Public
-from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -202,7 +202,7 @@ class UnitMixture(Public):
 
     def fit_stochastic(
         self,
-        y: Data,
+        y: Data | Iterator[FloatArray],
         *,
         batch_size: int = 4096,
         n_epochs: int = 1,

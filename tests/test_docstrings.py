@@ -9,6 +9,7 @@ import cavity
 
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
 CORES = "-1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1"
+OF_ROWS = r"(float or )?array_like \([NMnm],\)( or str)?, optional"
 WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
     "accelerate": (
         r'bool or {"anderson", "squarem"}, default \w+',
@@ -22,8 +23,11 @@ WORDS = {  # of an option: what its type is like, and what its description is li
     "max_iter": (r"int, default \d+", "Most (sweeps|passes)"),
     "n_init": ("int, default 1", "Number of starts, of which the one with the largest ELBO counts"),
     "n_threads": ("int, optional", rf"Threads\b[^.]*\. {CORES}"),
-    "exposure": (r"(float or )?array_like \([NMnm],\), optional", "For counts: what their mean is proportional to"),
-    "offset": (r"(float or )?array_like \([NMnm],\), optional", r"Known part of f\b"),
+    "exposure": (
+        r"(float or )?array_like \([NMnm],\)( or str)?, optional",
+        "For counts: what their mean is proportional to",
+    ),
+    "offset": (r"(float or )?array_like \([NMnm],\)( or str)?, optional", r"Known part of f\b"),
     "power": (r"float in .*, default 1\.0", r"Exponent of power EP; 1 is EP\.|For EP: the exponent alpha of power EP"),
     "rng": (SEED, r"(The source|Source) of randomness|Needed if n_init > 1|For order=|Shuffles the rows"),
     "tol": (r"float, default 1e-\d+", "Stopping rule"),

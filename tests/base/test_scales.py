@@ -20,6 +20,11 @@ def test_columns_have_the_moments_of_numpy(unit):
     assert column_scales(np.full((7, 1), 0.1))[1].tolist() == [0.0]
 
 
+@pytest.mark.parametrize("weights", [None, COPIES])
+def test_any_layout_gives_the_same_bits(weights):
+    np.testing.assert_array_equal(column_scales(np.asfortranarray(X), weights), column_scales(X, weights))
+
+
 def test_weights_count_rows():
     repeated = np.repeat(X, COPIES, axis=0)
     for ours, theirs in zip(column_scales(X, COPIES.astype(float)), column_scales(repeated), strict=True):

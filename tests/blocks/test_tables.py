@@ -98,3 +98,39 @@ def test_bad_entries_are_named_in_any_block():
         cavity.GaussianMixture(1).fit(bad)
     with pytest.raises(TypeError, match="got text in column 'word'"):
         cavity.GaussianMixture(1).fit(FRAME.assign(word="a"))
+
+
+def test_weights_of_mixtures_by_name(tmp_path):
+    frame = FRAME[["size", "small", "count"]]
+    model = cavity.GaussianMixture(1)
+    found = model.fit(frame, sample_weight="count")
+    expected = model.fit(frame[["size", "small"]], sample_weight=frame["count"])
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(found.log_density(frame), expected.log_density(frame[["small", "size"]]))
+    found.save(tmp_path / "p.npz")
+    again = cavity.load(tmp_path / "p.npz")
+    assert (again.columns, again.roles) == (("size", "small"), {"sample_weight": "count"})
+    more, expected = (
+        again.update(frame[:9]),
+        expected.update(frame[["size", "small"]][:9], sample_weight=frame["count"][:9]),
+    )
+    np.testing.assert_array_equal(more.mean, expected.mean)
+    np.save(tmp_path / "w.npy", frame["count"].to_numpy())
+    paths = model.fit(frame[["size", "small"]], sample_weight=str(tmp_path / "w.npy"))
+    np.testing.assert_array_equal(paths.mean, found.mean)
+    chosen = cavity.select_components(cavity.GaussianMixture(1), frame, [1, 2], sample_weight="count").best
+    assert chosen.roles == {"sample_weight": "count"}
+
+
+def test_unit_mixtures_know_the_name_of_their_column(tmp_path):
+    model = cavity.UnitMixture(2)
+    for y in (FRAME["size"], FRAME[["size"]], TABLES["polars"]["size"]):
+        posterior = model.fit(y)
+        assert posterior.columns == ("size",)
+        posterior.save(tmp_path / "p.npz")
+        again = cavity.load(tmp_path / "p.npz")
+        np.testing.assert_array_equal(again.log_density(FRAME[["size"]]), posterior.log_density(X[:, 0]))
+        assert again.update(X[:9, 0]).columns == ("size",)
+    assert model.fit(X[:, 0]).columns is None
+    with pytest.raises(ValueError, match="y must have the columns of the fit: 'size' missing; there is 'count'"):
+        posterior.log_density(FRAME[["count"]])

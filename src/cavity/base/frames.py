@@ -13,12 +13,14 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (
         re.compile("categor|dictionary|enum"),
         "categories",
-        "make one column of 0 and 1 for each category but one, or give their codes if the order counts",
+        "make one column of 0 and 1 for each category but one, as pandas.get_dummies(frame, drop_first=True) does, or "
+        "give their codes if the order counts",
     ),
     (
         re.compile("str|text|utf8|large_str|large_utf8"),
         "text",
-        "make one column of 0 and 1 for each value but one, or leave it out",
+        "make one column of 0 and 1 for each value but one, as pandas.get_dummies(frame, drop_first=True) does, or "
+        "leave it out",
     ),
     (
         re.compile("date|time|duration|month|period"),
@@ -42,7 +44,18 @@ def names_of(X):
 
 def only_column(table):
     """Return the column of a table that has only one; else the table."""
+    if table is None or isinstance(table, np.ndarray | str):  # nearly always
+        return table
     return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
+
+
+def name_of(column):
+    """Return the name of a column of a table, or of the only one of a table, in a tuple; None if it has none."""
+    names = names_of(column)
+    if names is not None:
+        return names if len(names) == 1 else None
+    name = getattr(column, "name", None) if hasattr(column, "to_numpy") else None
+    return None if name is None or name == "" else (str(name),)
 
 
 def taken(X, given, columns=None, roles=None, name="X"):
@@ -75,10 +88,14 @@ def taken(X, given, columns=None, roles=None, name="X"):
     ValueError
         For names of columns that are not there, or that are given where X has no names.
     """
+    if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in given.values()):
+        return X, tuple(given.values()), roles  # nearly always
     names, roles = names_of(X), roles or {}
+    given = {argument: only_column(value) for argument, value in given.items()}
     if names is None:
         for argument, value in given.items():
             if isinstance(value, str):
+                numbers(X, name)  # TypeError for a lazy frame
                 raise ValueError(
                     f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
                     f"data frame as {name}, or an array as {argument}"
@@ -296,5 +313,5 @@ def _refused(column, dtype):
 
 def some(names):
     """The first of several names, in quotes."""
-    shown = ", ".join(map(repr, names[:NAMES_SHOWN]))
+    shown = ", ".join(map(repr, names[:NAMES_SHOWN])) or "none"
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown

@@ -107,6 +107,8 @@ def coded(y, likelihood):
 
 def recoded(y, likelihood, classes):
     """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
+    if classes is None and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
+        return y
     if not _has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):
         return y
     labels = Labels.of(y)

@@ -120,9 +120,12 @@ def evidence_of(posterior):
 
 
 def notes_of(posterior):
-    """Return what a table of a posterior says below: what it is worth, and if the fit did not come to rest."""
+    """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
+    classes = getattr(posterior, "classes", None) or ()
+    if len(classes) == 2:
+        worth = (f"larger values speak for {classes[1]!r}", *worth)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 

@@ -33,7 +33,7 @@ def column_scales(X, weights=None):
         found, step = np.zeros(X.shape[1]), max(1, NUMBERS_TOGETHER // X.shape[1])
         for start in range(0, len(X), step):
             part = slice(start, start + step)
-            values = function(np.asarray(X[part], dtype=np.float64) / unit)
+            values = function(np.asarray(X[part], dtype=np.float64, order="C") / unit)
             found += np.sum(values, axis=0) if weights is None else weights[part] @ values
         return found / total
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.linalg import eigh
 
-from cavity.base.frames import coefficient_names, in_order
+from cavity.base.frames import coefficient_names, taken
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data
 from cavity.blocks import sources
@@ -56,7 +56,7 @@ def mixture_figure(
     matplotlib.figure.Figure
         Components bear the numbers of their responsibilities, from 1.
     """
-    rows = sources.open_source(in_order(X, posterior.columns), "X", ndim=(1, 2))
+    rows = sources.open_source(taken(X, {}, posterior.columns, posterior.roles)[0], "X", ndim=(1, 2))
     sample = rows.sample(POINTS).reshape(-1, posterior.mean.shape[1])
     sample = sample[~np.isnan(sample).any(axis=1)]
     names = list(coefficient_names(posterior.columns, sample.shape[1]) if names is None else names)

@@ -92,7 +92,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     before : None or tuple
         Mean, variance and log evidence of the posterior that `update` started from.
     columns : tuple of str or None
-        Names of the columns of x, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     """
 
     model: Clutter
@@ -165,13 +166,14 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
     def _influences(self):
-        """The influences of the points, and that leaving a site away is no refit."""
+        """The influences of the points, and the effective number of parameters."""
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
         means = np.expand_dims(mean, -2), tau / rho[..., None]
         variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
         each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
-        return np.sum(each, axis=-1), False
+        used = np.sum(self._sites.site_rho, axis=-1) * variance
+        return np.sum(each, axis=-1), each.shape[-1] * used
 
     def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class GLM(Frozen):
     ([-1.178, 0.514, 0.533], -2.486153)
     """
 
-    likelihood: Likelihood | str | None = None
+    likelihood: Likelihood | Any = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     approximation: str = "full"
@@ -150,13 +150,15 @@ class GLM(Frozen):
         X : array_like (N, D), data frame, or scipy.sparse for approximation="diagonal"
             Design matrix; float64 is not copied, other types are converted block by block. The posterior keeps the
             names of the columns of a data frame.
-        y : array_like, shape (N,)
-            Observations, as the likelihood wants them: labels {-1, 1}, {0, 1} or bool; counts; numbers; bounds (N, 2).
-        offset : array_like (N,), optional
+        y : array_like (N,) or str
+            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
+            X, which is then no feature.
+        offset : array_like (N,) or str, optional
             Known part of f.
-        exposure : array_like (N,), optional
+        exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        sample_weight : array_like (N,), optional
+        sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
         method : {"ep", "adf"}, default "ep"
             "adf" sees each row once, in order; schedule, damping, power, learn, max_iter, tol and callback are EP's.

@@ -107,7 +107,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     trace : dict of ndarray
         "change" and "improper" for every sweep, "double_loop" the number of its steps.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     classes : tuple or None
         The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
         the numbers of classes.
@@ -154,7 +155,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     intercept: bool = False
     has_offset: bool = False
     chosen: tuple[Any, ...] | None = None
-    learnt: Learnt | None = None
+    learnt: Learnt | Any = None
     _influence: FloatArray | None = None
 
     kind = "glm"
@@ -224,8 +225,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and whether leaving a site away is a refit."""
-        return self._influence, isinstance(self.model.likelihood, likelihoods.Gaussian) and self._covariance is not None
+        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        if self._covariance is None:
+            return None, len(self.mean)
+        if isinstance(self.model.likelihood, likelihoods.Gaussian):
+            return self._influence, None
+        prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
+        if prior.variance.ndim < 2:
+            return self._influence, len(self.mean) - float(np.sum(self.variance / prior.variance))
+        kept = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        return self._influence, len(self.mean) - float(np.sum(kept**2))
 
     @property
     def sites(self) -> Any:
@@ -403,13 +412,13 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ----------
         X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
-        y : array_like (n,)
-            Their observations.
-        offset : array_like (n,), optional
+        y : array_like (n,) or str
+            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+        offset : array_like (n,) or str, optional
             Known part of f.
-        exposure : array_like (n,), optional
+        exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        sample_weight : array_like (n,), optional
+        sample_weight : array_like (n,) or str, optional
             Weights; a row of weight 2 is taken in twice.
 
         Returns

@@ -89,15 +89,17 @@ class GaussianProcess(LatentProcess):
         ----------
         X : array_like (N, D) or data frame
             Rows. The posterior keeps the names of the columns of a data frame.
-        y : array_like, shape (N,)
-            Observations, as the likelihood wants them: numbers; labels {-1, 1}, {0, 1} or bool; counts; bounds (N, 2).
-        offset : array_like (N,), optional
+        y : array_like (N,) or str
+            Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
+            bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
+            X, which is then no feature.
+        offset : array_like (N,) or str, optional
             Known part of f, on top of the mean.
-        exposure : array_like (N,), optional
+        exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        noise_variance : array_like (N,), optional
+        noise_variance : array_like (N,) or str, optional
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
-        sample_weight : array_like (N,), optional
+        sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
         learn : bool, str or tuple of str, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of

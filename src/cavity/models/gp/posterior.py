@@ -105,7 +105,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     classes : tuple or None
         The values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, truth values, or the
         numbers of classes.
@@ -147,7 +148,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
     roles: dict | None = None
-    learnt: Learnt | None = None
+    learnt: Learnt | Any = None
     _influence: FloatArray | None = None
 
     kind = "gaussian_process"
@@ -203,8 +204,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and whether leaving a site away is a refit."""
-        return self._influence, self._exact
+        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        return self._influence, None if self._exact else float(np.sum(self._rho * self.variance))
 
     @property
     def sites(self) -> Any:
@@ -278,15 +279,15 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         ----------
         X : array_like (n, D)
             New rows.
-        y : array_like (n,)
-            Their observations.
-        offset : array_like (n,), optional
+        y : array_like (n,) or str
+            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+        offset : array_like (n,) or str, optional
             Known part of f.
-        exposure : array_like (n,), optional
+        exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        noise_variance : array_like (n,), optional
+        noise_variance : array_like (n,) or str, optional
             Known noise variances of the rows; needed if, and only if, the fit had them.
-        sample_weight : array_like (n,), optional
+        sample_weight : array_like (n,) or str, optional
             Weights.
 
         Returns

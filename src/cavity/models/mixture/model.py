@@ -32,7 +32,7 @@ from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.moves import improved
 from cavity.models.mixture.posterior import posterior_of
 from cavity.models.mixture.prior import settled, state_of
-from cavity.models.mixture.rows import open_minibatch, open_rows
+from cavity.models.mixture.rows import by_name, open_minibatch, open_rows
 from cavity.models.mixture.start import checked_means, first_states
 from cavity.models.mixture.sweep import MixtureSweeps
 
@@ -181,7 +181,7 @@ class GaussianMixture(Public):
             are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
             "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
             columns of a data frame.
-        sample_weight : array_like (N,) or path, optional
+        sample_weight : array_like (N,), name of a column of X, or path, optional
             How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
         initial_means : array_like (K, D), optional
             Where to start: rows begin with the component whose mean is nearest, in units of the columns' standard
@@ -253,6 +253,7 @@ class GaussianMixture(Public):
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
+        X, sample_weight, roles = by_name(X, sample_weight)
         columns, best = names_of(X), None
         with Threads(options.n_threads) as threads:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
@@ -271,7 +272,7 @@ class GaussianMixture(Public):
                 best = done if best is None or done.elbo > best.elbo else best
         state = replace(best.state, counts=best.image.counts)
         outcome = engine.outcome(best, data.n_samples, options)
-        return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns)
+        return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns, roles)
 
     def fit_stochastic(
         self,
@@ -391,6 +392,7 @@ class GaussianMixture(Public):
         >>> model.mean_prior, model.degrees_of_freedom_prior, model.covariance_prior
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
+        X, sample_weight, _ = by_name(X, sample_weight)
         with Threads(threads_of(n_threads)) as threads:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             return settled(self, data, threads)

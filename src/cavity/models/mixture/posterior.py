@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import softmax
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, coefficient_names, in_order, names_of
+from cavity.base.frames import check_alike, coefficient_names, names_of, taken
 from cavity.base.results import Summarized, VariationalPosterior, freeze, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -19,7 +19,7 @@ from cavity.blocks.executors import Threads
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
-from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.rows import by_name, open_rows
 from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
@@ -60,13 +60,17 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
+    roles : dict or None
+        {"sample_weight": the name of its column}, where it was given by name.
     """
 
     model: GaussianMixture
     n_samples: float
     counts: FloatArray
     columns: tuple[str, ...] | None = None
+    roles: dict[str, Any] | None = None
     _state: MixtureState
     _prior: MixtureState
     _scaling: Scaling
@@ -273,7 +277,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         X : array_like (N, D), data frame, path, or list of paths
             More data.
-        sample_weight : array_like (N,) or path, optional
+        sample_weight : array_like (N,), name of a column of X, or path, optional
             How often each row counts.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps.
@@ -302,8 +306,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         (9.0, [4.0, 5.0])
         """
         options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
+        X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
         columns = names_of(X) if self.columns is None else self.columns
-        X, k, kind = in_order(X, self.columns), self.model.n_components, self.model.covariance
+        k, kind = self.model.n_components, self.model.covariance
         with Threads(options.n_threads) as threads:
             data = open_rows(X, sample_weight, threads, k, kind, scaling=self._scaling)
             prior = self._state
@@ -312,7 +317,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             done = engine.ascend(MixtureSweeps(prior, data, threads), prior, options)
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome, total = engine.outcome(done, data.n_samples, options), self.n_samples + data.n_samples
-        return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns)
+        return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns, roles)
 
     def merge(self, other: GaussianMixturePosterior) -> GaussianMixturePosterior:
         """Return the posterior that counts the data of two shards, fitted from one prior each.
@@ -356,15 +361,16 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
         return self._changed(state, factor * self.n_samples, "forgotten in part")
 
-    def _changed(self, state, n_samples, status, columns=None):
+    def _changed(self, state, n_samples, status, columns=None, roles=None):
         """Return the posterior of a state that no fit led to."""
         outcome = UNKNOWN | {"status": status, "trace": {}}
         columns = self.columns if columns is None else columns
-        return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns)
+        roles = roles or self.roles
+        return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
 
     def _judged(self, X, logs_of, finish, shape=(), dtype=float):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
-        source = predictive.open_new(in_order(X, self.columns), self._state)
+        source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
         )
@@ -378,7 +384,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         return table(title, [*rows, *self.outcome_rows()])
 
 
-def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None):
+def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):
     """Return the posterior of a state, whose counts are those of the posterior.
 
     `model` is settled, `state` and `prior` are `MixtureState`s in the coordinates of `scaling`, `n_samples` is the sum
@@ -390,6 +396,7 @@ def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None)
         n_samples=float(n_samples),
         counts=state.counts,
         columns=columns,
+        roles=roles,
         _state=state,
         _prior=prior,
         _scaling=scaling,
@@ -421,4 +428,4 @@ def _merged(first, second):
     columns = check_alike(first.columns, second.columns)
     other, other_prior = (state.rescaled(second._scaling, first._scaling) for state in (second._state, second._prior))
     state = merged(first._state, first._prior, other, other_prior)
-    return first._changed(state, first.n_samples + second.n_samples, "merged", columns)
+    return first._changed(state, first.n_samples + second.n_samples, "merged", columns, first.roles or second.roles)

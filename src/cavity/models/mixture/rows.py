@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.frames import column_words
+from cavity.base import frames
 from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
@@ -94,7 +94,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     low, high, mean, seen = check_rows(source, threads, missing=not full)
     gaps = bool(np.any(seen < source.n_rows))
     if scaling is None and not np.all(seen):
-        column = column_words(int(np.argmin(seen)), source.names)
+        column = frames.column_words(int(np.argmin(seen)), source.names)
         raise ValueError(f"X must have a value in every column, got only nan in {column}")
     _check_size(low, high, "X")
     _check_range(low, high, source.names)
@@ -106,6 +106,13 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
         found, _ = data.sums(EStep.flat(scaling, False, True), threads)
         per_column = found.seen[0]
     return replace(data, log_scale=float(np.sum(per_column * np.log(scaling.scale))))
+
+
+def by_name(X, sample_weight, columns=None, roles=None):
+    """Return `frames.taken` of rows and their weights, which may be in files where no column is called like that."""
+    in_files = isinstance(sample_weight, str) and sample_weight not in (frames.names_of(X) or ())
+    X, (weights,), roles = frames.taken(X, {"sample_weight": None if in_files else sample_weight}, columns, roles)
+    return X, sample_weight if in_files else weights, roles
 
 
 def open_minibatch(rows, name, missing):
@@ -175,7 +182,7 @@ def _check_range(low, high, names):
         column = int(np.argmax(narrow))
         raise ValueError(
             f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in "
-            f"{column_words(column, names)}; rescale it"
+            f"{frames.column_words(column, names)}; rescale it"
         )
 
 
@@ -184,9 +191,10 @@ def moments(data, threads, full):
     found, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
     _, first, second, seen = found.parts()
     if not np.all(seen > 0.0):
+        column = frames.column_words(int(np.argmin(seen[0])), data.source.names)
         raise ValueError(
-            f"X must have a value of positive weight in every column, got none in "
-            f"{column_words(int(np.argmin(seen[0])), data.source.names)}; or give mean_prior and covariance_prior"
+            f"X must have a value of positive weight in every column, got none in {column}; or give mean_prior and "
+            "covariance_prior"
         )
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavity.base.kept import ROLES
 from cavity.base.records import NONNEGATIVE, NUMBERS, Array, Nullable, Record, integer, names, one_of
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE
 from cavity.models.mixture.factors import is_full
@@ -53,7 +54,7 @@ def _proper(arrays, settings, sizes):
 
 RECORD = Record(
     _arrays_of,
-    VARIATIONAL | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D"))},
+    VARIATIONAL | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D")), "roles?": ROLES},
     (_proper,),
     {"q_counts": "_state.counts counts", "origin": "_scaling.origin", "scale": "_scaling.scale"}
     | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}

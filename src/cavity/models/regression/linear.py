@@ -22,13 +22,14 @@ from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.base.summary import inverse_gamma, summarized
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
+from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
@@ -111,8 +112,8 @@ class LinearRegression(Public):
         ----------
         X : array_like (N, D) or data frame
             Columns to predict from, of any scale.
-        y : array_like (N,)
-            Observations.
+        y : array_like (N,) or str
+            Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -267,7 +268,8 @@ class LinearRegressionPosterior(WeightsPosterior):
     n_samples : int
         N.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
     elbo : float
@@ -303,19 +305,7 @@ class LinearRegressionPosterior(WeightsPosterior):
         )
         return summarized("Learnt with the weights", noise, level)
 
-    def predict(self, X: Data) -> tuple[FloatArray, FloatArray]:
-        """Predict new observations.
-
-        Parameters
-        ----------
-        X : array_like (n, D) or data frame
-            Rows; the columns of a data frame are found by their names, in whatever order.
-
-        Returns
-        -------
-        mean, variance : ndarray (n,)
-            Mean x'E[w], and variance x'Cov[w]x + 1/E[tau] (eq. 10.106 of Bishop 2006), in squared units of y.
-        """
-        mean, variance = self._linear(X)
+    @property
+    def _likelihood(self):
         noise = self.model.noise_variance if self.noise_precision is None else 1.0 / self.noise_precision.mean
-        return mean, variance + noise
+        return Gaussian(float(noise))

@@ -15,13 +15,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows as rows_of
@@ -31,7 +30,6 @@ from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.models.latent import by_class, probabilities
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS_OF_PASS = 4096  # of a block
@@ -107,8 +105,8 @@ class LogisticRegression(Public):
         ----------
         X : array_like (N, D) or data frame
             Columns to predict from.
-        y : array_like (N,)
-            Labels: {0, 1}, {-1, +1} or bool.
+        y : array_like (N,) or str
+            Labels, of any two values, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -258,7 +256,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
     n_samples : int
         N.
     columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order.
+        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
+        array data frames are taken by position.
     classes : tuple or None
         The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
     roles : dict or None
@@ -286,20 +285,6 @@ class LogisticRegressionPosterior(WeightsPosterior):
     kind = "logistic_regression"
     record = record_of(PRIOR)
 
-    def predict_proba(self, X: Data, *, as_frame: bool = False) -> FloatArray:
-        """Class probabilities, integrated over q(w).
-
-        Parameters
-        ----------
-        X : array_like (n, D) or data frame
-            Rows; the columns of a data frame are found by their names, in whatever order.
-        as_frame : bool, default False
-            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
-
-        Returns
-        -------
-        ndarray (n, 2), or pandas.DataFrame
-            In the order of `classes`; where that is None of class 0 (or -1), then of class 1.
-        """
-        found = probabilities(_likelihood, lambda: self._linear(X))
-        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
+    @property
+    def _likelihood(self):
+        return _likelihood

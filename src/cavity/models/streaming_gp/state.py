@@ -123,15 +123,15 @@ class StreamingGPState(SparsePosterior):
         ----------
         X : array_like (N, D), data frame, path of a .npy file, or list of such paths
             Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
-        y : array_like, shape (N,)
-            Their observations.
-        offset : array_like (N,), optional
+        y : array_like (N,) or str
+            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+        offset : array_like (N,) or str, optional
             Known part of f.
-        exposure : array_like (N,), optional
+        exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        noise_variance : array_like (N,), optional
+        noise_variance : array_like (N,) or str, optional
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
-        sample_weight : array_like (N,), optional
+        sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out, and zeros only change nothing.
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frames import name_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
@@ -128,7 +129,7 @@ class UnitMixture(Public):
 
         Parameters
         ----------
-        y : array_like (N,), path, or list of paths
+        y : array_like (N,), data frame of one column, path, or list of paths
             The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
             are read as one. Files are read block by block in every pass: memory does not grow with N.
         initial_means : array_like (K,), optional
@@ -198,7 +199,7 @@ class UnitMixture(Public):
                 done = engine.ascend(sweeps, first_state(self, means, source.n_rows), options)
                 best = done if best is None or done.elbo > best.elbo else best
         outcome = engine.outcome(best, source.n_rows, options)
-        return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome)
+        return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, name_of(y))
 
     def fit_stochastic(
         self,
@@ -285,7 +286,7 @@ class UnitMixture(Public):
                 sweeps = UnitMixtureSweeps(n, self.learn)
             state = first_state(self, next(start_means(self, given, sample)), n)
             state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
-        return posterior_of(self, state, image.counts, n, outcome)
+        return posterior_of(self, state, image.counts, n, outcome, name_of(y))
 
 
 def _check_weights(weights, k):

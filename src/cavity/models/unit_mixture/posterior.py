@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.frames import in_order, only_column
 from cavity.base.results import Summarized, VariationalPosterior, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
@@ -57,7 +58,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     predicted_gap : float
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
-        The name of the column, one, where the data are those of a table and the command line fitted them.
+        The name of the column, one, where the data were one of a data frame.
     """
 
     model: UnitMixture
@@ -197,7 +198,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
             noise_variance=self.noise_variance,
             weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
-        return replace(model.fit(y, **{"initial_means": self.mean, **options}), columns=self.columns)
+        found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
+        return found if self.columns is None else replace(found, columns=self.columns)
 
     def _marginals(self):
         """Those of the means of the components."""
@@ -209,6 +211,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
+        y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
     def __repr__(self):
@@ -219,7 +222,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return table(title, [*rows, *self.outcome_rows()])
 
 
-def posterior_of(model, state, counts, n_samples, outcome):
+def posterior_of(model, state, counts, n_samples, outcome, columns=None):
     """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
     shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
     return UnitMixturePosterior(
@@ -231,5 +234,6 @@ def posterior_of(model, state, counts, n_samples, outcome):
         noise_variance=state.noise_variance,
         prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
         n_samples=n_samples,
+        columns=columns,
         **outcome,
     )

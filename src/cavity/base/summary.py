@@ -95,7 +95,7 @@ class Table(Frozen):
             return f"{value:z.{form}f}"
         return f"{value:.6g}" if form is None else number(value, self.columns[form][i])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = self._cells()
         widths = [max(_width(row[j]) for row in rows) for j in range(len(rows[0]))]
         lines = [self.title]
@@ -105,7 +105,7 @@ class Table(Frozen):
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines if self.below is None else [*lines, repr(self.below)])
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         header, *rows = self._cells()
         lines = [f"<table><caption>{html.escape(self.title)}</caption><thead><tr>"]
         lines += [f"<th>{html.escape(cell)}</th>" for cell in header]

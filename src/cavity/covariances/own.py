@@ -50,9 +50,9 @@ class Own(Public):
 
     __slots__ = ()
 
-    fixed = ()
-    bounds: Mapping = MappingProxyType({})
-    priors: Mapping = MappingProxyType({})
+    fixed: str | tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = MappingProxyType({})
+    priors: Mapping[str, Any] = MappingProxyType({})
 
     def gram(self, X: Any, *args: Any, **options: Any) -> FloatArray:
         """Matrix of covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
@@ -148,7 +148,7 @@ class Own(Public):
         own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
         return type(self), values, rest, tuple(self.fixed), tuple(self.bounds.items()), own_priors
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Own) else NotImplemented
 
     __hash__ = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -117,9 +118,9 @@ class NegativeBinomial(_Count):
     dispersion: float | None = None
 
     _kind = NEGATIVE_BINOMIAL
-    parameters: ClassVar = {"dispersion": "positive"}
+    parameters: ClassVar[Mapping[str, str]] = {"dispersion": "positive"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
@@ -205,7 +206,7 @@ class Binomial(_Compiled):
     _y_ndim = 2
     discrete = takes_trials = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         arrays.choice(self.link, "link", ("logit", "probit"))
 
     def _parameters(self):

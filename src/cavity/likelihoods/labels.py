@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -145,9 +145,9 @@ class Interval(_Noisy):
     _kind = INTERVAL
     any_power = False
     _y_ndim = 2
-    parameters: ClassVar = {"noise_variance": "positive"}
+    parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "positive"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.noise_variance is not None:
             put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
@@ -238,9 +238,9 @@ class OrderedProbit(_Compiled):
 
     _kind = INTERVAL
     any_power = False
-    parameters: ClassVar = {"thresholds": "increasing"}
+    parameters: ClassVar[Mapping[str, str]] = {"thresholds": "increasing"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,9 +29,9 @@ class Gaussian(_Noisy):
     noise_variance: float | None = 1.0
 
     _kind = GAUSSIAN
-    parameters: ClassVar = {"noise_variance": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
@@ -76,9 +77,9 @@ class Laplace(_Noisy):
     scale: float | None = 1.0
 
     _kind = LAPLACE
-    parameters: ClassVar = {"scale": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
@@ -120,9 +121,9 @@ class StudentT(_Noisy):
     scale: float | None = 1.0
 
     _kind = STUDENT_T
-    parameters: ClassVar = {"degrees_of_freedom": "positive", "scale": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"degrees_of_freedom": "positive", "scale": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def _parameters(self):
@@ -195,14 +196,14 @@ class Clutter(_Compiled):
 
     _kind = CLUTTER
     any_power = False
-    parameters: ClassVar = {
+    parameters: ClassVar[Mapping[str, str]] = {
         "clutter_weight": "share",
         "clutter_variance": "positive",
         "noise_variance": "positive",
         "clutter_mean": "real",
     }
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:

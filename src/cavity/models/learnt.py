@@ -28,7 +28,7 @@ class Learnt:
     sd: tuple
     note: str = ""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = [
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
@@ -77,7 +77,7 @@ def rebuilt(kind, arrays, settings):
     """
     module, _, model = MODELS.get(kind, f"{OTHERS.get(kind)}.").rpartition(".")
     module = import_module(f"cavity.{module}")
-    record = POSTERIORS[kind].record if model else module.RECORD
+    record: ClassVar[Any] = POSTERIORS[kind].record if model else module.RECORD
     arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
         if not model:

@@ -100,7 +100,7 @@ class GLM(Frozen):
     intercept: bool | float | None = None
     standardize: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(
             self,
             likelihood=checked_likelihood(self.likelihood),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -149,7 +149,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     _rho: FloatArray | None
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict | None = None
+    roles: dict[str, str] | None = None
     centre: FloatArray | None = None
     spread: FloatArray | None = None
     intercept: bool = False
@@ -158,10 +158,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     learnt: Learnt | Any = None
     _influence: FloatArray | None = None
 
-    kind = "glm"
-    record = RECORD
+    kind: ClassVar[str] = "glm"
+    record: ClassVar[Any] = RECORD
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -147,18 +147,18 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     _options: Options
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict | None = None
+    roles: dict[str, str] | None = None
     learnt: Learnt | Any = None
     _influence: FloatArray | None = None
 
-    kind = "gaussian_process"
-    record = RECORD
+    kind: ClassVar[str] = "gaussian_process"
+    record: ClassVar[Any] = RECORD
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for record in (self, self._rows, self._solver):
             freeze(record)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         method = "exact" if self._exact else "EP"
         noise = "" if self._rows.noise is None else ", noise_variance of every row"

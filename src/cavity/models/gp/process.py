@@ -46,7 +46,7 @@ class LatentProcess(Frozen):
     likelihood: Likelihood = field(default_factory=Gaussian)
     mean: FloatOrArray = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_kind(self.covariance, "covariance", Covariance, "covariances")
         check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
         leaves(self.covariance)  # TypeError for one of the user's own

@@ -123,7 +123,7 @@ class GaussianMixture(Public):
     degrees_of_freedom_prior: FloatOrArray = None
     covariance_prior: FloatOrArray = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
         arrays.choice(self.covariance, "covariance", COVARIANCES)
         arrays.choice(self.weights, "weights", WEIGHTS)

@@ -95,7 +95,7 @@ class UnitMixture(Public):
     weights: FloatOrArray = None
     learn: str | tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         k = arrays.integer(self.n_components, "n_components", low=1)
         check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):

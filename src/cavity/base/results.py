@@ -44,11 +44,12 @@ class Posterior(Frozen):
     """
 
     __slots__ = ()
-    __eq__, __hash__ = object.__eq__, object.__hash__
-    kind = None
+    __eq__: ClassVar[Any] = object.__eq__
+    __hash__: ClassVar[Any] = object.__hash__
+    kind: ClassVar[Any] = None
     record: ClassVar[Any] = None
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
             POSTERIORS[cls.kind] = cls
@@ -159,8 +160,9 @@ class Summarized:
 
 
 def short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
+    """A repr with six digits of every number, and without the bounds of a search."""
+    words = re.sub(r", bounds=\{[^}]*\}", "", repr(settings))
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", words)
 
 
 def drawn(name, *results):

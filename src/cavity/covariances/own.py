@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from numbers import Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -151,7 +151,7 @@ class Own(Public):
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Own) else NotImplemented
 
-    __hash__ = None
+    __hash__: ClassVar[Any] = None
 
 
 class OwnProgram:

@@ -207,7 +207,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, None), noise, None)
+        return self._observed(X, self._latent(X, offset, None), noise, None)
 
     has_offset = False  # of fits: they know none
 

@@ -332,6 +332,11 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         """Return rows as the weights take them."""
         return prepared_rows(x, self.centre, self.spread, self.intercept)
 
+    @property
+    def _independent(self):
+        """Whether the posterior has no covariances."""
+        return self._covariance is None
+
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""
         names, mean, variance = self.coefficient_names, self.mean, self.variance

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import persistence, trees
+from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized, values_table
@@ -119,10 +120,17 @@ def evidence_of(posterior):
     return name, getattr(posterior, name)
 
 
+def class_lines(posterior):
+    """Return the line of a repr that says what labels stand for, in a list, empty where nothing is to be said."""
+    classes = getattr(posterior, "classes", None)
+    return [] if classes is None else [("classes", f"{some(classes)}; a larger f speaks for the last")]
+
+
 def notes_of(posterior):
-    """Return what a table of a posterior says below: what it is worth, and if the fit did not come to rest."""
+    """Return what a table of a posterior says below: what it is worth, its classes, and if the fit is not at rest."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
+    worth += tuple(" ".join(line) for line in class_lines(posterior))
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 

@@ -27,15 +27,11 @@ def blocks_of(text):
 
 
 def shown(example):
-    """Return an example as a statement: a value that is only looked at is printed, as in a session."""
+    """Return an example as a statement; one that shows an error may fail."""
     source = example.source
     if example.exc_msg is not None:  # it is there to be refused
         return f"try:\n{indented(source)}except Exception:\n    pass\n"
-    try:
-        compile(source.strip(), "example", "eval")
-    except SyntaxError:
-        return source
-    return f"print(\n{indented(source)})\n"
+    return source
 
 
 def indented(source):

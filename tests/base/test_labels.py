@@ -206,7 +206,7 @@ def test_probabilities_under_the_names_of_classes():
 def test_classes_are_shown():
     X = np.linspace(-1.0, 1.0, 8)[:, None]
     text = ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
-    words = "'no', 'yes'; a larger f speaks for the last"
+    words = "'no', 'yes'; larger values speak for the last"
     RBF = cavity.covariances.RBF()
     for posterior in (
         cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(X, text),
@@ -216,4 +216,4 @@ def test_classes_are_shown():
     ):
         assert words in repr(posterior)
         assert "classes" not in repr(type(posterior.model).fit(posterior.model, X, np.array(text) == "yes"))
-    assert words in repr(cavity.LogisticRegression().fit(X, text).summary())
+    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression().fit(X, text).summary())

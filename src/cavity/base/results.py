@@ -123,14 +123,16 @@ def evidence_of(posterior):
 def class_lines(posterior):
     """Return the line of a repr that says what labels stand for, in a list, empty where nothing is to be said."""
     classes = getattr(posterior, "classes", None)
-    return [] if classes is None else [("classes", f"{some(classes)}; a larger f speaks for the last")]
+    return [] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")]
 
 
 def notes_of(posterior):
-    """Return what a table of a posterior says below: what it is worth, its classes, and if the fit is not at rest."""
+    """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
-    worth += tuple(" ".join(line) for line in class_lines(posterior))
+    classes = getattr(posterior, "classes", None) or ()
+    if len(classes) == 2:
+        worth = (f"larger values speak for {classes[1]!r}", *worth)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 

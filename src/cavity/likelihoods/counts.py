@@ -286,10 +286,13 @@ class Binomial(_Compiled):
 
     def moments(self, mean, variance, trials=1.0):
         """Mean and variance of the successes, by those of the probability of one; see `Likelihood.moments`."""
-        p = self.expected(mean, variance)
-        within = predictive.expectation(lambda f, _: self.conditional_variance(f), mean, variance)
-        apart = predictive.expectation(lambda f, i: (self.conditional_mean(f) - p[i, None]) ** 2, mean, variance)
-        return trials * p, trials * within + trials**2 * apart
+        p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
+
+        def spread(f, i):
+            apart = self.conditional_mean(f) - p[i, None]
+            return self.conditional_variance(f) + np.maximum(n[i, None], 1.0) * apart**2
+
+        return n * p, n * predictive.expectation(spread, mean, variance)
 
     def quantile(self, q, mean, variance, trials=1.0):
         """Quantiles of the successes; see `Likelihood.quantile`."""

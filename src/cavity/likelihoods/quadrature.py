@@ -62,6 +62,10 @@ ROUNDING_SHARE = 1e-7  # of a panel, up to which an error that halving does not 
 HALVINGS, MOST = 80, 2000  # rounds of halving, and panels of a site
 
 
+class NotIntegrableError(ValueError):
+    """A likelihood, or what takes its place, that no rule integrates to the promised precision."""
+
+
 class _Sites:
     """Cavities and likelihoods, the values of log p checked."""
 
@@ -86,7 +90,7 @@ class _Sites:
 
     def refuse(self, site, what):
         cavity = f"cavity mean {self.mean[site]:g}, sd {self.sd[site]:g}"
-        raise ValueError(f"log_p of site {self.index[site]} {what} ({cavity})")
+        raise NotIntegrableError(f"log_p of site {self.index[site]} {what} ({cavity})")
 
 
 def log_tilted(log_p, mean, variance):

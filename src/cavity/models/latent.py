@@ -114,14 +114,20 @@ EP_TRACE = {
 }
 
 
-class LatentPosterior(Posterior):
-    """Base of posteriors whose `model` has a likelihood.
+class Predictions:
+    """Base of posteriors with a likelihood, that of their `model` or one of their own.
 
-    It reads `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f at new rows, and ``_drawn(X, n,
-    rng, offset, exposure)`` for draws of it, (n, rows). A subclass has `predict`, which is `_observed` of the moments.
+    It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f
+    at new rows, and ``_drawn(X, n, rng, offset, exposure)`` for draws of it, (n, rows). A subclass has `predict`, which
+    is `_observed` of the moments.
     """
 
     __slots__ = ()
+
+    @property
+    def _likelihood(self):
+        """The likelihood of new observations."""
+        return self.model.likelihood
 
     def predict_proba(self, X, *, offset=None, as_frame=False):
         """Class probabilities, integrated over the posterior.
@@ -141,7 +147,7 @@ class LatentPosterior(Posterior):
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ...
         """
-        found = probabilities(self.model.likelihood, lambda: self._latent(X, offset, None))
+        found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
         return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
     def log_density(self, X, y, *, offset=None, exposure=None):
@@ -171,7 +177,7 @@ class LatentPosterior(Posterior):
         self._check_noise_is_known("log_density")
         given = {"y": y, "offset": offset, "exposure": exposure}
         X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)
-        (mean, variance), likelihood = self._latent(X, offset, exposure), self.model.likelihood
+        (mean, variance), likelihood = self._latent(X, offset, exposure), self._likelihood
         y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
         return log_density(likelihood, y, mean, variance)
 
@@ -199,9 +205,9 @@ class LatentPosterior(Posterior):
         ValueError
             For bad rows, and where y has classes (see predict_proba) or no mean.
         """
-        refuse_classes(self.model.likelihood, "expected")
+        refuse_classes(self._likelihood, "expected")
         mean, variance = self._latent(X, offset, exposure)
-        expected = self.model.likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
+        expected = self._likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
         check_observed(expected, variance)
         return expected
 
@@ -231,7 +237,7 @@ class LatentPosterior(Posterior):
         ValueError
             For bad rows or probabilities, and where y has classes: see predict_proba.
         """
-        likelihood, q = self.model.likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
+        likelihood, q = self._likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
         if not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must be in (0, 1), got {q.tolist()!r}")
         refuse_classes(likelihood, "quantile")
@@ -269,8 +275,8 @@ class LatentPosterior(Posterior):
         self._check_noise_is_known("sample_y")
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         f = self._drawn(X, n, rng, offset, exposure)
-        y = self.model.likelihood.draw(f, rng, **self._trials(trials, f.shape[1]))
-        named = self.model.likelihood.n_classes is not None and self.classes is not None
+        y = self._likelihood.draw(f, rng, **self._trials(trials, f.shape[1]))
+        named = self._likelihood.n_classes is not None and self.classes is not None
         return np.asarray(self.classes)[y] if named else y
 
     def _observed(self, moments, noise, trials):
@@ -278,9 +284,9 @@ class LatentPosterior(Posterior):
         known = self._trials(trials, len(moments[0]))
         if not arrays.flag(noise, "noise"):
             return moments
-        refuse_classes(self.model.likelihood, "noise=True")
+        refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
-        observed = self.model.likelihood.moments(*moments, **known)
+        observed = self._likelihood.moments(*moments, **known)
         check_observed(*observed)
         return observed
 
@@ -288,8 +294,8 @@ class LatentPosterior(Posterior):
         """Return what a likelihood must know of n new observations beside f, as keyword arguments."""
         if trials is None:
             return {}
-        if not self.model.likelihood.takes_trials:
-            raise ValueError(f"trials is for the likelihood Binomial, got {type(self.model.likelihood).__name__}")
+        if not self._likelihood.takes_trials:
+            raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
         trials = check_counts(trials, "trials")
         return {"trials": arrays.vector(trials, "trials", n)}
 
@@ -300,7 +306,7 @@ class LatentPosterior(Posterior):
 
     def _known_part(self, offset, exposure, n):
         """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""
-        likelihood = self.model.likelihood
+        likelihood = self._likelihood
         if offset is None and exposure is None and self.has_offset:
             had = "offsets or exposures" if likelihood.takes_exposure else "offsets"
             raise ValueError(f"offset: the fit had {had}: give those of the new rows; give offset=0 for none")
@@ -308,6 +314,12 @@ class LatentPosterior(Posterior):
 
     def _check_noise_is_known(self, what):
         """Raise ValueError where nobody knows the noise of new observations."""
+
+
+class LatentPosterior(Predictions, Posterior):
+    """Base of posteriors by EP, whose `model` has a likelihood."""
+
+    __slots__ = ()
 
     def _proper_loo(self):
         """The leave-one-out log densities; ValueError naming the first row without one."""

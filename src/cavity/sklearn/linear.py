@@ -5,16 +5,13 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
 """
 
-import warnings
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from scipy import sparse
-from scipy.optimize import minimize
 
 from cavity.base import arrays
-from cavity.base.errors import ConvergenceWarning, NumericalWarning, warn
+from cavity.base.errors import NumericalWarning, warn
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
 from cavity.sklearn.checks import (
@@ -32,7 +29,6 @@ __all__ = ["LogitClassifier", "ProbitClassifier"]
 # up to so many columns approximation="auto" keeps all covariances: 32 MB, N D^2 operations a pass; of sparse rows the
 # zeros count too then, at most 800 bytes a row. The number of rows has no say: batches could choose differently.
 FULL_COLUMNS, FULL_COLUMNS_SPARSE = 2000, 100
-LEARN_RANGE = float(np.log(1e10))  # a learned prior variance stays within this factor of the given one
 ROWS = dict(accept_sparse="csr", dtype=FLOATS)  # what is taken for rows, in words of scikit-learn
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
@@ -164,35 +160,17 @@ class _LinearClassifier(Classifier, Face):
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
         options = self._settings("schedule", "power", "max_iter", "tol", "n_threads") | {"sample_weight": weight}
         design = self._design(X, model.approximation)
-        posteriors = []
-        for signs in one_vs_rest(y, classes):
-            learned = self._learn(model, design, signs, options) if self.learn_prior_variance else model
-            posteriors.append(learned.fit(design, signs, **options))
-        self._set_posteriors(classes, posteriors)
+        if self.learn_prior_variance:  # that of the intercept, the last one, stays
+            groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
+            options |= {"learn": "prior_variance", "prior_groups": groups}
+        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
             try:
-                loo = loo_log_density(posteriors, np.searchsorted(classes, y))
+                loo = loo_log_density(self.posteriors_, np.searchsorted(classes, y))
                 self.loo_score_ = float(np.average(loo, weights=weight))
             except ValueError as error:  # the posterior stands, only this is missing
                 warn(f"no loo_score_: {error}", NumericalWarning)
         return self
-
-    def _learn(self, model, design, signs, options):
-        """Return the model whose prior variance of the weights maximises the evidence; that of the intercept stays."""
-
-        def scaled(log_factor):
-            variance = np.array(model.prior_variance)
-            variance[: self.n_features_in_] *= np.exp(log_factor[0])
-            return replace(model, prior_variance=variance)
-
-        def objective(log_factor):
-            posterior = scaled(log_factor).fit(design, signs, **options)
-            return -posterior.log_evidence, -posterior.log_evidence_gradient[: self.n_features_in_].sum(keepdims=True)
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the fit at the end
-            found = minimize(objective, [0.0], jac=True, method="L-BFGS-B", bounds=[(-LEARN_RANGE, LEARN_RANGE)])
-        return scaled(found.x)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Take in more rows by assumed-density filtering, each once, on top of what is known.

@@ -236,12 +236,12 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
     assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
     assert same.model.prior_variance.shape == (5,)
-    added = GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
+    added = cavity.GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
     assert added.model.prior_variance[0] == 50.0
     assert len(set(added.model.prior_variance[1:])) == 1
-    left = GLM(likelihood).fit(X, y, learn=PRIOR)
+    left = cavity.GLM(likelihood).fit(X, y, learn=PRIOR)
     assert left.learnt.names == ("prior_variance factor",)
-    assert left.model.prior_variance[0] == GLM(likelihood).fit(X, y).model.prior_variance[0]
+    assert left.model.prior_variance[0] == cavity.GLM(likelihood).fit(X, y).model.prior_variance[0]
 
 
 def test_names_choose_what_is_learnt():
@@ -294,7 +294,7 @@ def test_refusals():
             "no row of class 2",
         ),
         (
-            lambda: GLM(likelihoods.NegativeBinomial(), intercept=False).fit(np.zeros((20, 2)), counts),
+            lambda: GLM(likelihoods.NegativeBinomial()).fit(np.zeros((20, 2)), counts),
             "dispersion of .* is open",
         ),
         (

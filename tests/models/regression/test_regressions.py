@@ -69,9 +69,18 @@ def test_linear_with_known_precisions_is_exact():
     m, S = ref.linear_q_w(X, y, 1 / variance, 1 / 0.3)
     np.testing.assert_allclose(post.mean, m, rtol=1e-12)
     np.testing.assert_allclose(post.variance, np.diag(S), rtol=1e-12)
-    mean, spread = post.predict(X[:3])
-    np.testing.assert_allclose(mean, X[:3] @ m, rtol=1e-12)
-    np.testing.assert_allclose(spread, 0.3 + np.diag(X[:3] @ S @ X[:3].T), rtol=1e-12)
+    latent = np.diag(X[:3] @ S @ X[:3].T)
+    for noise, added in ((False, 0.0), (True, 0.3)):
+        mean, spread = post.predict(X[:3], noise=noise)
+        np.testing.assert_allclose(mean, X[:3] @ m, rtol=1e-12)
+        np.testing.assert_allclose(spread, added + latent, rtol=1e-12)
+    of_y = stats.norm(X[:3] @ m, np.sqrt(0.3 + latent))
+    np.testing.assert_allclose(post.log_density(X[:3], y[:3]), of_y.logpdf(y[:3]), rtol=1e-11)
+    np.testing.assert_allclose(post.quantile(X[:3], 0.9), of_y.ppf(0.9), rtol=1e-11)
+    np.testing.assert_allclose(post.expected(X[:3], offset=1.0), 1.0 + X[:3] @ m, rtol=1e-12)
+    draws = post.sample_y(X[:3], 20_000, 0)
+    np.testing.assert_allclose(np.cov(draws.T), 0.3 * np.eye(3) + X[:3] @ S @ X[:3].T, atol=0.05)
+    assert np.all(np.abs(draws.mean(axis=0) - X[:3] @ m) < 5 * of_y.std() / np.sqrt(20_000))
 
 
 def test_linear_elbo_is_below_the_evidence():

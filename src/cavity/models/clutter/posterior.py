@@ -166,13 +166,14 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         return sites.site_value + 0.5 * (d * np.log(cavity_rho / rho) - cavity_rho * distance2) + log_jacobian
 
     def _influences(self):
-        """The influences of the points, and that leaving a site away is no refit."""
+        """The influences of the points, and the effective number of parameters."""
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
         means = np.expand_dims(mean, -2), tau / rho[..., None]
         variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
         each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
-        return np.sum(each, axis=-1), False
+        used = np.sum(self._sites.site_rho, axis=-1) * variance
+        return np.sum(each, axis=-1), each.shape[-1] * used
 
     def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.

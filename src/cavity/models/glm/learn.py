@@ -16,7 +16,7 @@ LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8,
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 FARTHER = float(np.log(100.0))  # from where a search ended, to see whether the evidence falls
-FLAT = 1e-6  # nats that it must fall
+FLAT = 1e-3  # nats that it must fall: less makes no difference between models
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
 CURVATURE_TOL = 1e-8  # of the fits for these
 CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
@@ -238,10 +238,11 @@ def _errors(evidence, vector, x, bounds, value, names):
         return none, "no standard errors: the log evidence is not curved downwards in every direction"
     covariance, slopes_of = np.zeros((len(x), len(x))), np.eye(len(x))
     covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
+    flat += [i for i in np.flatnonzero(np.diagonal(covariance) > FARTHER**2) if i not in flat]
     slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
     sd = np.sqrt(np.einsum("ij,jk,ik->i", slopes_of, covariance, slopes_of))
     words = ", ".join(names[i] for i in flat)
-    note = f"no standard error of {words}: the log evidence has no maximum there" if flat else ""
+    note = f"no standard error of {words}: the log evidence is flat there" if flat else ""
     return [None if i in flat else float(value) for i, value in enumerate(sd)], note
 
 

@@ -219,8 +219,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and whether leaving a site away is a refit."""
-        return self._influence, isinstance(self.model.likelihood, likelihoods.Gaussian) and self._covariance is not None
+        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        if self._covariance is None:
+            return None, len(self.mean)
+        if isinstance(self.model.likelihood, likelihoods.Gaussian):
+            return self._influence, None
+        prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
+        if prior.variance.ndim < 2:
+            return self._influence, len(self.mean) - float(np.sum(self.variance / prior.variance))
+        kept = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        return self._influence, len(self.mean) - float(np.sum(kept**2))
 
     @property
     def sites(self):

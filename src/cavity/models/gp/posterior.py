@@ -198,8 +198,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and whether leaving a site away is a refit."""
-        return self._influence, self._exact
+        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        return self._influence, None if self._exact else float(np.sum(self._rho * self.variance))
 
     @property
     def sites(self):

@@ -22,13 +22,14 @@ from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.base.summary import inverse_gamma, summarized
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
+from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
@@ -304,19 +305,7 @@ class LinearRegressionPosterior(WeightsPosterior):
         )
         return summarized("Learnt with the weights", noise, level)
 
-    def predict(self, X: Data) -> FloatArray:
-        """Predict new observations.
-
-        Parameters
-        ----------
-        X : array_like (n, D) or data frame
-            Rows; the columns of a data frame are found by their names, in whatever order.
-
-        Returns
-        -------
-        mean, variance : ndarray (n,)
-            Mean x'E[w], and variance x'Cov[w]x + 1/E[tau] (eq. 10.106 of Bishop 2006), in squared units of y.
-        """
-        mean, variance = self._linear(X)
+    @property
+    def _likelihood(self):
         noise = self.model.noise_variance if self.noise_precision is None else 1.0 / self.noise_precision.mean
-        return mean, variance + noise
+        return Gaussian(float(noise))

@@ -15,13 +15,12 @@ from typing import Literal
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows as rows_of
@@ -31,7 +30,6 @@ from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.models.latent import by_class, probabilities
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 
 ROWS_OF_PASS = 4096  # of a block
@@ -287,20 +285,6 @@ class LogisticRegressionPosterior(WeightsPosterior):
     kind = "logistic_regression"
     record = record_of(PRIOR)
 
-    def predict_proba(self, X: Data, *, as_frame: bool = False) -> FloatArray:
-        """Class probabilities, integrated over q(w).
-
-        Parameters
-        ----------
-        X : array_like (n, D) or data frame
-            Rows; the columns of a data frame are found by their names, in whatever order.
-        as_frame : bool, default False
-            Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
-
-        Returns
-        -------
-        ndarray (n, 2), or pandas.DataFrame
-            In the order of `classes`; where that is None of class 0 (or -1), then of class 1.
-        """
-        found = probabilities(_likelihood, lambda: self._linear(X))
-        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
+    @property
+    def _likelihood(self):
+        return _likelihood

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, taken
+from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
@@ -23,6 +23,7 @@ from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import Coefficients
+from cavity.models.latent import Predictions
 
 PREDICT_ROWS = 4096
 
@@ -122,7 +123,7 @@ def _one_prior_each(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(Coefficients, VariationalPosterior):
+class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray
@@ -179,11 +180,51 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
-    def _linear(self, X):
-        """Return mean and variance of x'w for the rows of X."""
-        X = design_matrix(taken(X, {}, self.columns, self.roles)[0], "full")
+    def predict(self, X, *, offset=None, noise=False):
+        """Predict the latent value f = x'w of new rows, or a new observation y: mean and variance.
+
+        Parameters
+        ----------
+        X : array_like (n, D) or data frame
+            Rows; the columns of a data frame are found by their names, in whatever order.
+        offset : float or array_like (n,), optional
+            Known part of f.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f; there are numbers of a `LinearRegression` only, whose
+            noise is that of the mean of its precision, 1/E[tau] (eq. 10.106 of Bishop 2006).
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f, or of y, under q(w).
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows, and for noise=True where y has classes: see predict_proba.
+        OverflowError
+            If moments leave the range of float64, naming the row.
+        """
+        return self._observed(self._latent(X, offset, None), noise, None)
+
+    has_offset = False  # of fits: they know none
+
+    def _rows_of(self, X, offset, exposure):
+        """Return new rows checked, in the order of the fit, and the known part of their f."""
+        X, offset, exposure = self._taken(X, offset, exposure)
+        X = design_matrix(X, "full")
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
+        return X, self._known_part(offset, exposure, len(X))
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        X, known = self._rows_of(X, offset, exposure)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = self.sample(n, rng) @ np.asarray(X, dtype=np.float64).T
+            return within_range(f if known is None else f + known, "sample_y: the draws of f")
+
+    def _latent(self, X, offset, exposure):
+        X, known = self._rows_of(X, offset, exposure)
         mean, variance = np.empty(len(X)), np.empty(len(X))
         with np.errstate(over="ignore", invalid="ignore"):
             for start, stop in starts(len(X), PREDICT_ROWS):
@@ -191,6 +232,7 @@ class WeightsPosterior(Coefficients, VariationalPosterior):
                 mean[start:stop] = x @ self.mean
                 spread = x @ self._root
                 variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+            mean = mean if known is None else mean + known
         check_moments(mean, variance)
         return mean, variance
 

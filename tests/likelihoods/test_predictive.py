@@ -1,0 +1,217 @@
+"""Predictions of observations: moments, distribution functions and quantiles against quadrature and enumeration."""
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from cavity.likelihoods import (
+    Binomial,
+    Clutter,
+    Gaussian,
+    Interval,
+    Laplace,
+    Likelihood,
+    Logit,
+    NegativeBinomial,
+    OrderedProbit,
+    Poisson,
+    Probit,
+    Step,
+    StudentT,
+    predictive,
+)
+
+BELIEFS = [(0.3, 0.5), (-1.0, 2.0), (2.0, 1e-4), (1.5, 0.0), (-0.5, 1e-320)]
+MEANS, VARIANCES = (np.array(values) for values in zip(*BELIEFS, strict=True))
+NUMBERS = [Gaussian(0.3), Laplace(0.7), StudentT(3.5, 0.5), Clutter(0.2, 9.0, 0.5, 1.0)]
+COUNTS = [Poisson(), NegativeBinomial(2.5), Binomial(), Binomial("probit")]
+TRIALS = 12.0
+
+
+class Own(Likelihood):
+    """Of one's own: logistic noise, whose scale depends on f, around a mean of either sign."""
+
+    def _scaled(self, y, f):
+        return (y - np.sinh(f)) * np.exp(-0.3 * f)
+
+    def log_p(self, y, f):
+        t = self._scaled(y, f)
+        return -np.logaddexp(0.0, t) - np.logaddexp(0.0, -t) - 0.3 * f
+
+    def conditional_mean(self, f):
+        return np.sinh(f)
+
+    def conditional_variance(self, f):
+        return np.pi**2 / 3.0 * np.exp(0.6 * f)
+
+    def cdf(self, y, f):
+        return special.expit(self._scaled(y, f))
+
+
+def known(likelihood):
+    """What is known of new observations beside f."""
+    return {"trials": TRIALS} if isinstance(likelihood, Binomial) else {}
+
+
+def rows_of(likelihood, y):
+    """Observations as the likelihood takes them."""
+    return np.stack([y, np.full(np.shape(y), TRIALS)], axis=-1) if isinstance(likelihood, Binomial) else y
+
+
+def averaged(g, mean, variance):
+    """E g(f), by adaptive quadrature that knows nothing of the library."""
+
+    def weighted(z):
+        return float(g(mean + np.sqrt(variance) * z)) * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
+
+    return integrate.quad(weighted, -14.0, 14.0, limit=500, epsabs=1e-14, epsrel=1e-12)[0]
+
+
+def numbered(likelihood, f, power):
+    """E y^power given each f: by summing, or by quadrature over y."""
+    if likelihood in COUNTS:
+        y = np.arange(4000.0 if not isinstance(likelihood, Binomial) else TRIALS + 1)
+        p = np.exp(likelihood.log_p(rows_of(likelihood, y)[:, None], f[None, :]))
+        return y**power @ p
+    return np.array(
+        [
+            integrate.quad(lambda y, a=a: y**power * np.exp(likelihood.log_p(y, a)), -np.inf, np.inf, limit=400)[0]
+            for a in f
+        ]
+    )
+
+
+@pytest.mark.parametrize("likelihood", [*NUMBERS, *COUNTS, Own()], ids=repr)
+def test_what_is_said_of_y_given_f_is_that_of_p(likelihood):
+    """Mean, variance and distribution function by sums or integrals over y of p(y|f); draws have them, too."""
+    f, more = np.array([-0.7, 0.4, 1.6]), known(likelihood)
+    mean, variance = likelihood.conditional_mean(f, **more), likelihood.conditional_variance(f, **more)
+    first = numbered(likelihood, f, 1)
+    np.testing.assert_allclose(mean, first, rtol=1e-7)
+    if not isinstance(likelihood, StudentT):  # whose tails are too heavy for the rule
+        np.testing.assert_allclose(variance, numbered(likelihood, f, 2) - first**2, rtol=1e-6)
+    for y in (-3.0, -1.0, 0.0, 0.5, 1.0, 4.0, 12.0):
+        if likelihood in COUNTS:
+            below = np.arange(np.floor(y) + 1.0) if y >= 0 else np.zeros(0)
+            total = np.exp(likelihood.log_p(rows_of(likelihood, below)[:, None], f)).sum(axis=0)
+        else:
+            density = lambda x, a: np.exp(likelihood.log_p(x, a))  # noqa: E731
+            total = [integrate.quad(density, -np.inf, y, args=(a,), limit=400)[0] for a in f]
+        np.testing.assert_allclose(likelihood.cdf(np.float64(y), f, **more), total, rtol=1e-7, atol=1e-12)
+    if not isinstance(likelihood, Own):
+        draws = likelihood.draw(np.broadcast_to(f, (40_000, 3)), np.random.default_rng(0), **more)
+        assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / 40_000))
+        share, y = np.mean(draws <= 1.0, axis=0), likelihood.cdf(np.float64(1.0), f, **more)
+        assert np.all(np.abs(share - y) < 5 * np.sqrt(y * (1 - y) / 40_000))
+
+
+@pytest.mark.parametrize("likelihood", [*NUMBERS, *COUNTS, Own(), Interval(0.4)], ids=repr)
+def test_moments_integrate_over_f(likelihood):
+    """By the laws of total mean and variance and a rule of Gauss; the mean alone as `expected`."""
+    more = known(likelihood)
+    mean, variance = likelihood.moments(MEANS, VARIANCES, **more)
+    np.testing.assert_array_equal(likelihood.expected(MEANS, VARIANCES, **more), mean)
+    for i, (m, v) in enumerate(BELIEFS):
+        exact = averaged(lambda f: likelihood.conditional_mean(f, **more), m, v)
+        spread = averaged(lambda f: likelihood.conditional_variance(f, **more), m, v)
+        spread += averaged(lambda f, e=exact: (likelihood.conditional_mean(f, **more) - e) ** 2, m, v)
+        assert mean[i] == pytest.approx(exact, rel=1e-9, abs=1e-10)
+        assert variance[i] == pytest.approx(spread, rel=1e-9)
+
+
+def test_moments_of_far_and_narrow_beliefs_keep_their_digits():
+    class Plain(Own):
+        def conditional_mean(self, f):
+            return f
+
+        def conditional_variance(self, f):
+            return np.zeros_like(f)
+
+    m, v = np.array([1e8, -3e5, 0.0, 7.0]), np.array([1.0, 1e-6, 1e-30, 1e12])
+    mean, variance = Plain().moments(m, v)
+    np.testing.assert_allclose(mean, m, rtol=1e-13, atol=1e-3)
+    np.testing.assert_allclose(variance, v, rtol=1e-6)
+    rate, spread = Poisson().moments(np.array([3.0]), np.array([1e-14]))
+    assert spread - rate == pytest.approx(np.exp(6.0) * 1e-14, rel=1e-1)
+
+
+@pytest.mark.parametrize("likelihood", [*NUMBERS, *COUNTS, Own(), Interval(0.4)], ids=repr)
+def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
+    """Of counts the first number at which the integrated distribution function is at least q."""
+    more, q = known(likelihood), np.array([1e-4, 0.05, 0.5, 0.9, 1 - 1e-6])
+    found = likelihood.quantile(
+        q, MEANS[:, None], VARIANCES[:, None], **{k: np.full((5, 1), v) for k, v in more.items()}
+    )
+    for (m, v), row in zip(BELIEFS, found, strict=True):
+        for p, y in zip(q, row, strict=True):
+            at = averaged(lambda f, y=y: likelihood.cdf(y, f, **more), m, v)
+            if likelihood in COUNTS:
+                before = averaged(lambda f, y=y: likelihood.cdf(y - 1, f, **more), m, v)
+                assert y == np.floor(y) >= 0
+                assert before < p + 1e-9
+                assert at >= p - 1e-9
+            else:
+                assert at == pytest.approx(p, rel=1e-6, abs=1e-9)
+
+
+def test_quantiles_of_known_distributions():
+    q = np.array([0.01, 0.3, 0.999])
+    for m, v in ((1e6, 1.0), (-3.0, 1e-12), (0.2, 40.0)):
+        np.testing.assert_allclose(Gaussian(0.3).quantile(q, m, v), stats.norm.ppf(q, m, np.sqrt(v + 0.3)), rtol=1e-14)
+        exact = Gaussian(0.3).quantile(q, np.full(3, m), np.full(3, v))
+        general = predictive.quantile(Gaussian(0.3), q, np.full(3, m), np.full(3, v))
+        np.testing.assert_allclose((general - exact) / np.sqrt(v + 0.3), 0.0, atol=1e-9)
+    no_f = np.zeros(3), np.zeros(3)
+    np.testing.assert_allclose(StudentT(1.0, 2.0).quantile(q, *no_f), stats.cauchy.ppf(q, 0.0, 2.0), rtol=1e-9)
+    np.testing.assert_array_equal(Poisson().quantile(q, np.full(3, np.log(50.0)), no_f[1]), stats.poisson.ppf(q, 50.0))
+    odds = np.full(3, special.logit(0.3))
+    n = np.array([0.0, 7.0, 1e5])
+    np.testing.assert_array_equal(Binomial().quantile(q, odds, no_f[1], trials=n), stats.binom.ppf(q, n, 0.3).clip(0))
+    assert Poisson().quantile(0.5, np.array([20.0]), np.array([50.0])) == pytest.approx(np.exp(20.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Logit(), Step(), OrderedProbit([-0.5, 1.0])], ids=repr)
+def test_classes_are_drawn_by_their_numbers(likelihood):
+    f = np.broadcast_to([-0.7, 0.4, 1.6], (30_000, 3))
+    draws = likelihood.draw(f, np.random.default_rng(1))
+    assert set(np.unique(draws)) <= set(range(likelihood.n_classes))
+    for k in range(likelihood.n_classes):
+        p = np.exp(likelihood.log_p(likelihood.check(np.full(3, float(k))), f[0]))
+        assert np.all(np.abs(np.mean(draws == k, axis=0) - p) <= 5 * np.sqrt(p * (1 - p) / 30_000))
+
+
+def test_what_does_not_exist_is_said():
+    for nu, method in ((1.0, "expected"), (0.5, "moments"), (2.0, "moments"), (1.5, "moments")):
+        word = "mean" if nu <= 1 else "finite variance"
+        with pytest.raises(ValueError, match=f"StudentT with degrees_of_freedom = {nu:g} have no {word}"):
+            getattr(StudentT(nu), method)(MEANS, VARIANCES)
+    np.testing.assert_array_equal(StudentT(1.5).expected(MEANS, VARIANCES), MEANS)
+
+    class Bare(Likelihood):
+        def log_p(self, y, f):
+            return -np.abs(y - f)
+
+    calls = {
+        "conditional_mean": lambda: Bare().expected(MEANS, VARIANCES),
+        "cdf": lambda: Bare().quantile(0.5, MEANS, VARIANCES),
+        "draw": lambda: Bare().draw(MEANS, np.random.default_rng(0)),
+    }
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError, match=rf"Bare must define {name}\("):
+            call()
+
+    class Wrong(Own):
+        def conditional_mean(self, f):
+            return np.full(3, np.nan) if np.ndim(f) == 1 else f
+
+    with pytest.raises(ValueError, match="conditional_mean of Wrong must return numbers of the shape"):
+        Wrong().expected(np.zeros(4), np.ones(4))
+
+    class Explosive(Own):
+        def conditional_mean(self, f):
+            return np.exp(f**2)  # has no mean for variances from 1/2 on
+
+    with pytest.raises((OverflowError, ValueError)):
+        Explosive().expected(np.zeros(1), np.ones(1))
+    with pytest.raises(OverflowError, match="of mean 1.97e\\+43 cannot be drawn"):
+        Poisson().draw(np.array([100.0, 1.0]) * 0 + [99.69, 1.0], np.random.default_rng(0))

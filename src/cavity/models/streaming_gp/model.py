@@ -25,7 +25,7 @@ from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import by_name, is_exact, opened
+from cavity.models.streaming_gp.rows import by_name, is_exact
 from cavity.models.streaming_gp.state import begun, take_in
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class StreamingGP(LatentProcess):
             callback=callback,
         )
         given = y, offset, exposure, noise_variance, sample_weight
-        X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
+        X, values, roles = by_name(self, X, *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)
 

@@ -392,7 +392,7 @@ def begun(model, X, options, roles):
     """
     shape = np.shape(X)
     if len(shape) != 2:
-        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(X)}")
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")

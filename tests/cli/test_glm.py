@@ -11,7 +11,10 @@ from support.commands import runner, write
 import cavity
 from cavity import data
 from cavity.cli import main, readers, tables
-from cavity.cli.glm import standardized
+
+
+def standardized(values):
+    return (values - values.mean()) / values.std()
 
 
 @pytest.fixture
@@ -127,7 +130,11 @@ def test_counts_with_offset_and_weights(run, tmp_path):
         *("--weights", "weight", "--prior-variance", 4, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.svg"),
     )
     assert status == 0
-    X = np.column_stack([np.ones(120), standardized(columns["b"])[0], standardized(columns["a"])[0]])
+    weights = columns["weight"]
+    X = np.column_stack([columns["b"], columns["a"]])
+    middle = np.average(X, axis=0, weights=weights)
+    X = (X - middle) / np.sqrt(np.average((X - middle) ** 2, axis=0, weights=weights))
+    X = np.column_stack([np.ones(120), X])
     settings = dict(offset=columns["log_exposure"], sample_weight=columns["weight"])
     model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=[400.0, 4.0, 4.0], intercept=False)
     posterior = model.fit(X, columns["count"], **settings)
@@ -140,9 +147,9 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     assert list(table_of(out)) == ["intercept", "b", "a"]
     assert b"<svg" in (tmp_path / "o.svg").read_bytes()
     repeated = {name: np.repeat(values, columns["weight"].astype(int)) for name, values in columns.items()}
-    # weights count rows: without standardizing, which does not know of them, the table with repeated rows says the same
+    # weights count rows: the table with repeated rows says the same
     options = "--target", "count", "--features", "a,b", "--likelihood", "negative-binomial", "--dispersion", 3
-    options = *options, "--offset", "log_exposure", "--no-standardize"
+    options = *options, "--offset", "log_exposure"
     _, first, _ = run(path, *options, "--weights", "weight")
     _, second, _ = run(write(tmp_path / "y.csv", repeated), *options)
     for left, right in zip(table_of(first).values(), table_of(second).values(), strict=True):
@@ -169,8 +176,8 @@ def test_real_targets_are_scaled_to_their_residuals(run, tmp_path, name):
     squares = np.linalg.lstsq(X, columns["real"])[1][0] / 397
     # the noise is Student's with 4 degrees of freedom and scale 0.2: its size has the median 0.2 * 0.7407
     expected = {"gaussian": squares, "student-t": 0.2 * factor, "laplace": 0.2 * 0.7407 / np.log(2) * factor}[name]
-    assert got == pytest.approx(expected, rel=1e-9 if name == "gaussian" else 0.2)
-    assert f"{width} {got:.6g}" in out
+    assert got == pytest.approx(expected, rel=0.02 if name == "gaussian" else 0.2)
+    assert f"{width} {got:.6g} (learnt)" in out
     assert "log score" in out
 
 
@@ -230,10 +237,10 @@ def test_learning_the_prior_variance(run, tmp_path):
     assert status == 0
     learned = cavity.load(tmp_path / "o.npz")
     assert learned.log_evidence > max(evidence.values())
-    variance = np.diag(learned.model.prior_variance)
-    assert variance[0] == pytest.approx(100 * variance[1])
+    variance = learned.model.prior_variance
+    assert variance[0] == 100.0
     assert np.all(variance[1:] == variance[1])
-    assert f"coefficients     prior mean 0, variance {variance[1]:.6g} (learned)" in out
+    assert f"coefficients     prior mean 0, variance {variance[1]:.6g} (learnt)" in out
 
 
 def test_constant_and_unnamed_columns(run, tmp_path):
@@ -257,16 +264,6 @@ def test_not_converged_is_status_1(run):
     status, out, _ = run("pima", "--max-iter", 1)
     assert status == 1
     assert "NOT CONVERGED" in out
-
-
-def test_standardized_columns_of_any_size():
-    x = np.random.default_rng(0).normal(size=50)
-    for scale in (1e-300, 1e-150, 1.0, 1e150, 1e300):
-        values, centre, spread = standardized(scale * x)
-        np.testing.assert_allclose(values, (x - x.mean()) / x.std(), rtol=1e-10, atol=1e-12)
-        assert [centre, spread] == pytest.approx([scale * x.mean(), scale * x.std()], rel=1e-12)
-        assert np.mean(values) == pytest.approx(0, abs=1e-14)
-        assert np.std(values) == pytest.approx(1, abs=1e-14)
 
 
 BAD_TABLES = {
@@ -425,7 +422,7 @@ def test_predict_takes_the_file_that_fit_wrote(run, tmp_path, case):
     X = np.column_stack([new["a"], new["b"]])
     if "--no-standardize" not in PREDICTED[case]:
         known = np.column_stack([columns["a"], columns["b"]])
-        X = (X - known.mean(axis=0)) / known.std(axis=0)
+        X = (X - (0.0 if "--no-intercept" in PREDICTED[case] else known.mean(axis=0))) / known.std(axis=0)
     if "--no-intercept" not in PREDICTED[case]:
         X = np.column_stack([np.ones(9), X])
     spread = np.diag(posterior.variance) if case == "independent weights" else posterior.covariance

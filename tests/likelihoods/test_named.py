@@ -13,8 +13,10 @@ def test_names_leave_scales_open():
     assert named("gaussian") == likelihoods.Gaussian(None)
     assert named("negative-binomial") == likelihoods.NegativeBinomial()
     assert named("ordered-probit") == likelihoods.OrderedProbit()
+    assert named("binomial") == likelihoods.Binomial("logit")
+    assert named("binomial-probit") == likelihoods.Binomial("probit")
     for name, kind in NAMED.items():
-        assert type(named(name)) is kind
+        assert isinstance(named(name), getattr(kind, "func", kind))
         assert "degrees_of_freedom" not in open_parameters(named(name))
 
 

@@ -21,6 +21,7 @@ GRADES = pd.Categorical(["low", "high", "mid", "low"], categories=["low", "mid",
         ([3.5, 3.5, -2.0], likelihoods.Probit()),
         ([1.0, 2.0, 4.0], likelihoods.Gaussian(None)),
         ([0, 1, 2], likelihoods.Gaussian(None)),  # counts are not guessed
+        ([1.5, 2.5], likelihoods.Gaussian(None)),  # of two rows of numbers nobody knows
         (GRADES, likelihoods.OrderedProbit()),
     ],
 )

@@ -166,8 +166,9 @@ class Summarized:
 
 
 def short(settings):
-    """A repr with six digits of every number."""
-    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", repr(settings))
+    """A repr with six digits of every number, and without the bounds of a search."""
+    words = re.sub(r", bounds=\{[^}]*\}", "", repr(settings))
+    return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", words)
 
 
 def drawn(name, *results):

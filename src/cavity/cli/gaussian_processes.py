@@ -1,6 +1,5 @@
 """What the commands with Gaussian processes share: the model that options describe, scaled to data, and its words."""
 
-import re
 from argparse import BooleanOptionalAction
 from dataclasses import replace
 
@@ -8,33 +7,20 @@ import numpy as np
 from scipy.special import ndtri
 
 from cavity import likelihoods
+from cavity.base.scales import robust_spread
 from cavity.cli import targets
 from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.cli.table import some
 from cavity.cli.targets import ORDERED
+from cavity.covariances.named import LEAVES, NOISE, named
 
 MEANS = ("zero", "constant", "linear")
-NOISE = 0.1  # share of the variance of a real target that the noise has at first
-SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
-SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first
 LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: (likelihoods.OrderedProbit, ("thresholds",))}
-OUTSIDE = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets
 SCALES = ("noise_variance", "scale")  # settings that are learnt if they are not given
-LEAVES = {
-    "rbf": "RBF",
-    "matern12": "Matern12",
-    "matern32": "Matern32",
-    "matern52": "Matern52",
-    "rational-quadratic": "RationalQuadratic",
-    "periodic": "Periodic",
-    "linear": "Linear",
-    "constant": "Constant",
-    "white": "White",
-}
 
 
 SETTINGS = (
-    *targets.settings("learnt", "learnt"),
+    *targets.settings("learnt, by streaming-gp 1"),
     Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
 )
 STARTS = (  # of the search for hyperparameters
@@ -74,7 +60,7 @@ def default_likelihood(table, options, classes=None):
 def scaled(problem, first=slice(None)):
     """Return the problem with how much columns and target vary in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
-    size = targets.robust_spread(problem.y[first]) ** 2 if problem.likelihood in targets.REAL else 1.0
+    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in targets.REAL else 1.0
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 
@@ -84,10 +70,11 @@ def check_plot(options):
         raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
 
 
-def likelihood_of(problem, options):
-    """Return the likelihood, and whether its scale was given."""
+def likelihood_of(problem, options, **defaults):
+    """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
     make, known = LIKELIHOODS[problem.likelihood]
     given = targets.given_settings(options, problem.likelihood, known, SETTINGS)
+    given = {name: value for name, value in defaults.items() if name in known} | given
     fixed = any(name in given for name in SCALES)
     if "thresholds" in known and "thresholds" not in given:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
@@ -101,66 +88,9 @@ def likelihood_of(problem, options):
 def covariance_of(problem, options):
     """Return the covariance that --covariance describes, at the start of the search."""
     size = problem.size if options.variance is None else options.variance
-    described = options.covariance or "rbf"
-    terms = [[parsed(factor) for factor in OUTSIDE["*"].split(term)] for term in OUTSIDE["+"].split(described)]
-    total = None
-    for first, *others in terms:
-        share = NOISE * size if first[0] == "white" else size / len(terms)
-        product = leaf_of(*first, share, problem, options)
-        for factor in others:
-            product = product * leaf_of(*factor, 1.0, problem, options, scaled=False)
-        total = product if total is None else total + product
-    return total
-
-
-def parsed(factor):
-    """Return the name of a factor like rbf(2,0.5), and its numbers."""
-    name, bracket, rest = (part.strip() for part in factor.partition("("))
-    if name not in LEAVES:
-        raise ValueError(f"--covariance: {name!r} is none of {', '.join(LEAVES)}")
-    if not bracket:
-        return name, []
-    try:
-        return name, [float(part) for part in rest.removesuffix(")").split(",")]
-    except ValueError:
-        raise ValueError(f"--covariance: expected numbers in brackets, like {name}(2,0.5), got {factor!r}") from None
-
-
-def leaf_of(name, given, variance, problem, options, scaled=True):
-    """Return a part of the covariance; further factors of a product are not scaled, the first one is."""
-    from cavity import covariances
-
-    settings, bounds = starts_of(name, variance, problem, options)
-    if len(given) > len(settings):
-        raise ValueError(f"--covariance: {name} has {', '.join(settings)}, got {len(given)} numbers")
-    for setting, value in zip(settings, given, strict=False):
-        if not 0.0 < value < np.inf:
-            raise ValueError(f"--covariance: the {setting} of {name} must be positive, got {value:g}")
-        settings[setting] = value + np.zeros(np.shape(settings[setting]))
-        low, high = (SMALLEST, LARGEST) if setting == "variance" else (SHORTEST, LONGEST)
-        bounds[setting] = low * value, high * value
-    fixed = () if scaled or name == "linear" else ("variance",)
-    return getattr(covariances, LEAVES[name])(**settings, fixed=fixed, bounds=bounds)
-
-
-def starts_of(name, variance, problem, options):
-    """Return the settings of a part of the covariance, scaled to the columns, and bounds of some of them."""
-    spread = problem.spread
-    bounds = {"variance": (SMALLEST * variance, LARGEST * variance)}
-    if name in ("constant", "white"):
-        return {"variance": variance}, bounds
-    if not options.ard:
-        spread = np.exp(np.mean(np.log(spread)))
-    if name == "linear":
-        slope = variance / spread**2
-        return {"variance": slope}, {"variance": (SMALLEST * np.min(slope), LARGEST * np.max(slope))}
-    start = spread if options.lengthscale is None else lengthscales(options, problem)
-    reach = SHORTEST * np.min([np.min(spread), np.min(start)]), LONGEST * np.max([np.max(spread), np.max(start)])
-    if name == "periodic":
-        period = spread if options.period is None else options.period
-        return {"variance": variance, "lengthscale": 1.0, "period": period}, bounds | {"period": reach}
-    further = {"shape": 1.0} if name == "rational-quadratic" else {}
-    return {"variance": variance, "lengthscale": start} | further, bounds | {"lengthscale": reach}
+    start = None if options.lengthscale is None else lengthscales(options, problem)
+    first = dict(ard=options.ard, lengthscale=start, period=options.period)
+    return named(options.covariance or "rbf", problem.spread, size, **first)
 
 
 def lengthscales(options, problem):

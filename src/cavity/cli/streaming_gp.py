@@ -152,7 +152,7 @@ class Stream:
                 f"{options.data}: the first batch has {len(problem.y)} row(s), too few to learn from; say --first 200, "
                 "for example, or --learn never"
             )
-        likelihood, given = gaussian_processes.likelihood_of(problem, options)
+        likelihood, given = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
         covariance = gaussian_processes.covariance_of(problem, options)
         model = StreamingGP(covariance, likelihood, mean=mean, **shared.given(options, SPARSITY))

@@ -4,37 +4,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.constants import MAD_TO_SD
 from cavity.cli import table as cli_table
 from cavity.cli.options import POSITIVE, Number, given, typed
-from cavity.likelihoods import counts, labels, noise
+from cavity.likelihoods.named import BINARY, COUNTS, REAL
 
-LIKELIHOODS = {
-    "probit": (labels.Probit, ()),
-    "logit": (labels.Logit, ()),
-    "poisson": (counts.Poisson, ()),
-    "negative-binomial": (counts.NegativeBinomial, ("dispersion",)),
-    "gaussian": (noise.Gaussian, ("noise_variance",)),
-    "student-t": (noise.StudentT, ("degrees_of_freedom", "scale")),
-    "laplace": (noise.Laplace, ("scale",)),
-}
+LIKELIHOODS = {name: (kind, tuple(kind.parameters)) for name, kind in (BINARY | COUNTS | REAL).items()}
 ORDERED = "ordered-probit"  # of Gaussian processes only
-BINARY, COUNTS, REAL = ("probit", "logit"), ("poisson", "negative-binomial"), ("gaussian", "student-t", "laplace")
 
 
-def settings(noise_variance, scale):
-    """Return the settings of the likelihoods; the help of the two that are scales says what their defaults are."""
+def settings(dispersion):
+    """Return the settings of the likelihoods; the help of the dispersion says what its default is."""
     return (
-        Number("--noise-variance", POSITIVE, "V", f"of gaussian (default {noise_variance})"),
-        Number("--scale", POSITIVE, "S", f"of student-t and laplace (default {scale})"),
+        Number("--noise-variance", POSITIVE, "V", "of gaussian (default learnt)"),
+        Number("--scale", POSITIVE, "S", "of student-t and laplace (default learnt)"),
         Number("--degrees-of-freedom", POSITIVE, "NU", "of student-t (default 4)"),
-        Number("--dispersion", POSITIVE, "R", "of negative-binomial (default 1)"),
+        Number("--dispersion", POSITIVE, "R", f"of negative-binomial (default {dispersion})"),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTable:
-    """What is fitted: the columns that the options choose, and what was done to them."""
+    """What is fitted: the columns that the options choose."""
 
     title: str  # of the table
     units: dict  # of its columns, as far as they are known
@@ -47,8 +37,7 @@ class RegressionTable:
     weights: np.ndarray | None
     notes: list  # columns left out, and why
     likelihood: str
-    centre: np.ndarray | None = None  # what was subtracted from each column
-    spread: np.ndarray | None = None  # what it was divided by; of Gaussian processes its standard deviation
+    spread: np.ndarray | None = None  # standard deviation of each column
     size: float = 1.0  # variance of a target of real numbers
 
     def without_constants(self, source, explicit, way_out=""):
@@ -181,12 +170,6 @@ def check(table, column, good, wanted):
         row = int(np.argmin(good))
         value = table.numbers(column)[row]
         raise ValueError(f"{table.source}, {table.places[row]}: column {column!r} is {value:g}, but {wanted}")
-
-
-def robust_spread(y):
-    """Return 1.4826 times the median absolute deviation, or if that is 0 what else measures the spread."""
-    centred = y - np.median(y)
-    return float(MAD_TO_SD * np.median(np.abs(centred)) or np.std(y) or 1.0)
 
 
 def heading(problem, rows=None, counts=None):

@@ -1,6 +1,6 @@
 """Likelihoods by their names, in strings and on the command line."""
 
-from dataclasses import fields
+from functools import partial
 
 from cavity.base import arrays
 from cavity.likelihoods.counts import Binomial, NegativeBinomial, Poisson
@@ -11,11 +11,12 @@ BINARY = {"probit": Probit, "logit": Logit}
 ORDERED = {"ordered-probit": OrderedProbit}
 COUNTS = {"poisson": Poisson, "negative-binomial": NegativeBinomial}
 REAL = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
-NAMED = BINARY | {"binomial": Binomial} | ORDERED | COUNTS | REAL
+SHARES = {"binomial": Binomial, "binomial-probit": partial(Binomial, "probit")}
+NAMED = BINARY | SHARES | ORDERED | COUNTS | REAL
 LEFT_OPEN = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that a name says nothing about
 
 
 def named(name, argument="likelihood"):
     """Return the likelihood of a name, its scales, dispersion and thresholds open; ValueError with the known names."""
     kind = NAMED[arrays.choice(name, argument, tuple(NAMED))]
-    return kind(**{field.name: None for field in fields(kind) if field.name in LEFT_OPEN})
+    return kind(**{parameter: None for parameter in LEFT_OPEN if parameter in getattr(kind, "parameters", ())})

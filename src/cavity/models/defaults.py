@@ -30,13 +30,19 @@ def likelihood_for(y):
     ValueError
         For more than two classes without an order.
     """
-    kind = target_kind(y)
+    kind = "numbers" if _are_two_numbers(y) else target_kind(y)
     if kind not in BY_TARGET:
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
             "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest"
         )
     return named(BY_TARGET[kind])
+
+
+def _are_two_numbers(y):
+    """Whether there are two rows only, of numbers that stand for no classes: as a first small batch may have."""
+    y = np.asarray(y) if hasattr(y, "__len__") and len(y) == 2 else np.zeros(0)
+    return y.shape == (2,) and y.dtype.kind in "iuf" and not np.all((np.abs(y) == 1) | (y == 0))
 
 
 def is_real(likelihood):

@@ -159,7 +159,7 @@ def test_one_factor_is_learnt_where_one_setting_was_left_open():
     [
         (dict(likelihood="probbit"), ValueError, "likelihood must be one of 'probit', 'logit'"),
         (dict(intercept=0.0), ValueError, "intercept must be in"),
-        (dict(intercept="yes"), TypeError, "intercept must be a number, got 'yes'"),
+        (dict(intercept="yes"), TypeError, "intercept must be True, False or a prior variance, got 'yes'"),
         (dict(standardize=1), TypeError, "standardize must be True or False"),
         (dict(likelihood="ordered-probit", intercept=True), ValueError, "open thresholds, which stand for it"),
         (dict(prior_variance=[1.0, 2.0, 3.0], intercept=True), ValueError, r"have shape \(2,\)"),

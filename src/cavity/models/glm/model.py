@@ -101,6 +101,9 @@ class GLM(Frozen):
         if isinstance(self.intercept, bool | np.bool_):
             put(self, intercept=bool(self.intercept))
         elif self.intercept is not None:
+            if isinstance(self.intercept, str):
+                words = f"must be True, False or a prior variance, got {self.intercept!r}"
+                raise arrays.wrong("intercept", words, TypeError)
             put(self, intercept=arrays.number(self.intercept, "intercept", low=0))
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         put(self, prior_mean=arrays.owned(mean))

@@ -266,8 +266,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
@@ -289,7 +289,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """
-        return self._observed(self._latent(X, offset, exposure), noise, trials)
+        return self._observed(X, self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):
         X, offset, exposure = self._taken(X, offset, exposure)
@@ -332,6 +332,11 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def _prepared(self, x):
         """Return rows as the weights take them."""
         return prepared_rows(x, self.centre, self.spread, self.intercept)
+
+    @property
+    def _independent(self):
+        """Whether the posterior has no covariances."""
+        return self._covariance is None
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""

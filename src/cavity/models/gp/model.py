@@ -15,11 +15,13 @@ from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.rows import with_exposure
 from cavity.blocks.executors import Threads, single_blas, threads_of
+from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
+from cavity.models.gp.defaults import begun_at_data, resolved
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import posterior_of
-from cavity.models.gp.process import LatentProcess, checked_rows, closed, what_to_learn
+from cavity.models.gp.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
 from cavity.models.latent import AUTO
 
 
@@ -28,17 +30,22 @@ class GaussianProcess(LatentProcess):
     """Gaussian process with any likelihood: exact for Gaussian noise [RW]_ (algorithm 2.1), else by EP (3.5).
 
     Each row x has a latent value f(x) and an observation y with likelihood p(y|f); f - mean is a Gaussian process with
-    the given covariance.
+    the given covariance. What is left to the data is chosen in `fit`; the posterior shows it.
 
     Parameters
     ----------
-    covariance : cavity.covariances.Covariance
-        For example ``cavity.covariances.RBF()``; sums and products of others.
-    likelihood : cavity.likelihoods.Likelihood, default Gaussian()
-        For example ``cavity.likelihoods.Probit()``, or one of your own.
-    mean : float, array_like (1 + D,), "constant" or "linear", default 0.0
+    covariance : cavity.covariances.Covariance or str, optional
+        For example ``cavity.covariances.RBF()``; sums and products of others. Or names, "rbf", "matern12", "matern32",
+        "matern52", "rational-quadratic", "periodic", "linear", "constant" and "white", and sums and products of them
+        like "rbf + linear * periodic": the search then begins in the scale of the data, with a lengthscale for each
+        column. The default is "rbf".
+    likelihood : cavity.likelihoods.Likelihood or str, optional
+        For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` knows. By
+        default y decides, as in `GLM`: "probit" for two different values, "gaussian" for other numbers.
+    mean : float, array_like (1 + D,), "constant" or "linear", optional
         Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
-        fit finds, by maximising the evidence.
+        fit finds, by maximising the evidence. The default is "constant" for y of real numbers if the covariance is left
+        to the data, or a string; else 0.
 
     Raises
     ------
@@ -50,7 +57,7 @@ class GaussianProcess(LatentProcess):
     >>> import cavity, numpy as np
     >>> X = np.linspace(0, 6, 30)[:, None]
     >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
-    >>> posterior = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y)
+    >>> posterior = cavity.GaussianProcess().fit(X, y)
     >>> mean, variance = posterior.predict([[1.5], [4.5]])
     >>> mean.round(1).tolist()
     [1.0, -0.9]
@@ -164,12 +171,14 @@ class GaussianProcess(LatentProcess):
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         X, (y, offset, *others, exposure), roles = taken(X, given | {"exposure": exposure})
-        y, classes = coded(y, self.likelihood)
-        rows = checked_rows(self, X, y, with_exposure(self.likelihood, offset, exposure, X), *others)
+        columns, X = names_of(X), checked_X(X)
+        model = resolved(self, X, y, offset, others[1], noise=others[0] is not None)
+        y, classes = coded(y, model.likelihood)
+        rows = checked_rows(model, X, y, with_exposure(model.likelihood, offset, exposure, X), *others)
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        learn, names = what_to_learn(self, learn, rows.noise is not None)
-        model = closed(self, rows)
+        learn, names = what_to_learn(model, learn, rows.noise is not None)
+        model = closed(model, rows)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         options = Options.checked(
             schedules=(AUTO, *SCHEDULES),
@@ -183,9 +192,12 @@ class GaussianProcess(LatentProcess):
         n_threads = threads_of(n_threads)
         with Threads(n_threads) as threads, single_blas():
             evidence = Evidence(model.likelihood, rows, threads, options)
-            found = search.learn(Settings.of(model, evidence.rows), evidence, learn, names, n_starts)
+            start = Settings.of(model, evidence.rows)
+            if not isinstance(self.covariance, Covariance):
+                start = begun_at_data(start, evidence.rows)
+            found = search.learn(start, evidence, learn, names, n_starts)
             point = evidence.final(found.settings, options)
-            kept = {"columns": names_of(X), "classes": classes, "roles": roles}
+            kept = {"columns": columns, "classes": classes, "roles": roles}
             posterior = posterior_of(model, evidence, point, found, **kept)
         if point.fit is not None:
             point.fit.warn(options)

@@ -1,6 +1,6 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import local
 
 import numpy as np
@@ -18,12 +18,14 @@ from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances import slots
 from cavity.covariances.base import Covariance
+from cavity.covariances.named import parsed
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
 from cavity.ep.latent import half_of
 from cavity.likelihoods import Gaussian, Likelihood
 from cavity.likelihoods.base import guessed
-from cavity.likelihoods.parameters import check_declared, named_parameters, open_parameters, scales_of
+from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
+from cavity.models.defaults import checked_likelihood
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -39,17 +41,20 @@ OPTIONS = {  # of EP
 class LatentProcess(Frozen):
     """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
 
-    covariance: Covariance
-    likelihood: Likelihood = field(default_factory=Gaussian)
-    mean: float | np.ndarray | str = 0.0
+    covariance: Covariance | str | None = None
+    likelihood: Likelihood | str | None = None
+    mean: float | np.ndarray | str | None = None
 
     def __post_init__(self):
-        check_kind(self.covariance, "covariance", Covariance, "covariances")
-        check_kind(self.likelihood, "likelihood", Likelihood, "likelihoods")
-        leaves(self.covariance)  # TypeError for one of the user's own
-        check_declared(self.likelihood)
+        put(self, likelihood=checked_likelihood(self.likelihood))
+        if isinstance(self.covariance, str):
+            parsed(self.covariance)
+        elif self.covariance is not None:
+            check_kind(self.covariance, "covariance", Covariance, "covariances")
+            leaves(self.covariance)  # TypeError for one of the user's own
         if isinstance(self.mean, str):
             arrays.choice(self.mean, "mean", ("constant", "linear"))
+        if self.mean is None or isinstance(self.mean, str):
             return
         mean = arrays.finite_array(self.mean, "mean", ndim=(0, 1))
         arrays.check_not_empty(mean.shape, "mean")
@@ -76,13 +81,14 @@ class LatentProcess(Frozen):
 def prior_means(model, X):
     """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
     if np.ndim(model.mean) == 0:
-        return np.full(len(X), 0.0 if isinstance(model.mean, str) else model.mean)
+        return np.full(len(X), 0.0 if model.mean is None or isinstance(model.mean, str) else model.mean)
     return model.mean[0] + X @ model.mean[1:]  # (n, D) (D,)
 
 
 def check_columns(covariance, mean, n_features):
     """Raise ValueError unless a covariance and a mean, a number, coefficients or a name, are for so many columns."""
-    covariance.check_columns(n_features)
+    if isinstance(covariance, Covariance):
+        covariance.check_columns(n_features)
     if np.ndim(mean) == 1 and len(mean) != 1 + n_features:
         raise ValueError(
             f"mean must be a number or have 1 + {n_features} coefficients for {n_features} columns, got {len(mean)}"
@@ -204,8 +210,8 @@ class ProcessPosterior(LatentPosterior):
             For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -222,7 +228,7 @@ class ProcessPosterior(LatentPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, exposure, n_threads), noise, trials)
+        return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
     def _latent(self, X, offset, exposure, n_threads=None):
         X, base = self._new_rows(X, offset, exposure)

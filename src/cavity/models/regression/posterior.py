@@ -17,7 +17,7 @@ from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, class_lines, table
 from cavity.base.rows import check_moments, design_matrix
-from cavity.base.types import FloatArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
@@ -180,7 +180,9 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
-    def predict(self, X, *, offset=None, noise=False):
+    def predict(
+        self, X: Data, *, offset: ArrayLike | None = None, noise: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w of new rows, or a new observation y: mean and variance.
 
         Parameters
@@ -205,7 +207,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, None), noise, None)
+        return self._observed(X, self._latent(X, offset, None), noise, None)
 
     has_offset = False  # of fits: they know none
 

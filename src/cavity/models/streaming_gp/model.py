@@ -20,12 +20,15 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
+from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods.parameters import open_parameters, scales_of
+from cavity.models.gp.defaults import resolved
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import by_name, is_exact
+from cavity.models.streaming_gp.rows import by_name, is_exact, some_rows
 from cavity.models.streaming_gp.state import begun, take_in
 
 if TYPE_CHECKING:
@@ -47,13 +50,15 @@ class StreamingGP(LatentProcess):
 
     Parameters
     ----------
-    covariance : cavity.covariances.Covariance
-        For example ``cavity.covariances.RBF()``; sums and products of others. White is refused: noise belongs to the
-        likelihood.
-    likelihood : cavity.likelihoods.Likelihood, default Gaussian()
-        Others than Gaussian are taken in by EP, batch by batch.
-    mean : float or array_like (1 + D,), default 0.0
-        Prior mean of f: a number; or a number and a slope for each column.
+    covariance : cavity.covariances.Covariance or str, optional
+        For example ``cavity.covariances.RBF()``, or names as in `GaussianProcess`, which is like the first rows then;
+        the default is "rbf". White is refused: noise belongs to the likelihood.
+    likelihood : cavity.likelihoods.Likelihood or str, optional
+        Or a name, as in `GaussianProcess`; by default the first y decide. Others than Gaussian are taken in by EP,
+        batch by batch.
+    mean : float or array_like (1 + D,), optional
+        Prior mean of f: a number; or a number and a slope for each column. The default is the median of the first y for
+        real numbers if the covariance is left to the data, or a string; else 0.
     inducing : array_like (M, D), optional
         The rows Z, if they are to stay as they are. Without them they are chosen among the rows of the batches.
     n_inducing : int, default 200
@@ -80,7 +85,7 @@ class StreamingGP(LatentProcess):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(0, 10, size=(600, 1))
     >>> y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=600)
-    >>> state = cavity.StreamingGP(cavity.covariances.RBF()).fit(X[:200], y[:200])
+    >>> state = cavity.StreamingGP().fit(X[:200], y[:200])
     >>> for start in range(200, 600, 100):
     ...     state = state.update(X[start : start + 100], y[start : start + 100])
     >>> mean, variance = state.predict([[1.5], [4.5]])
@@ -102,11 +107,12 @@ class StreamingGP(LatentProcess):
                 f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
                 "is a part of the covariance: + Constant(), + Linear()"
             )
-        unknown = set(open_parameters(self.likelihood)).difference(scales_of(self.likelihood))
+        likelihood = self.likelihood
+        unknown = set() if likelihood is None else {*open_parameters(likelihood)}.difference(scales_of(likelihood))
         if unknown:
             kind = type(self.likelihood).__name__
             raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
-        if has_white(self.covariance):
+        if isinstance(self.covariance, Covariance) and has_white(self.covariance):
             raise arrays.wrong(
                 "covariance",
                 "must not have a White part, which no inducing point can know: give its variance to the "
@@ -121,17 +127,19 @@ class StreamingGP(LatentProcess):
             numbers["inducing_columns"] = names_of(self.inducing)
             numbers["inducing"] = _distinct(self.inducing, self.covariance)
             numbers["n_inducing"] = len(numbers["inducing"])
+        put(self, **numbers)
+        if self.likelihood is None and self.alpha is None:
+            return
         exact = is_exact(self.likelihood)
         alpha = (0.0 if exact else 1.0) if self.alpha is None else self.alpha
-        numbers["alpha"] = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
-        if not exact and numbers["alpha"] < 1e-6:
+        alpha = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
+        if not exact and self.likelihood is not None and alpha < 1e-6:
             raise arrays.wrong(
                 "alpha",
                 f"must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
                 f"got {alpha!r}",
             )
-        for name, value in numbers.items():
-            object.__setattr__(self, name, value)
+        put(self, alpha=alpha)
 
     def fit(
         self,
@@ -237,7 +245,11 @@ class StreamingGP(LatentProcess):
         given = y, offset, exposure, noise_variance, sample_weight
         X, values, roles = by_name(self, X, *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
-        return take_in(begun(self, X, replace(options, callback=None), roles), X, *values, **more)
+        y, offset, _, noise, weights = values
+        some = None if isinstance(self.covariance, Covariance) else some_rows(X)
+        model = resolved(self, some, y, offset, weights, noise=noise is not None, constant=None)
+        put(model, inducing_columns=self.inducing_columns)
+        return take_in(begun(model, X, replace(options, callback=None), roles), X, *values, **more)
 
 
 def _distinct(inducing, covariance):
@@ -245,7 +257,8 @@ def _distinct(inducing, covariance):
     Z = arrays.finite_array(inducing, "inducing", ndim=(2,))
     arrays.check_not_empty(Z.shape, "inducing")
     Z = np.ascontiguousarray(Z, dtype=np.float64) + 0.0  # no negative zeros: rows are compared by their bits
-    covariance.check_columns(Z.shape[1])
+    if isinstance(covariance, Covariance):
+        covariance.check_columns(Z.shape[1])
     first = {}
     for j, row in enumerate(Z):
         first.setdefault(row.tobytes(), j)

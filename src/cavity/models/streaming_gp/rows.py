@@ -130,13 +130,19 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
 def by_name(model, X, y, offset, exposure, noise_variance, sample_weight, columns=None, roles=None):
     """Return `frames.taken` of the arguments of an update; those without names may be in files, which are opened."""
     text = isinstance(y, list | tuple) and len(y) and isinstance(y[0], str)
-    labels = text and model.likelihood.n_classes is not None and not y[0].endswith(".npy")
+    known = None if model.likelihood is None else model.likelihood.n_classes
+    labels = text and (model.likelihood is None or known is not None) and not y[0].endswith(".npy")
     if names_of(X) is None:
         X, y = _opened(X), y if labels else _opened(y, "y", 1)
     y = y.rows() if isinstance(y, Source) else y
     given = {"y": y, "offset": offset, "exposure": exposure}
     given |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
     return taken(X, given, columns, roles)
+
+
+def some_rows(X):
+    """Return checked rows by which settings can be scaled: all, or of rows in files some."""
+    return X.sample() if isinstance(X, Source) else checked_X(X)
 
 
 def _opened(data, name="X", ndim=2):

@@ -58,7 +58,7 @@ class BinaryClassifier(Classifier, Learner):
     def _opened(self, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""
         covariance = kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
-        model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood])
+        model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
         rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
         options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
         return model, Evidence(model.likelihood, rows, threads, options, start)

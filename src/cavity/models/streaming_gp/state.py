@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import short, table
+from cavity.base.results import class_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
@@ -352,6 +352,7 @@ class StreamingGPState(SparsePosterior):
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
                 ("mean", short(np.asarray(model.mean).tolist())),
+                *class_lines(self),
                 ("lost", lost),
                 ("last update", f"{method}, {done}"),
                 *worst,
@@ -391,7 +392,7 @@ def begun(model, X, options, roles):
     """
     shape = np.shape(X)
     if len(shape) != 2:
-        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(X)}")
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")

@@ -185,7 +185,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:
-            yield "columns", "divided by their standard deviations"
+            scaled = np.any(self.spread != 1.0)
+            yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     @property
     def coefficient_names(self):

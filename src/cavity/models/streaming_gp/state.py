@@ -167,8 +167,8 @@ class StreamingGPState(SparsePosterior):
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
         given = offset, exposure, noise_variance, sample_weight
-        plain = learn is False and all(each is None for each in given)
-        if plain and type(n_threads) is int and n_threads > 0:
+        plain = learn is False and offset is exposure is noise_variance is sample_weight is None
+        if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)

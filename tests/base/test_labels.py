@@ -203,17 +203,21 @@ def test_probabilities_under_the_names_of_classes():
             assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]
 
 
-def test_classes_are_shown():
+def test_names_are_shown():
     X = np.linspace(-1.0, 1.0, 8)[:, None]
-    text = ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
+    frame, text = pd.DataFrame({"dose": X[:, 0]}), ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
     words = "'no', 'yes'; larger values speak for the last"
     RBF = cavity.covariances.RBF()
     for posterior in (
-        cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(X, text),
-        cavity.LogisticRegression().fit(X, text),
-        cavity.GaussianProcess(RBF, Probit()).fit(X, text, learn=False),
-        cavity.StreamingGP(RBF, Probit()).fit(X, text, learn=False),
+        cavity.GLM(Probit(), prior_variance=1.0, intercept=True).fit(frame, text),
+        cavity.LogisticRegression().fit(frame, text),
+        cavity.GaussianProcess(RBF, Probit()).fit(frame, text, learn=False),
+        cavity.StreamingGP(RBF, Probit()).fit(frame, text, learn=False),
     ):
         assert words in repr(posterior)
-        assert "classes" not in repr(type(posterior.model).fit(posterior.model, X, np.array(text) == "yes"))
+        assert "'dose'" in repr(posterior)
+    assert "weights of    'intercept', 'dose'" in repr(cavity.GLM(Probit(), intercept=True).fit(frame, text))
     assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression().fit(X, text).summary())
+    assert "columns of X  'dose'" in repr(cavity.GaussianMixture(1).fit(frame))
+    assert "columns of X  'dose'" in repr(cavity.Clutter().fit(frame))
+    assert "classes" not in repr(cavity.LogisticRegression().fit(X, X[:, 0] > 0))

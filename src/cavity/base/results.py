@@ -120,10 +120,12 @@ def evidence_of(posterior):
     return name, getattr(posterior, name)
 
 
-def class_lines(posterior):
-    """Return the line of a repr that says what labels stand for, in a list, empty where nothing is to be said."""
-    classes = getattr(posterior, "classes", None)
-    return [] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")]
+def name_lines(posterior):
+    """Return the lines of a repr that say what columns are called and labels stand for, as far as they are known."""
+    columns, classes = posterior.columns, getattr(posterior, "classes", None)
+    weights = getattr(posterior, "coefficient_names", None)
+    lines = [] if columns is None else [("weights of" if weights else "columns of X", some(weights or columns))]
+    return lines + ([] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")])
 
 
 def notes_of(posterior):

@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import class_lines, short, table
+from cavity.base.results import name_lines, short, table
 from cavity.base.rows import design_matrix, with_exposure
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
@@ -160,7 +160,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
-                *class_lines(self),
+                *name_lines(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),

@@ -11,7 +11,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import class_lines, freeze, short, table
+from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
@@ -163,7 +163,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("covariance", short(self.model.covariance)),
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
-                *class_lines(self),
+                *name_lines(self),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )

@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import class_lines, short, table
+from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
@@ -352,7 +352,7 @@ class StreamingGPState(SparsePosterior):
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
                 ("mean", short(np.asarray(model.mean).tolist())),
-                *class_lines(self),
+                *name_lines(self),
                 ("lost", lost),
                 ("last update", f"{method}, {done}"),
                 *worst,

@@ -201,3 +201,19 @@ def test_probabilities_under_the_names_of_classes():
             assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])
             np.testing.assert_array_equal(found.to_numpy(), posterior.predict_proba(frame))
             assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]
+
+
+def test_classes_are_shown():
+    X = np.linspace(-1.0, 1.0, 8)[:, None]
+    text = ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
+    words = "'no', 'yes'; larger values speak for the last"
+    RBF = cavity.covariances.RBF()
+    for posterior in (
+        cavity.GLM(Probit(), prior_variance=1.0, intercept=False).fit(X, text),
+        cavity.LogisticRegression().fit(X, text),
+        cavity.GaussianProcess(RBF, Probit()).fit(X, text, learn=False),
+        cavity.StreamingGP(RBF, Probit()).fit(X, text, learn=False),
+    ):
+        assert words in repr(posterior)
+        assert "classes" not in repr(type(posterior.model).fit(posterior.model, X, np.array(text) == "yes"))
+    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression().fit(X, text).summary())

@@ -1,5 +1,6 @@
 """Tables of results: what they show, in text and in notebooks, and what they hand on."""
 
+import pickle
 import sys
 
 import numpy as np
@@ -96,3 +97,10 @@ def test_intervals_and_signs_are_those_of_the_distributions():
 def test_columns_are_called_after_the_level():
     table = summary.summarized("t", summary.gaussian(("a",), np.ones(1), np.ones(1)), 0.99)
     assert list(table.columns) == ["mean", "sd", "0.5%", "99.5%", "P(>0)"]
+
+
+def test_tables_of_the_same_numbers_are_equal():
+    table = Table("t", ("a", "b"), {"x": np.array([1.0, 2.0])})
+    assert table == pickle.loads(pickle.dumps(table))
+    assert table != Table("t", ("a", "b"), {"x": np.array([1.0, 3.0])})
+    assert table != Table("t", ("a", "b"), {"y": np.array([1.0, 2.0])})

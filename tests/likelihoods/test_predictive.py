@@ -31,6 +31,9 @@ TRIALS = 12.0
 class Own(Likelihood):
     """Of one's own: logistic noise, whose scale depends on f, around a mean of either sign."""
 
+    def __repr__(self):
+        return "Own()"
+
     def _scaled(self, y, f):
         return (y - np.sinh(f)) * np.exp(-0.3 * f)
 

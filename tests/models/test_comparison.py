@@ -77,6 +77,10 @@ def test_what_cannot_be_compared():
         cavity.compare({})
     with pytest.raises(TypeError, match=r"posteriors\['a'\] must be a posterior of rows, got GLM"):
         cavity.compare({"a": cavity.GLM(likelihoods.Probit())})
+    with pytest.raises(
+        TypeError, match=r"posteriors\['p'\] must be a posterior of rows, got FactorizedGaussianPosterior"
+    ):
+        cavity.compare({"p": cavity.FactorizedGaussian(0.0, np.eye(2)).fit()})
     fewer = cavity.GLM(likelihoods.Gaussian(4.0)).fit(X[1:], Y[1:])
     with pytest.raises(ValueError, match="must be of the same rows, but 'a' has 60 of them and 'b' 59"):
         cavity.compare({"a": NORMAL, "b": fewer})

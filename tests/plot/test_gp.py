@@ -93,6 +93,20 @@ def test_robust_bands_hold_95_percent(likelihood):
     np.testing.assert_allclose([below, above], 0.025, atol=1.5e-3)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_of_trials_shares_are_drawn(columns):
+    """Rows without trials have none."""
+    rng = np.random.default_rng(3)
+    X, trials = rng.normal(size=(30, columns)), np.repeat([0, 5, 9], 10)
+    y = np.column_stack([rng.binomial(trials, 0.4), trials])
+    posterior = cavity.GaussianProcess(covariances.RBF(), likelihoods.Binomial()).fit(X, y, learn=False)
+    figure = plot.gp_figure(posterior, y)
+    if columns == 1:
+        data = figure.axes[0].lines[-1].get_ydata()
+        np.testing.assert_array_equal(data[10:], y[10:, 0] / trials[10:])
+        assert np.isnan(data[:10]).all()
+
+
 @pytest.mark.parametrize(
     ("likelihood", "y", "classes"),
     [

@@ -56,6 +56,8 @@ def _alike(a, b):
         return np.array_equal(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_alike, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_alike(value, b[name]) for name, value in a.items())
     return bool(a == b)
 
 

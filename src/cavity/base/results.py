@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import persistence, trees
+from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized, values_table
@@ -117,6 +118,12 @@ def evidence_of(posterior):
     """Return how a posterior calls what it is worth, and the number of nats, None where that is not known."""
     name = next(name for name in ("log_evidence", "elbo", "log_bound") if hasattr(posterior, name))
     return name, getattr(posterior, name)
+
+
+def class_lines(posterior):
+    """Return the line of a repr that says what labels stand for, in a list, empty where nothing is to be said."""
+    classes = getattr(posterior, "classes", None)
+    return [] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")]
 
 
 def notes_of(posterior):

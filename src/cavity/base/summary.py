@@ -198,9 +198,9 @@ def inverse_gamma(names, shape, rate):
 
 
 def values_table(title, names, values, sd=None, notes=()):
-    """Return a table of numbers of which no more is known than, perhaps, standard errors."""
+    """Return a table of numbers of which no more is known than, perhaps, standard errors, None where there is none."""
     columns = {"value": np.asarray(values, dtype=np.float64)}
-    if sd is None:
+    if sd is None or all(each is None for each in sd):
         return Table(title, tuple(names), columns, notes=notes)
     columns["sd"] = np.array([np.nan if each is None else each for each in sd], dtype=np.float64)
     return Table(title, tuple(names), columns, dict.fromkeys(columns, "sd"), notes)

@@ -141,12 +141,12 @@ class Sites:
                 f"row {row} gave log_z = {log_z[i]}, d1 = {d1[i]}, 1 + variance * d2 = {shrink[i]}"
             )
 
-    def total(self, mean, variance):
+    def total(self, mean, variance, rows=slice(None)):
         """The sum over rows of log normalisers of p^e at all cavities, each over its f: a part of the log evidence.
 
         At EP's fixed point the evidence depends on parameters of the likelihood through it alone.
         """
-        return float(np.sum(self.match(slice(None), mean, variance)[0] / self.fraction))
+        return float(np.sum(self.match(rows, mean, variance)[0] / self.part(self.fraction, rows)))
 
     def log_z(self, rows, mean, variance):
         """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""

@@ -10,7 +10,6 @@ from scipy.special import gammaln
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.special import binet, gap
-from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed, check_fields
 
@@ -281,11 +280,15 @@ class Binomial(_Compiled):
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
 
     def expected(self, mean, variance, trials=1.0):
-        """Mean of the successes, by the site of one trial; see `Likelihood.expected`."""
+        """Mean of the successes; see `Likelihood.expected`."""
+        from cavity.likelihoods import predictive
+
         return trials * predictive.expectation(lambda f, _: self.conditional_mean(f), mean, variance)
 
     def moments(self, mean, variance, trials=1.0):
-        """Mean and variance of the successes, by those of the probability of one; see `Likelihood.moments`."""
+        """Mean and variance of the successes; see `Likelihood.moments`."""
+        from cavity.likelihoods import predictive
+
         p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
 
         def spread(f, i):
@@ -296,6 +299,8 @@ class Binomial(_Compiled):
 
     def quantile(self, q, mean, variance, trials=1.0):
         """Quantiles of the successes; see `Likelihood.quantile`."""
+        from cavity.likelihoods import predictive
+
         return predictive.quantile(self, q, mean, variance, trials)
 
 
@@ -306,7 +311,11 @@ def _log_share(a, b):
 
 def _above(a, b, p, rest):
     """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits."""
-    return np.where(p < rest, special.betaincc(a, b, p), special.betainc(b, a, rest))
+    a, b, p, rest = np.broadcast_arrays(a, b, p, rest)
+    small, out = p < rest, np.empty(p.shape)
+    out[small] = special.betaincc(a[small], b[small], p[small])
+    out[~small] = special.betainc(b[~small], a[~small], rest[~small])
+    return out
 
 
 def _poisson(rate, rng):

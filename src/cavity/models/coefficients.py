@@ -14,6 +14,7 @@ class Coefficients(Summarized):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
+    _independent = False  # whether only variances are known
 
     @property
     def sd(self) -> FloatArray:
@@ -46,7 +47,7 @@ class Coefficients(Summarized):
         """
         from scipy import stats  # takes a while to load
 
-        if getattr(self, "_covariance", self) is None or len(self.mean) == 1:
+        if self._independent or len(self.mean) == 1:
             return stats.norm(self.mean, self.sd)
         return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.results import evidence_of
+from cavity.base.results import Posterior, evidence_of
 from cavity.base.summary import Table
 from cavity.models.leave_one_out import LeavesOneOut, record_of, standard_error, warn_of
 
@@ -87,7 +87,7 @@ def _checked(posteriors):
         raise ValueError("posteriors must hold at least one, got none")
     first = None
     for name, posterior in posteriors.items():
-        if not hasattr(posterior, "n_samples"):
+        if not (isinstance(posterior, Posterior) and hasattr(posterior, "n_samples")):
             raise TypeError(f"posteriors[{name!r}] must be a posterior of rows, got {type(posterior).__name__}")
         if np.ndim(evidence_of(posterior)[1]):
             raise ValueError(f"posteriors[{name!r}] must be of one data set, got one of several")

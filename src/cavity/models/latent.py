@@ -192,8 +192,8 @@ class Predictions:
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
@@ -207,7 +207,8 @@ class Predictions:
         """
         refuse_classes(self._likelihood, "expected")
         mean, variance = self._latent(X, offset, exposure)
-        expected = self._likelihood.expected(mean, variance, **self._trials(trials, len(mean)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = self._likelihood.expected(mean, variance, **self._trials(X, trials, len(mean)))
         check_observed(expected, variance)
         return expected
 
@@ -224,8 +225,8 @@ class Predictions:
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
@@ -236,6 +237,14 @@ class Predictions:
         ------
         ValueError
             For bad rows or probabilities, and where y has classes: see predict_proba.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=1.0)
+        >>> posterior = model.fit([[1.0], [1.0], [1.0]], [3, 5, 4])
+        >>> posterior.quantile([[1.0]], [0.05, 0.5, 0.95]).tolist()
+        [[1.0, 3.0, 8.0]]
         """
         likelihood, q = self._likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
         if not np.all((q > 0) & (q < 1)):
@@ -243,7 +252,7 @@ class Predictions:
         refuse_classes(likelihood, "quantile")
         self._check_noise_is_known("quantile")
         mean, variance = self._latent(X, offset, exposure)
-        known = self._trials(trials, len(mean))
+        known = self._trials(X, trials, len(mean))
         if q.ndim:
             mean, variance = mean[:, None], variance[:, None]
             known = {name: value[:, None] for name, value in known.items()}
@@ -264,38 +273,48 @@ class Predictions:
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
             For counts: what their mean is proportional to.
-        trials : int or array_like (m,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (m,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
         ndarray (n, m)
             The draws; of classes their names where the posterior has `classes`, else their numbers 0, 1, ...
+
+        Examples
+        --------
+        >>> import cavity
+        >>> model = cavity.GLM("probit", intercept=False)
+        >>> posterior = model.fit([[1.0], [1.0], [-1.0]], ["yes", "yes", "no"])
+        >>> posterior.sample_y([[1.0], [-1.0]], 2, rng=0).shape
+        (2, 2)
         """
         self._check_noise_is_known("sample_y")
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         f = self._drawn(X, n, rng, offset, exposure)
-        y = self._likelihood.draw(f, rng, **self._trials(trials, f.shape[1]))
+        y = self._likelihood.draw(f, rng, **self._trials(X, trials, f.shape[1]))
         named = self._likelihood.n_classes is not None and self.classes is not None
         return np.asarray(self.classes)[y] if named else y
 
-    def _observed(self, moments, noise, trials):
+    def _observed(self, X, moments, noise, trials):
         """Return moments of f, or with noise those of a new observation."""
-        known = self._trials(trials, len(moments[0]))
+        known = self._trials(X, trials, len(moments[0]))
         if not arrays.flag(noise, "noise"):
             return moments
         refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
-        observed = self._likelihood.moments(*moments, **known)
+        with np.errstate(over="ignore", invalid="ignore"):
+            observed = self._likelihood.moments(*moments, **known)
         check_observed(*observed)
         return observed
 
-    def _trials(self, trials, n):
+    def _trials(self, X, trials, n):
         """Return what a likelihood must know of n new observations beside f, as keyword arguments."""
         if trials is None:
             return {}
         if not self._likelihood.takes_trials:
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
+        _, (trials,), _ = taken(X, {"trials": trials})
         trials = check_counts(trials, "trials")
         return {"trials": arrays.vector(trials, "trials", n)}
 

@@ -124,8 +124,9 @@ def warn_of(record, whose=""):
     if record.doubtful is not None and record.doubtful.any():
         count = int(record.doubtful.sum())
         warn(
-            f"leave-one-out{whose} is doubtful in {count} row{'s' if count > 1 else ''} ({_rows(record.doubtful)}): "
-            f"the posterior moves by more than {DOUBTFUL} nats without such a row, so only a fit without it is sure",
+            f"leave-one-out{whose} is doubtful in {count} row{'s' if count > 1 else ''} "
+            f"({_rows(record.doubtful)}; from 0): the posterior moves by more than {DOUBTFUL} nats without such a row, "
+            "so only a fit without it is sure",
             NumericalWarning,
         )
 

@@ -136,7 +136,7 @@ def _calibration(figure, probability, y, target, classes):
 
 
 def _observed(axes, predicted, y, density, target):
-    used = np.isfinite(density)
+    used = np.isfinite(density) & np.isfinite(y)
     predicted, y, density = predicted[used], y[used], density[used]
     order = np.argsort(-density, kind="stable")  # the surprising ones on top
     points = axes.scatter(predicted[order], y[order], s=14, c=density[order], cmap="plasma", linewidths=0)

@@ -69,6 +69,8 @@ def gp_figure(
 def process_figure(posterior, X, y, names, target, title, classes, inducing=None):
     """Draw the function of any posterior that predicts f, with rows of data X (N, D), y, and inducing points (M, D)."""
     y = arrays.real_array(recoded(y, posterior.model.likelihood, posterior.classes), "y")
+    if posterior.model.likelihood.takes_trials:  # drawn are shares of successes, none where there were no trials
+        y = np.where(y[:, 1] > 0, y[:, 0] / np.maximum(y[:, 1], 1.0), np.nan)
     names = coefficient_names(posterior.columns, X.shape[1]) if names is None else names
     target = target_of(posterior) if target is None else target
     classes = posterior.classes or () if classes is None else classes
@@ -167,7 +169,7 @@ def _line(posterior, X, y, names, target, classes, inducing):
         axes.plot(inducing[:, 0], foot, "|", **look)
         axes.set_xlim(place[0], place[-1])
     if not classes:
-        _show_most(axes, y, np.concatenate(ends) if ends is not None else y)
+        _show_most(axes, y, np.concatenate(ends) if ends is not None else y[np.isfinite(y)])
     _class_axis(axes, target, classes)
     axes.set_xlabel(names[0])
     _legend(figure)
@@ -186,7 +188,7 @@ def _legend(figure):
 
 def _show_most(axes, y, ends):
     """Limit the axis to the data and the band; gross outliers of the band's own tails do not stretch it."""
-    low, high = min(y.min(), ends.min()), max(y.max(), ends.max())
+    low, high = min(np.nanmin(y), ends.min()), max(np.nanmax(y), ends.max())
     axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
 
@@ -207,7 +209,7 @@ def _plane(posterior, X, y, names, target, classes, inducing):
         _class_map(figure, left, sides, middle, target, classes)
         _scatter_classes(left, X, y, target, classes)
     else:
-        ends = min(middle.min(), y.min()), max(middle.max(), y.max())
+        ends = min(middle.min(), np.nanmin(y)), max(middle.max(), np.nanmax(y))
         look = dict(cmap="viridis", vmin=ends[0], vmax=ends[1])
         drawn = left.contourf(*sides, middle, 15, **look)
         dense = len(y) >= DENSE

@@ -76,7 +76,7 @@ def resolved(model, rows):
 def _checked_intercept(model, rows, added):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
     ordered = isinstance(model.likelihood, OrderedProbit)
-    if added and ordered and model.likelihood.thresholds is None:
+    if added and _learns_level(model.likelihood):
         raise arrays.wrong(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
@@ -95,6 +95,11 @@ def _checked_intercept(model, rows, added):
     return constant
 
 
+def _learns_level(likelihood):
+    """Whether open thresholds are there to say where f is."""
+    return isinstance(likelihood, OrderedProbit) and likelihood.thresholds is None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """What is done to the columns of X, and their means and standard deviations after it."""
@@ -106,18 +111,23 @@ class Columns:
 
     @classmethod
     def of(cls, model, rows, added):
-        """Return them for a model; columns are centred where an intercept takes up what that changes."""
+        """Return them for a model; columns are centred where an intercept takes up what that changes.
+
+        So do open thresholds: they count as known once they are learnt, and would say where f is at x = 0.
+        """
+        learns_level = _learns_level(model.likelihood) and model.approximation == "full"
         if hasattr(rows.X, "tocsr"):
             if model.standardize:
                 raise TypeError("standardize=True needs an array, sparse X would fill up: scale its columns yourself")
             return cls(None, None)
-        if not (model.standardize or model.prior_variance is None or model.intercept is True):
+        if not (model.standardize or model.prior_variance is None or model.intercept is True or learns_level):
             return cls(None, None)
         mean, sd = column_scales(rows.X, rows.weights)
-        if not model.standardize:
+        if not (model.standardize or learns_level):
             return cls(mean, sd)
-        spread, varies = np.where(sd > 0, sd, 1.0), sd > 0
-        centre = np.where(varies & added, mean, 0.0)
+        varies = sd > 0
+        spread = np.where(varies & model.standardize, sd, 1.0)
+        centre = np.where(varies & (added or learns_level), mean, 0.0)
         return cls((mean - centre) / spread, sd / spread, centre, spread)
 
     @property

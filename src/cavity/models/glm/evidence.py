@@ -170,7 +170,9 @@ class Evidence:
             )
 
         def total(likelihood):
-            return self.sites(likelihood).total(m, v) + self.problem.rows.log_p_known(likelihood)[1]
+            sites = self.sites(likelihood)
+            groups = geometry.each_group(lambda low, high: sites.total(m[low:high], v[low:high], slice(low, high)))
+            return sum(groups) + self.problem.rows.log_p_known(likelihood)[1]
 
         return slopes(free, likelihood, total)
 

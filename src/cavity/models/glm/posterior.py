@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import short, table
+from cavity.base.results import class_lines, short, table
 from cavity.base.rows import design_matrix, with_exposure
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
@@ -160,6 +160,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
+                *class_lines(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
@@ -184,7 +185,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:
-            yield "columns", "divided by their standard deviations"
+            scaled = np.any(self.spread != 1.0)
+            yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     @property
     def coefficient_names(self):
@@ -265,8 +267,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
@@ -288,7 +290,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """
-        return self._observed(self._latent(X, offset, exposure), noise, trials)
+        return self._observed(X, self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):
         X, offset, exposure = self._taken(X, offset, exposure)
@@ -331,6 +333,11 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def _prepared(self, x):
         """Return rows as the weights take them."""
         return prepared_rows(x, self.centre, self.spread, self.intercept)
+
+    @property
+    def _independent(self):
+        """Whether the posterior has no covariances."""
+        return self._covariance is None
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""

@@ -140,7 +140,7 @@ def checked_X(X, like=None):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if len(np.shape(X)) == 1:
         one = like is not None and like != 1 and len(X) == like
-        hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
+        hint = "X[None, :] makes it one row" if one else arrays.one_column(X)
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
@@ -210,8 +210,8 @@ class ProcessPosterior(LatentPosterior):
             For counts: what their mean is proportional to. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
-        trials : int or array_like (n,), optional
-            For Binomial: the number of trials of each new observation, 1 by default.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -228,7 +228,7 @@ class ProcessPosterior(LatentPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, exposure, n_threads), noise, trials)
+        return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
     def _latent(self, X, offset, exposure, n_threads=None):
         X, base = self._new_rows(X, offset, exposure)

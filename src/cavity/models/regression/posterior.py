@@ -15,9 +15,9 @@ from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, class_lines, table
 from cavity.base.rows import check_moments, design_matrix
-from cavity.base.types import FloatArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows
 from cavity.distributions import Gamma
@@ -180,7 +180,9 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
-    def predict(self, X, *, offset=None, noise=False):
+    def predict(
+        self, X: Data, *, offset: ArrayLike | None = None, noise: bool = False
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w of new rows, or a new observation y: mean and variance.
 
         Parameters
@@ -205,7 +207,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        return self._observed(self._latent(X, offset, None), noise, None)
+        return self._observed(X, self._latent(X, offset, None), noise, None)
 
     has_offset = False  # of fits: they know none
 
@@ -240,4 +242,4 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
-        return table(title, [*lines, *self.outcome_rows()])
+        return table(title, [*lines, *class_lines(self), *self.outcome_rows()])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import persistence, trees
+from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized, values_table
@@ -118,6 +119,14 @@ def evidence_of(posterior):
     """Return how a posterior calls what it is worth, and the number of nats, None where that is not known."""
     name = next(name for name in ("log_evidence", "elbo", "log_bound") if hasattr(posterior, name))
     return name, getattr(posterior, name)
+
+
+def name_lines(posterior):
+    """Return the lines of a repr that say what columns are called and labels stand for, as far as they are known."""
+    columns, classes = posterior.columns, getattr(posterior, "classes", None)
+    weights = getattr(posterior, "coefficient_names", None)
+    lines = [] if columns is None else [("weights of" if weights else "columns of X", some(weights or columns))]
+    return lines + ([] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")])
 
 
 def notes_of(posterior):

@@ -313,7 +313,11 @@ def _log_share(a, b):
 
 def _above(a, b, p, rest):
     """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits."""
-    return np.where(p < rest, special.betaincc(a, b, p), special.betainc(b, a, rest))
+    a, b, p, rest = np.broadcast_arrays(a, b, p, rest)
+    small, out = p < rest, np.empty(p.shape)
+    out[small] = special.betaincc(a[small], b[small], p[small])
+    out[~small] = special.betainc(b[~small], a[~small], rest[~small])
+    return out
 
 
 def _poisson(rate, rng):

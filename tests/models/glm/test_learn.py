@@ -203,6 +203,7 @@ def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
     X = X[:, 1:]
     here = GLM(likelihoods.OrderedProbit()).fit(X, y)
     there = GLM(likelihoods.OrderedProbit()).fit(X + [50.0, -300.0], y)
+    assert "columns       centred, for the thresholds" in repr(there)
     assert np.allclose(there.mean, here.mean, atol=1e-7)
     assert np.allclose(there.covariance, here.covariance, atol=1e-7)
     assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)

@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names, in_order, names_of
 from cavity.base.loop import CONVERGED
-from cavity.base.results import Posterior, Summarized, table
+from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import threads_of
@@ -286,6 +286,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             return table(
                 f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",
                 [
+                    *name_lines(self),
                     ("mean", np.array2string(np.asarray(self.mean))),
                     ("variance", np.array2string(np.asarray(self.variance))),
                     ("log_evidence", np.array2string(np.asarray(self.log_evidence))),

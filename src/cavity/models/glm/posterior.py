@@ -15,7 +15,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import short, table
+from cavity.base.results import name_lines, short, table
 from cavity.base.rows import design_matrix, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -167,6 +167,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
+                *name_lines(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
@@ -191,7 +192,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:
-            yield "columns", "divided by their standard deviations"
+            scaled = np.any(self.spread != 1.0)
+            yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     @property
     def coefficient_names(self) -> tuple[str, ...]:

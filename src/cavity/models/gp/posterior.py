@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, short, table
+from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
@@ -27,6 +27,7 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
+from cavity.models.gp.search import with_errors
 from cavity.models.latent import log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
@@ -113,7 +114,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     learnt : Learnt or None
-        What the fit has found by maximising the log evidence: `names` and `values`.
+        What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
 
     Examples
     --------
@@ -169,6 +170,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("covariance", short(self.model.covariance)),
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
+                *name_lines(self),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )
@@ -244,6 +246,38 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     def _X_in_use(self):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
+
+    def standard_errors(self):
+        """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
+
+        This takes two fits for each number. A mean that was found counts as known.
+
+        Returns
+        -------
+        Learnt
+            `learnt` with standard errors; None among them where the evidence is flat, with a note that says so.
+
+        Raises
+        ------
+        ValueError
+            If nothing was learnt.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> X = np.linspace(0, 6, 30)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
+        >>> learnt = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y).standard_errors()
+        >>> learnt.names[1], round(learnt.values[1], 1), round(learnt.sd[1], 1)
+        ('rbf.lengthscale', 1.5, 0.3)
+        """
+        if self.learnt is None:
+            raise ValueError("nothing was learnt: there is nothing to find standard errors of")
+        used = self._rows.in_use
+        with Threads(1) as threads, single_blas():
+            start = self._tau[used], self._rho[used]
+            evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
+            return with_errors(self.learnt, self.model, evidence)
 
     def _moments(self, X, threads, kept):
         if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
@@ -324,6 +358,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes, roles=roles)
+            posterior = replace(posterior, learnt=self.learnt)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior

@@ -144,7 +144,7 @@ def checked_X(X, like=None):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if len(np.shape(X)) == 1:
         one = like is not None and like != 1 and len(X) == like
-        hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
+        hint = "X[None, :] makes it one row" if one else arrays.one_column(X)
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")

@@ -12,7 +12,7 @@ from scipy.special import softmax
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of, taken
-from cavity.base.results import Summarized, VariationalPosterior, freeze, table
+from cavity.base.results import Summarized, VariationalPosterior, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
@@ -381,7 +381,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         k, dim = self._state.factors.mean.shape
         kind = self.model.covariance
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
-        return table(title, [*rows, *self.outcome_rows()])
+        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
 
 
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):

@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.results import short, table
+from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
@@ -167,8 +167,8 @@ class StreamingGPState(SparsePosterior):
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
         given = offset, exposure, noise_variance, sample_weight
-        plain = learn is False and all(each is None for each in given)
-        if plain and type(n_threads) is int and n_threads > 0:
+        plain = learn is False and offset is exposure is noise_variance is sample_weight is None
+        if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)
@@ -352,6 +352,7 @@ class StreamingGPState(SparsePosterior):
                 ("covariance", short(model.covariance)),
                 ("likelihood", short(model.likelihood)),
                 ("mean", short(np.asarray(model.mean).tolist())),
+                *name_lines(self),
                 ("lost", lost),
                 ("last update", f"{method}, {done}"),
                 *worst,
@@ -391,7 +392,7 @@ def begun(model, X, options, roles):
     """
     shape = np.shape(X)
     if len(shape) != 2:
-        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; X[:, None] makes numbers one column")
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(X)}")
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")

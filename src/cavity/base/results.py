@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,11 +45,12 @@ class Posterior(Frozen):
     """
 
     __slots__ = ()
-    __eq__, __hash__ = object.__eq__, object.__hash__
-    kind = None
-    record = None
+    __eq__: ClassVar[Any] = object.__eq__
+    __hash__: ClassVar[Any] = object.__hash__
+    kind: ClassVar[Any] = None
+    record: ClassVar[Any] = None
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
             POSTERIORS[cls.kind] = cls
@@ -69,7 +70,7 @@ class Posterior(Frozen):
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         freeze(self)
 
 
@@ -88,7 +89,7 @@ class VariationalPosterior(Posterior):
     contraction: float | Any
     predicted_gap: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}
         put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)

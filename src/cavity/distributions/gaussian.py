@@ -235,7 +235,7 @@ class SphericalGaussian(Algebra):
             slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable; cannot set {name}")
 
     @classmethod

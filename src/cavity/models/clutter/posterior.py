@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -111,8 +111,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     _units: WorkingUnits
     columns: tuple[str, ...] | None = None
 
-    kind = "clutter"
-    record = RECORD
+    kind: ClassVar[str] = "clutter"
+    record: ClassVar[Any] = RECORD
 
     @property
     def prior(self) -> Any:
@@ -277,7 +277,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
         return gaussian(names, mean.ravel(), sd.ravel())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shape = self._sites.site_tau.shape
         batch = len(shape) == 3
         problems = f"{shape[0]} problems of " if batch else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from scipy.special import softmax
@@ -75,10 +75,10 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     _prior: MixtureState
     _scaling: Scaling
 
-    kind = "gaussian_mixture"
-    record = RECORD
+    kind: ClassVar[str] = "gaussian_mixture"
+    record: ClassVar[Any] = RECORD
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         VariationalPosterior.__post_init__(self)
         for state in (self._state, self._prior):
             freeze(state.weights)
@@ -375,7 +375,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("weights", np.array2string(self.weights)), ("counts", np.array2string(self.counts))]
         k, dim = self._state.factors.mean.shape

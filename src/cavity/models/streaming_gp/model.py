@@ -100,7 +100,7 @@ class StreamingGP(LatentProcess):
     alpha: float | None = None
     inducing_columns: FloatOrArray = field(default=None, init=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         LatentProcess.__post_init__(self)
         if isinstance(self.mean, str):
             raise ValueError(

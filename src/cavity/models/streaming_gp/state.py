@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class StreamingGPState(SparsePosterior):
     """
 
     __slots__ = ("_now", "_options", "_singles", "n_features")
-    kind = "streaming_gp"
+    kind: ClassVar[str] = "streaming_gp"
 
     model = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
     n_samples = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
@@ -331,7 +331,7 @@ class StreamingGPState(SparsePosterior):
         missing = history.ceiling(now.information, likelihood.noise_variance) - now.log_bound
         return max(self.information_lost, missing)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         done = "converged" if self.status == CONVERGED else f"NOT CONVERGED: {self.status}"
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -71,8 +71,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     n_samples: int
     columns: tuple[str, ...] | None = None
 
-    kind = "unit_mixture"
-    record = RECORD
+    kind: ClassVar[str] = "unit_mixture"
+    record: ClassVar[Any] = RECORD
 
     def responsibilities(self, y: ArrayLike) -> FloatArray:
         """Return the probability of each component for each point.
@@ -214,7 +214,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))

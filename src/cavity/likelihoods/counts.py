@@ -285,12 +285,10 @@ class Binomial(_Compiled):
 
     def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.expected`."""
-
         return trials * predictive.expectation(lambda f, _: self.conditional_mean(f), mean, variance)
 
     def moments(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> tuple[Any, Any]:
         """Mean and variance of the successes; see `Likelihood.moments`."""
-
         p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
 
         def spread(f, i):
@@ -301,7 +299,6 @@ class Binomial(_Compiled):
 
     def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Quantiles of the successes; see `Likelihood.quantile`."""
-
         return predictive.quantile(self, q, mean, variance, trials)
 
 

@@ -31,9 +31,9 @@ from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods.predictive import KNOWN_VARIANCE
 
 AUTO = "auto"  # the schedule that is left to us
-KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 
 
 def scheduled(options, likelihood, exponent):

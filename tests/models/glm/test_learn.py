@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal
-from support.glms import GLM
+from support.glms import GLM, problem_of
 
 import cavity
 from cavity import likelihoods
@@ -16,7 +16,6 @@ from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
-from cavity.models.glm.problem import GLMProblem
 
 MADE = {
     "Gaussian": likelihoods.Gaussian(0.2),
@@ -74,7 +73,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
     X, y = observed(likelihood, 6)
     X[3] = 0.0
     weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
-    problem = GLMProblem.checked(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
+    problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
     vector = Vector((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
     evidence = Evidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))

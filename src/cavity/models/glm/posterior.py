@@ -16,7 +16,7 @@ from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.results import name_lines, short, table
-from cavity.base.rows import design_matrix, with_exposure
+from cavity.base.rows import Rows, design_matrix, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
@@ -438,17 +438,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         y = recoded(y, self.model.likelihood, self.classes)
         offset = with_exposure(self.model.likelihood, offset, exposure, X)
         columns = names_of(X) if self.columns is None else self.columns
+        X = self._rows_of(X)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = self._prepared(self._rows_of(X))
+                X = self._prepared(X)
             if self.centre is not None:
                 within_range(X, "X: columns divided by spread")
-        problem = GLMProblem.checked(self.model, X, y, offset, sample_weight)
-        if problem.rows.X.shape[1] != len(self.mean):
-            found = problem.rows.X.shape[1]
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {found}")
+        rows = Rows.checked(self.model.likelihood, X, y, offset, sample_weight)
+        problem = GLMProblem.of(self.model, rows)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
-        has_offset = self.has_offset or problem.rows.has_offset
+        has_offset = self.has_offset or rows.has_offset
         return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.covariances import Periodic, Sum
+from cavity.covariances.named import NOISE
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.likelihoods.parameters import FreeParameters, unit_of
@@ -22,7 +23,6 @@ from cavity.models.search import (
 )
 
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
-NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
 
 
 class Vector:
@@ -95,7 +95,7 @@ def starts(settings, rows, vector):
     given = vector.pack(settings)
     suggested = given[len(given) - vector.free.size :]
     if real:
-        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance)
+        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE * variance)
         suggested = np.where(vector.free.are_scales(), noise, suggested)
     bounds = vector.bounds(suggested)
     found = [np.clip(given, *bounds.T)]

@@ -34,8 +34,6 @@ from cavity.models.streaming_gp.state import begun, take_in
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.state import StreamingGPState
 
-    pass
-
 MATRICES = 8  # M x M that an update needs
 
 

@@ -3,11 +3,12 @@
     python docs/scripts/check_types.py [FOLDER]
 
 Writes one module per page to FOLDER, a temporary one by default, runs both checkers there, and ends with status 1 if
-either has something to say. Prompts of a page are one session; what they print, and examples that show an error or need
-files that are not there, are no code.
+either has something to say. Prompts of a page are one session; a fenced block sees what those before it make, and the
+imports of all. Examples that show an error are left out, and that other libraries have no types is for them to mend.
 """
 
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -15,50 +16,39 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHECKERS = (("mypy", "--strict", "--no-error-summary", "."), ("pyright", "--pythonpath", sys.executable, "."))
+CHECKERS = (
+    ("mypy", "--strict", "--disable-error-code=import-untyped", "."),
+    ("pyright", "--pythonpath", sys.executable, "."),
+)
+PYRIGHT = {"useLibraryCodeForTypes": False}  # what other libraries do not say about themselves is not guessed
 
 
-def blocks_of(text):
-    """Return the Python of a page: the examples with prompts, else its fenced blocks."""
+def module_of(text):
+    """Return the Python of a page, an empty text if there is none."""
     examples = doctest.DocTestParser().get_examples(text)
     if examples:
-        return [shown(example) for example in examples]
-    return [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
-
-
-def shown(example):
-    """Return an example as a statement; one that shows an error may fail."""
-    source = example.source
-    if example.exc_msg is not None:  # it is there to be refused
-        return f"try:\n{indented(source)}except Exception:\n    pass\n"
-    return source
-
-
-def indented(source):
-    """Return lines four columns to the right."""
-    return re.sub(r"^(?=.)", "    ", source, flags=re.MULTILINE)
-
-
-def write(folder):
-    """Write the examples of every page to a module of its own."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]:
-        blocks = blocks_of(page.read_text(encoding="utf-8"))
-        if blocks:
-            (folder / f"{page.stem.lower()}.py").write_text("".join(blocks), encoding="utf-8")
+        return "".join(example.source for example in examples if example.exc_msg is None)
+    imports, rest = [], []
+    for depth, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
+        lines = block.splitlines()
+        imports += [line for line in lines if re.match("import |from ", line)]
+        rest += ["    " * (depth - 1) + f"def block_{depth}() -> None:"] if depth else []
+        rest += ["    " * depth + line for line in lines if line not in imports]
+    return "\n".join([*imports, *rest, ""])
 
 
 def main(folder):
-    """Write the examples, run the checkers, and return whether any of them found something."""
-    write(folder)
-    failed = False
-    for checker, *options in CHECKERS:
-        command = [sys.executable, "-m", checker, *options]
-        failed |= subprocess.run(command, cwd=folder, check=False).returncode != 0
-    return failed
+    """Write the examples of every page to a module, run the checkers, and return whether any found something."""
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]:
+        name = f"examples_of_{page.stem.lower()}.py"
+        (folder / name).write_text(module_of(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT), encoding="utf-8")
+    runs = [subprocess.run([sys.executable, "-m", *command], cwd=folder, check=False) for command in CHECKERS]
+    return any(run.returncode for run in runs)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(main(Path(sys.argv[1])))
-    with tempfile.TemporaryDirectory() as folder:
-        sys.exit(main(Path(folder)))
+    with tempfile.TemporaryDirectory() as place:
+        sys.exit(main(Path(place)))

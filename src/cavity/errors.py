@@ -5,5 +5,5 @@ from cavity.base.errors import ConvergenceWarning, NotPositiveDefiniteError, Num
 __all__ = ["ConvergenceWarning", "NotPositiveDefiniteError", "NumericalWarning", "SettingsWarning"]
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

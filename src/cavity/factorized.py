@@ -6,5 +6,5 @@ from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marg
 __all__ = ["FactorizedGaussian", "FactorizedGaussianPosterior", "Marginals"]
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -13,5 +13,5 @@ __all__ = ["bound", "expected_log_likelihood", "expected_log_ratio", "free_energ
 __doc__ = formulas.__doc__
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -180,12 +180,23 @@ def test_vectors_in_place_of_rows_are_told_what_to_do():
     y = np.arange(5.0)
     for fit in (
         lambda: cavity.GaussianMixture(1).fit(y),
-        lambda: cavity.GaussianMixture(1).fit(pd.Series(y)),
         lambda: GLM(noise.Gaussian()).fit(y, y),
         lambda: cavity.LinearRegression().fit(y, y),
         lambda: cavity.LogisticRegression().fit(y, y > 2),
-        lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(pd.Series(y), y),
+        lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(y, y),
         lambda: cavity.StreamingGP(cavity.covariances.RBF()).fit(y, y),
     ):
         with pytest.raises(ValueError, match=r"X must have 2 dimension\(s\), got shape \(5,\); X\[:, None\]"):
+            fit()
+
+
+def test_columns_of_frames_in_place_of_rows_are_told_what_to_do():
+    y = pd.Series(np.arange(5.0))
+    for fit in (
+        lambda: cavity.GaussianMixture(1).fit(y),
+        lambda: cavity.LinearRegression().fit(y, y),
+        lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(y, y),
+        lambda: cavity.StreamingGP(cavity.covariances.RBF()).fit(y, y),
+    ):
+        with pytest.raises(ValueError, match=r"X must have 2 dimension\(s\), got shape \(5,\); X.to_frame\(\) makes"):
             fit()

@@ -201,3 +201,23 @@ def test_probabilities_under_the_names_of_classes():
             assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])
             np.testing.assert_array_equal(found.to_numpy(), posterior.predict_proba(frame))
             assert posterior.predict_proba(frame.to_numpy(), as_frame=True).index.tolist() == [0, 1, 2, 3]
+
+
+def test_names_are_shown():
+    X = np.linspace(-1.0, 1.0, 8)[:, None]
+    frame, text = pd.DataFrame({"dose": X[:, 0]}), ["no"] * 3 + ["yes", "no"] + ["yes"] * 3
+    words = "'no', 'yes'; larger values speak for the last"
+    RBF = cavity.covariances.RBF()
+    for posterior in (
+        cavity.GLM(Probit(), prior_variance=1.0, intercept=True).fit(frame, text),
+        cavity.LogisticRegression().fit(frame, text),
+        cavity.GaussianProcess(RBF, Probit()).fit(frame, text, learn=False),
+        cavity.StreamingGP(RBF, Probit()).fit(frame, text, learn=False),
+    ):
+        assert words in repr(posterior)
+        assert "'dose'" in repr(posterior)
+    assert "weights of    'intercept', 'dose'" in repr(cavity.GLM(Probit(), intercept=True).fit(frame, text))
+    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression().fit(X, text).summary())
+    assert "columns of X  'dose'" in repr(cavity.GaussianMixture(1).fit(frame))
+    assert "columns of X  'dose'" in repr(cavity.Clutter().fit(frame))
+    assert "classes" not in repr(cavity.LogisticRegression().fit(X, X[:, 0] > 0))

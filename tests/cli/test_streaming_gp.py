@@ -664,3 +664,21 @@ def test_predict_knows_no_offsets(run, tmp_path):
     status, _, error = run(saved, path, "--columns", "a", "--output", tmp_path / "out.csv", command=("predict",))
     assert status == 2
     assert "offsets" in error
+
+
+def test_states_with_numbers_for_classes_go_on(run, tmp_path):
+    """As Python saves them; cells of a table are their names."""
+    columns = table()
+    y = np.where(columns["two"] == "yes", 2, 1)
+    X = np.column_stack([columns["a"], columns["b"]])
+    model = cavity.StreamingGP(covariances.RBF(), likelihoods.Probit())
+    state = model.fit(X[:40], y[:40], learn=False)
+    expected = state.copy().update(X[40:], y[40:])
+    state.save(tmp_path / "s.npz")
+    path = write(tmp_path / "x.csv", {"x1": columns["a"][40:], "x2": columns["b"][40:], "y": y[40:]})
+    arguments = "--y", "y", "--resume", tmp_path / "s.npz", "--save", tmp_path / "t.npz", "--batch", 50
+    status, _, errors = run(path, *arguments, "--learn", "never")
+    assert (status, errors) == (0, "")
+    again = cavity.load(tmp_path / "t.npz")
+    assert again.classes == ("1", "2")
+    np.testing.assert_allclose(again.predict(X)[0], expected.predict(X)[0], rtol=1e-9, atol=1e-12)

@@ -217,7 +217,7 @@ NARROW = [
 
 def trials(rng, n):
     """Successes and trials, few and many."""
-    total = np.floor(10.0 ** rng.uniform(0, 6, n))
+    total = np.floor(10.0 ** rng.uniform(0, 4, n))
     return np.column_stack([rng.binomial(total.astype(int), rng.choice([1e-4, 0.3, 1.0], n)), total]).astype(float)
 
 

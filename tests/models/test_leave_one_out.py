@@ -18,9 +18,10 @@ def divergence(mean, variance, other_mean, other_variance):
     return 0.5 * (np.log(variance / other_variance) + (other_variance + (mean - other_mean) ** 2) / variance - 1.0)
 
 
-def test_influence_is_how_far_the_posterior_moves_without_a_site():
+@pytest.mark.parametrize("options", [{}, {"power": 0.5}, {"schedule": "sequential"}])
+def test_influence_is_how_far_the_posterior_moves_without_a_site(options):
     """KL of all weights, from the posterior with the site divided out by hand."""
-    posterior = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(X, Y)
+    posterior = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(X, Y, **options)
     record = posterior.loo()
     precision = np.linalg.inv(posterior.covariance)
     for i in range(40):

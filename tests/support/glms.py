@@ -3,12 +3,20 @@
 import numpy as np
 
 import cavity
+from cavity.base.rows import Rows, design_matrix
 from cavity.likelihoods import labels, noise
+from cavity.models.glm.problem import GLMProblem
 
 
 def GLM(likelihood, prior_mean=0.0, prior_variance=1.0, approximation="full"):
     """The model of the columns as they are: nothing is left to the data."""
     return cavity.GLM(likelihood, prior_mean, prior_variance, approximation, intercept=False)
+
+
+def problem_of(model, X, y, offset=None, sample_weight=None):
+    """What a fit of these rows is given."""
+    rows = Rows.checked(model.likelihood, design_matrix(X, model.approximation), y, offset, sample_weight)
+    return GLMProblem.of(model, rows)
 
 
 def factors(likelihood, y, power=1.0):

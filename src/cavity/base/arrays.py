@@ -41,11 +41,17 @@ def check_dtype(dtype, name):
         raise wrong(name, f"must hold real numbers, got dtype {dtype}", TypeError)
 
 
-def check_ndim(array, name, ndim):
-    """Raise ValueError unless the array has one of the numbers of dimensions in `ndim`."""
+def one_column(given, name="X"):
+    """Return words about what makes one column of a vector, which may be one of a data frame."""
+    call = f"{name}.to_frame()" if hasattr(given, "to_frame") else f"{name}[:, None]"
+    return f"{call} makes numbers one column"
+
+
+def check_ndim(array, name, ndim, given=None):
+    """Raise ValueError unless the array that was `given` has one of the numbers of dimensions in `ndim`."""
     if array.ndim not in ndim:
         wanted = " or ".join(str(n) for n in ndim)
-        hint = f"; {name}[:, None] makes numbers one column" if array.ndim == 1 and ndim == (2,) else ""
+        hint = f"; {one_column(given, name)}" if array.ndim == 1 and ndim == (2,) else ""
         hint = hint if name.isidentifier() else ""
         raise wrong(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
 
@@ -123,7 +129,7 @@ def unread_array(value, name, ndim):
             name, "must not be a masked array; drop the masked points first, for example x.compressed()", TypeError
         )
     array = check_real(value, name)
-    check_ndim(array, name, ndim)
+    check_ndim(array, name, ndim, value)
     check_not_empty(array.shape, name)
     return array
 

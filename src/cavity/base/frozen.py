@@ -1,6 +1,7 @@
 """Records whose arrays are read-only, and stay so in copies and pickles, of which numpy makes writeable ones."""
 
 from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,15 +29,15 @@ class Frozen(Public):
 
     __slots__ = ()
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
         return all(map(_alike, _compared(self), _compared(other)))
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash((type(self), *map(_hashable, _compared(self))))
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         """Return how pickle, copy and deepcopy make another one: from the state, and from what in it is read-only."""
         if type(self).__reduce__ is not object.__reduce__:  # it is built anew from its parts
             return super().__reduce_ex__(protocol)
@@ -73,7 +74,7 @@ def _restored(cls, state, frozen):
     for place, array in _arrays_in(state):
         if place in frozen:
             array.flags.writeable = False
-    record = cls.__new__(cls)
+    record: ClassVar[Any] = cls.__new__(cls)
     if hasattr(record, "__setstate__"):  # dataclasses with slots
         record.__setstate__(state)
         return record

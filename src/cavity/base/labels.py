@@ -95,10 +95,10 @@ def coded(y, likelihood):
     ValueError, TypeError
         For labels that are missing, not ordered where an order is needed, or too many or too few.
     """
-    if not _has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):  # which is refused later on
+    if not has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):  # which is refused later on
         return y, None
     labels, count = Labels.of(y), likelihood.n_classes
-    binary = count == 2 and not _is_ordered(likelihood)
+    binary = count == 2 and not is_ordered(likelihood)
     if labels.kinds is None and not (binary and labels.are_numbers and not _are_codes(labels.values)):
         return labels.values, None
     classes = _two(labels) if binary else _in_order(labels, count)
@@ -109,7 +109,7 @@ def recoded(y, likelihood, classes):
     """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
     if classes is None and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
         return y
-    if not _has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):
+    if not has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):
         return y
     labels = Labels.of(y)
     if labels.kinds is None and (not labels.are_numbers or classes is None or all(isinstance(c, str) for c in classes)):
@@ -143,12 +143,12 @@ def target_kind(y):
     return "ordered" if labels.ordered else "classes"
 
 
-def _has_classes(likelihood):
+def has_classes(likelihood):
     """Whether observations are labels; how many there are may be open."""
-    return likelihood.n_classes is not None or _is_ordered(likelihood)
+    return likelihood.n_classes is not None or is_ordered(likelihood)
 
 
-def _is_ordered(likelihood):
+def is_ordered(likelihood):
     """Whether classes follow each other, as thresholds divide them."""
     return "increasing" in likelihood.parameters.values()
 

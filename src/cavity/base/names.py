@@ -6,5 +6,5 @@ class Public:
 
     __slots__ = ()
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]

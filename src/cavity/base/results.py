@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cavity.base import persistence, trees
+from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized, values_table
@@ -44,11 +45,12 @@ class Posterior(Frozen):
     """
 
     __slots__ = ()
-    __eq__, __hash__ = object.__eq__, object.__hash__
-    kind = None
-    record = None
+    __eq__: ClassVar[Any] = object.__eq__
+    __hash__: ClassVar[Any] = object.__hash__
+    kind: ClassVar[Any] = None
+    record: ClassVar[Any] = None
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
             POSTERIORS[cls.kind] = cls
@@ -68,7 +70,7 @@ class Posterior(Frozen):
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         freeze(self)
 
 
@@ -87,7 +89,7 @@ class VariationalPosterior(Posterior):
     contraction: float | Any
     predicted_gap: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}
         put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)
@@ -117,6 +119,14 @@ def evidence_of(posterior):
     """Return how a posterior calls what it is worth, and the number of nats, None where that is not known."""
     name = next(name for name in ("log_evidence", "elbo", "log_bound") if hasattr(posterior, name))
     return name, getattr(posterior, name)
+
+
+def name_lines(posterior):
+    """Return the lines of a repr that say what columns are called and labels stand for, as far as they are known."""
+    columns, classes = posterior.columns, getattr(posterior, "classes", None)
+    weights = getattr(posterior, "coefficient_names", None)
+    lines = [] if columns is None else [("weights of" if weights else "columns of X", some(weights or columns))]
+    return lines + ([] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")])
 
 
 def notes_of(posterior):

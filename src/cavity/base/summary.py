@@ -1,5 +1,7 @@
 """Tables of results: rows with names, columns of numbers, shown with the digits that their uncertainty leaves."""
 
+from __future__ import annotations
+
 import html
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -7,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.frames import data_frame
 from cavity.base.frozen import Frozen
+from cavity.base.lazy import special
+from cavity.base.types import FloatArray
 
 FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
 MOST_DIGITS, MOST_DECIMALS = 9, 7  # beyond which numbers are shown with an exponent
@@ -53,7 +56,7 @@ class Table(Frozen):
     columns: dict[str, Any]
     formats: Mapping[str, str | int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    below: "Table | None" = None
+    below: Table | None = None
 
     def to_frame(self) -> Any:
         """Return the rows as a pandas data frame, their names as its index; `notes` and `below` are not in it.
@@ -92,7 +95,7 @@ class Table(Frozen):
             return f"{value:z.{form}f}"
         return f"{value:.6g}" if form is None else number(value, self.columns[form][i])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = self._cells()
         widths = [max(_width(row[j]) for row in rows) for j in range(len(rows[0]))]
         lines = [self.title]
@@ -102,7 +105,7 @@ class Table(Frozen):
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines if self.below is None else [*lines, repr(self.below)])
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         header, *rows = self._cells()
         lines = [f"<table><caption>{html.escape(self.title)}</caption><thead><tr>"]
         lines += [f"<th>{html.escape(cell)}</th>" for cell in header]
@@ -153,11 +156,11 @@ class Marginals:
         Probabilities that they are above 0; None where they cannot be anything else.
     """
 
-    names: tuple
-    mean: np.ndarray
-    sd: np.ndarray
+    names: tuple[str, ...]
+    mean: FloatArray
+    sd: FloatArray
     quantile: Callable
-    positive: np.ndarray | None = None
+    positive: FloatArray | None = None
 
     def interval(self, level):
         """Return the central intervals of that probability, (n, 2)."""

@@ -16,13 +16,11 @@ Seed = int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | n
 
 
 class Rows(Protocol):
-    """What has a shape and gives rows: frames, sparse matrices, stored arrays of other libraries."""
+    """What has rows: frames, sparse matrices, stored arrays of other libraries."""
 
     @property
     def shape(self) -> Any:
         """Numbers of rows and of columns."""
-
-    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 Path = str | PathLike[str]

@@ -89,7 +89,7 @@ def _table(data, name, ndim, block_rows):
         array = frames.own_array(data)
         if array is None:
             part = FrameRows(data, name)
-            arrays.check_ndim(part, name, ndim)
+            arrays.check_ndim(part, name, ndim, data)
             return part
         data = array
     return ArrayRows(arrays.unread_array(data, name, ndim), name, columns)

@@ -234,11 +234,14 @@ def classes_of(options, state):
 def resumed(path):
     """The state in a file."""
     from cavity.models.saved import load
-    from cavity.models.streaming_gp.state import StreamingGPState
+    from cavity.models.streaming_gp.state import StreamingGPState, rename
 
     state = load(path)
     if not isinstance(state, StreamingGPState):
         raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not what cavity fit streaming-gp saved")
+    if state.classes is not None:  # numbers as the cells of a table are called
+        classes = (each if isinstance(each, str) else f"{each:g}" for each in state.classes)
+        rename(state, state.columns, tuple(classes))
     return state
 
 

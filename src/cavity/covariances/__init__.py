@@ -46,5 +46,5 @@ __all__ = [
 ]
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -269,7 +269,7 @@ class Covariance(Own):
         """The logs of the bounds of the free parameters, (n_free, 2)."""
         return np.log(slots.bounds(self))
 
-    def with_log_parameters(self, vector: ArrayLike) -> Covariance:
+    def with_log_parameters(self, vector: ArrayLike) -> Self:
         """Return the covariance with other values of the free parameters.
 
         Parameters
@@ -318,7 +318,7 @@ class Covariance(Own):
         parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
-    def fix(self, *names: Any) -> Covariance:
+    def fix(self, *names: Any) -> Self:
         """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.
 
         Parameters
@@ -333,7 +333,7 @@ class Covariance(Own):
         """
         return self._refixed(names, lambda leaf, chosen: {*leaf.fixed, *chosen})
 
-    def free(self, *names: Any) -> Covariance:
+    def free(self, *names: Any) -> Self:
         """Return the covariance with some parameters no longer fixed.
 
         Parameters

@@ -40,11 +40,11 @@ def postfix(covariance):
 class Composed(Built):
     """Base of sums and products of two or more covariances; parts of the same kind are taken apart."""
 
-    parts: tuple
+    parts: tuple[Covariance, ...]
 
     _step, _join = None, None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         parts = tuple(self.parts)
         if len(parts) < 2 or not all(isinstance(part, Covariance) for part in parts):
             raise TypeError(f"{type(self).__name__} must have two or more covariances as parts, got {parts!r}")
@@ -81,7 +81,7 @@ class Sum(Composed):
 
     _step, _join = ADD, np.add
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))
 
 
@@ -97,7 +97,7 @@ class Product(Composed):
 
     _step, _join = MULTIPLY, np.multiply
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         words = [f"({part!r})" if isinstance(part, Sum) else repr(part) for part in self.parts]
         if is_number(self.parts[0]) and not is_number(self.parts[1]):  # 2.0 * 3.0 would be one number
             words[0] = repr(self.parts[0].variance)

@@ -195,10 +195,10 @@ class Matern(ColumnLeaf):
     variance: float = 1.0
     lengthscale: FloatOrArray = 1.0
 
-    orders: ClassVar = tuple(n + 0.5 for n in range(11))
+    orders: ClassVar[tuple[float, ...]] = tuple(n + 0.5 for n in range(11))
     _label, _others = "matern", ("nu",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         nu = arrays.number(self.nu, "nu")
         if nu not in self.orders:
             raise ValueError(f"nu must be 0.5, 1.5, 2.5, ..., 10.5, got {nu!r}")

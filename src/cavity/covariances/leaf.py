@@ -38,7 +38,7 @@ class Leaf(Built):
     _op, _label = None, None
     _slots, _per_column, _roles, _others = ("variance",), (), {}, ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(self, **{name: self._checked(name) for name in self._slots})
         chosen = self._checked_names()
         bounds, own_priors = self._pairs("bounds", checked_bounds), self._pairs("priors", priors.check)
@@ -134,7 +134,7 @@ class Leaf(Built):
         own_priors = {n: priors.to_settings(prior, f"priors[{n!r}]") for n, prior in self.priors.items()}
         return settings | ({"priors": own_priors} if own_priors else {})
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = (*self._others, *self._slots)
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name in shown}
         words = [f"{name}={np.asarray(value).tolist()!r}" for name, value in values.items()]
@@ -147,7 +147,7 @@ class Leaf(Built):
         words += [f"{name}={value!r}" for name, value in extras.items() if value]
         return f"{type(self).__name__}({', '.join(words)})"
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _rebuild, (type(self), self._arguments())  # arrays come back read-only
 
 
@@ -159,7 +159,7 @@ class ColumnLeaf(Leaf):
 
     _slots, _per_column = ("variance", "lengthscale"), ("lengthscale",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         Leaf.__post_init__(self)
         if self.columns is not None:
             put(self, columns=self._checked_columns())

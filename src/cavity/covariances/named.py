@@ -22,7 +22,7 @@ LEAVES = {
     "constant": kinds.Constant,
     "white": kinds.White,
 }
-NOISE = 0.1  # share of the variance of y that white noise has at first
+NOISE = 0.1  # share of the variance of y that a search ascribes to noise at first
 SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
 SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first
 OUTSIDE = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from numbers import Real
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,9 +50,9 @@ class Own(Public):
 
     __slots__ = ()
 
-    fixed = ()
-    bounds: Mapping = MappingProxyType({})
-    priors: Mapping = MappingProxyType({})
+    fixed: str | tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = MappingProxyType({})
+    priors: Mapping[str, Any] = MappingProxyType({})
 
     def gram(self, X: Any, *args: Any, **options: Any) -> FloatArray:
         """Matrix of covariances of rows: what a covariance of your own defines, as ``gram(self, X, Z)``.
@@ -148,10 +148,10 @@ class Own(Public):
         own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
         return type(self), values, rest, tuple(self.fixed), tuple(self.bounds.items()), own_priors
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Own) else NotImplemented
 
-    __hash__ = None
+    __hash__: ClassVar[Any] = None
 
 
 class OwnProgram:

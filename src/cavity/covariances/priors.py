@@ -40,7 +40,7 @@ class LogNormal(Public):
     median: float
     sd: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_positive(self, "median", "sd")
 
     def log_density(self, value: FloatOrArray) -> FloatOrArray:

@@ -107,5 +107,5 @@ def _array(cells):
         return np.array(cells)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -23,5 +23,5 @@ __all__ = [
 ]
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

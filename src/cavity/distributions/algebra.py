@@ -280,10 +280,10 @@ class Algebra(GaussianFamily):
             raise TypeError(f"a single {type(self).__name__} has no length")
         return self.shape[0]
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return type(self), (self.tau, self.rho, self.log_scale)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         name = type(self).__name__
         if self.shape:
             return f"<{name} batch of shape {self.shape}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -29,7 +29,8 @@ class Distribution(Frozen):
     """
 
     __slots__ = ()
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    __eq__: ClassVar[Any] = object.__eq__
+    __hash__: ClassVar[Any] = object.__hash__
 
     def with_natural(self, vector: ArrayLike) -> Self:
         """Return the distribution of this kind and shape with other natural parameters.

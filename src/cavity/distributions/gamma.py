@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
@@ -56,7 +56,7 @@ class Gamma(Distribution):
     shape: FloatOrArray
     rate: FloatOrArray
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         shape, rate = arrays.positive_array(self.shape, "shape"), arrays.positive_array(self.rate, "rate")
         try:
             both = np.broadcast_arrays(shape, rate)
@@ -118,7 +118,7 @@ class Gamma(Distribution):
         """
         return float(np.sum(shape_entropy(self.shape) + self._expected_log()))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.event_shape:
             return f"<Gamma batch of shape {self.event_shape}>"
         return f"Gamma(shape={self.shape}, rate={self.rate})"

@@ -179,7 +179,7 @@ class MultivariateGaussian(Distribution):
         """
         return float(0.5 * self.dim * (1.0 + LOG_2PI) + np.sum(np.log(np.diag(self._factor))))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<MultivariateGaussian in {self.dim} dimension(s)>"
 
     def _from_natural(self, vector):

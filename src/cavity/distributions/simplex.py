@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
@@ -52,7 +52,7 @@ class Dirichlet(Distribution):
 
     concentration: FloatOrArray
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         array = arrays.positive_array(self.concentration, "concentration")
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"concentration must have shape (..., K) with K >= 1, got {array.shape}")
@@ -115,7 +115,7 @@ class Dirichlet(Distribution):
         alpha, total = self.concentration, self.total
         return float(np.sum(shape_entropy(alpha)) - np.sum(shape_entropy(total)) + np.sum(self.statistics))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Dirichlet of shape {self.concentration.shape}>"
 
     def _from_natural(self, vector):
@@ -177,7 +177,7 @@ class Categorical(Distribution):
     probabilities: FloatOrArray
     _logits: FloatArray = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         array = arrays.finite_array(self.probabilities, "probabilities")
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"probabilities must have shape (..., K) with K >= 1, got {array.shape}")
@@ -257,7 +257,7 @@ class Categorical(Distribution):
         """
         return float(-np.sum(self.probabilities * np.where(self.probabilities > 0, self._logits, 0.0)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Categorical of shape {self.probabilities.shape}>"
 
     def _from_natural(self, vector):

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
 from cavity.base.types import FloatArray, FloatOrArray
@@ -67,7 +67,7 @@ class Wishart(Distribution):
     _factor: FloatArray = field(init=False)  # lower Cholesky factor of V
     _root: FloatArray = field(init=False)  # upper triangular, root root' is the inverse of V
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         V = arrays.symmetric(self.inverse_scale, "inverse_scale")
         nu = arrays.number(self.degrees_of_freedom, "degrees_of_freedom", low=len(V) - 1)
         factor = arrays.cholesky(V, "inverse_scale")
@@ -146,7 +146,7 @@ class Wishart(Distribution):
         constant = 0.25 * d * (d - 1) * (1.0 + LOG_PI) + 0.5 * d * (d + 1) * LOG_2
         return float(np.sum(gammas)) + constant - 0.5 * (d + 1) * self._log_determinant()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<Wishart in {self.dim} dimension(s), {self.degrees_of_freedom:g} degrees of freedom>"
 
     def _from_natural(self, vector):
@@ -231,7 +231,7 @@ class NormalWishart(Distribution):
     inverse_scale: FloatOrArray
     precision: Wishart = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         mean = arrays.finite_array(self.mean, "mean", ndim=(1,))
         V = arrays.symmetric(self.inverse_scale, "inverse_scale", len(mean))
         precision = Wishart(self.degrees_of_freedom, V)
@@ -288,7 +288,7 @@ class NormalWishart(Distribution):
         conditional = self.dim * (1.0 + LOG_2PI - np.log(self.mean_precision)) - self.precision.statistics[0]
         return self.precision.entropy() + 0.5 * float(conditional)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<NormalWishart in {self.dim} dimension(s), {self.degrees_of_freedom:g} degrees of freedom>"
 
     def _from_natural(self, vector):

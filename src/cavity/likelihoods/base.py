@@ -1,8 +1,10 @@
 """What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import MAD_TO_SD
 from cavity.base.names import Public
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods.parameters import check_closed
 
 site_kernel = _core.best("sites")
@@ -75,7 +78,11 @@ class Likelihood(Public):
     takes_exposure = takes_trials = False
     parameters: ClassVar[Mapping[str, str]] = {}  # what fits may learn: fields of a dataclass, and their domains
 
-    def log_p(self, y, f):
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # which likelihood a model holds is known when it runs
+
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log likelihood log p(y|f), elementwise.
 
         Parameters
@@ -92,7 +99,7 @@ class Likelihood(Public):
         """
         raise NotImplementedError(f"{type(self).__name__} must define log_p(y, f)")
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Check observations before any work; the default wants finite real numbers.
 
         Parameters
@@ -107,7 +114,7 @@ class Likelihood(Public):
         """
         return arrays.finite_array(y, "y", ndim=(0, 1))
 
-    def conditional_mean(self, f):
+    def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of an observation given f, elementwise.
 
         Parameters
@@ -122,7 +129,7 @@ class Likelihood(Public):
         """
         raise NotImplementedError(f"{type(self).__name__} must define conditional_mean(f), the mean of y given f")
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance of an observation given f, elementwise.
 
         Parameters
@@ -139,7 +146,7 @@ class Likelihood(Public):
             f"{type(self).__name__} must define conditional_variance(f), the variance of y given f"
         )
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Probability that an observation is at most y given f, elementwise.
 
         Parameters
@@ -158,7 +165,7 @@ class Likelihood(Public):
             f"{type(self).__name__} must define cdf(y, f), the probability of an observation up to y given f"
         )
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw an observation for each latent value; the numbers of classes for classifiers.
 
         Parameters
@@ -179,7 +186,7 @@ class Likelihood(Public):
         p = np.exp(np.stack([self.log_p(np.full(f.shape, label), f) for label in labels[:-1]]))
         return np.sum(rng.random(f.shape) >= np.cumsum(p, axis=0), axis=0)
 
-    def expected(self, mean, variance):
+    def expected(self, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
         """Mean of a new observation whose latent value is N(mean, variance), where it exists.
 
         Parameters
@@ -196,7 +203,7 @@ class Likelihood(Public):
 
         return predictive.expected(self, mean, variance)
 
-    def moments(self, mean, variance):
+    def moments(self, mean: FloatArray, variance: FloatArray) -> tuple[Any, Any]:
         """Mean and variance of a new observation whose latent value is N(mean, variance), where they exist.
 
         Parameters
@@ -213,7 +220,7 @@ class Likelihood(Public):
 
         return predictive.moments(self, mean, variance)
 
-    def quantile(self, q, mean, variance):
+    def quantile(self, q: Any, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
         """Quantiles of a new observation whose latent value is N(mean, variance).
 
         Parameters
@@ -232,7 +239,9 @@ class Likelihood(Public):
 
         return predictive.quantile(self, q, mean, variance)
 
-    def log_tilted(self, y, mean, variance):
+    def log_tilted(
+        self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log normaliser of p(y|f) N(f; mean, variance) and its derivatives in the mean.
 
         Parameters
@@ -280,7 +289,7 @@ class Likelihood(Public):
             )
         return tuple(a.reshape(shape)[()] for a in moments)
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Values of the parameters that data suggest: where a search begins for those that are open.
 
         The default takes the spread of y - fitted for the domain "scale", for others the default of the field or else 1
@@ -353,15 +362,15 @@ class _Noisy(_Compiled):
 
     __slots__ = ()
 
-    def conditional_mean(self, f):
+    def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
         return f
 
-    def expected(self, mean, variance):
+    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Mean of a new observation, which is that of f; see `Likelihood.expected`."""
         return self.conditional_mean(mean)
 
-    def moments(self, mean, variance):
+    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
         """Those of f, and the noise; see `Likelihood.moments`."""
         return self.conditional_mean(mean), variance + self.conditional_variance(mean)
 

@@ -1,15 +1,19 @@
 """Likelihoods of counts."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
-from scipy.special import gammaln
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
+from cavity.base.lazy import special
 from cavity.base.special import binet, gap
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
+from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed, check_fields
 
@@ -33,7 +37,7 @@ class _Count(_Compiled):
     __slots__ = ()
     discrete = takes_exposure = True
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Accept counts: whole numbers, not negative.
 
         Parameters
@@ -51,15 +55,15 @@ class _Count(_Compiled):
     def _guess(self, y):
         return np.log(y + 0.5)
 
-    def conditional_mean(self, f):
+    def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean exp(f); see `Likelihood.conditional_mean`."""
         return np.exp(f)
 
-    def expected(self, mean, variance):
+    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Mean of a new count, E exp(f); see `Likelihood.expected`."""
         return np.exp(mean + 0.5 * variance)
 
-    def moments(self, mean, variance):
+    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
         """Mean and variance of a new count, from those of exp(f); see `Likelihood.moments`."""
         rate = np.exp(mean + 0.5 * variance)  # E exp(f); E exp(2 f) is its square times exp(variance)
         return rate, rate + rate**2 * (np.expm1(variance) + self._overdispersion() * np.exp(variance))
@@ -78,7 +82,7 @@ class Poisson(_Count):
     def _encode(self, y):
         return y, -_log_stirling(y)
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""
         y = np.asarray(y, dtype=np.float64)
         some = np.where(y > 0, y, 1.0)
@@ -88,11 +92,11 @@ class Poisson(_Count):
             below = some * gap((mean - some) / some, above)
         return np.where(y > 0, -below - _log_stirling(y), -mean)
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance exp(f); see `Likelihood.conditional_variance`."""
         return np.exp(f)
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Probability of a count up to y; see `Likelihood.cdf`."""
         y = np.floor(y)
         shape = np.maximum(y, 0.0) + 1.0
@@ -100,7 +104,7 @@ class Poisson(_Count):
         inside = special.gammaincc(np.where(far, 1.0, shape), np.exp(f))
         return np.where(y < 0, 0.0, np.where(far, np.heaviside(np.log(shape) - f, 0.5), inside))
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw counts; see `Likelihood.draw`."""
         return _poisson(np.exp(f), rng)
 
@@ -118,12 +122,12 @@ class NegativeBinomial(_Count):
     dispersion: float | None = None
 
     _kind = NEGATIVE_BINOMIAL
-    parameters: ClassVar = {"dispersion": "positive"}
+    parameters: ClassVar[Mapping[str, str]] = {"dispersion": "positive"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""
         shape = np.exp(fitted - np.max(fitted))
         mean = shape * (max(float(np.sum(y)), 0.5) / float(np.sum(shape)))
@@ -144,7 +148,7 @@ class NegativeBinomial(_Count):
     def _encode(self, y):
         return y, self._constant(y)
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""
         check_closed(self)
         y, r = np.asarray(y, dtype=np.float64), self.dispersion
@@ -155,7 +159,7 @@ class NegativeBinomial(_Count):
         below = n * _log_mean_rest(some / n, r / n, above)
         return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance mu + mu^2/dispersion; see `Likelihood.conditional_variance`."""
         check_closed(self)
         mean = np.exp(f)
@@ -165,7 +169,7 @@ class NegativeBinomial(_Count):
         check_closed(self)
         return 1.0 / self.dispersion
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Probability of a count up to y; see `Likelihood.cdf`."""
         check_closed(self)
         y = np.floor(y)
@@ -173,7 +177,7 @@ class NegativeBinomial(_Count):
         inside = _above(np.maximum(y, 0.0) + 1.0, self.dispersion, special.expit(odds), special.expit(-odds))
         return np.where(y < 0, 0.0, inside)
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw counts: those of Poisson, of a rate that is a Gamma variable; see `Likelihood.draw`."""
         check_closed(self)
         return _poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
@@ -206,13 +210,13 @@ class Binomial(_Compiled):
     _y_ndim = 2
     discrete = takes_trials = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         arrays.choice(self.link, "link", ("logit", "probit"))
 
     def _parameters(self):
         return (float(self.link == "probit"),)
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Accept successes and trials.
 
         Parameters
@@ -247,7 +251,7 @@ class Binomial(_Compiled):
             return special.log_ndtr(f), special.log_ndtr(-f)
         return -np.logaddexp(0.0, -f), -np.logaddexp(0.0, f)
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`. The last axis of y holds successes and trials."""
         y = np.asarray(y, dtype=np.float64)
         k, r = y[..., 0], y[..., 1] - y[..., 0]
@@ -263,16 +267,16 @@ class Binomial(_Compiled):
         edge = np.where(k > 0, k * success, 0.0) + np.where(r > 0, r * failure, 0.0)
         return np.where(some, top + fall, edge)
 
-    def conditional_mean(self, f, trials=1.0):
+    def conditional_mean(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.conditional_mean`."""
         return trials * np.exp(self._log_odds(f)[0])
 
-    def conditional_variance(self, f, trials=1.0):
+    def conditional_variance(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
         """Variance of the successes; see `Likelihood.conditional_variance`."""
         success, failure = self._log_odds(f)
         return trials * np.exp(success + failure)
 
-    def cdf(self, y, f, trials=1.0):
+    def cdf(self, y: Any, f: Any, trials: Any = 1.0) -> FloatOrArray:
         """Probability of successes up to y; see `Likelihood.cdf`."""
         y, trials, f = np.broadcast_arrays(np.floor(y), trials, f)
         k = np.clip(y, 0.0, np.maximum(trials - 1.0, 0.0))
@@ -280,20 +284,16 @@ class Binomial(_Compiled):
         inside = _above(k + 1.0, np.maximum(trials - k, 1.0), success, failure)
         return np.where(y < 0, 0.0, np.where(y >= trials, 1.0, inside))
 
-    def draw(self, f, rng, trials=1):
+    def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
 
-    def expected(self, mean, variance, trials=1.0):
+    def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.expected`."""
-        from cavity.likelihoods import predictive
-
         return trials * predictive.expectation(lambda f, _: self.conditional_mean(f), mean, variance)
 
-    def moments(self, mean, variance, trials=1.0):
+    def moments(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> tuple[Any, Any]:
         """Mean and variance of the successes; see `Likelihood.moments`."""
-        from cavity.likelihoods import predictive
-
         p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
 
         def spread(f, i):
@@ -302,10 +302,8 @@ class Binomial(_Compiled):
 
         return n * p, n * predictive.expectation(spread, mean, variance)
 
-    def quantile(self, q, mean, variance, trials=1.0):
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Quantiles of the successes; see `Likelihood.quantile`."""
-        from cavity.likelihoods import predictive
-
         return predictive.quantile(self, q, mean, variance, trials)
 
 
@@ -319,10 +317,14 @@ def _above(a, b, p, rest):
 
     For a far above b^2 what is missing of 1 is a Gamma(b) variable over a.
     """
+    a, b, p, rest = np.broadcast_arrays(a, b, p, rest)
     far = (a > LARGEST_SHAPE) & (b < LARGEST_OTHER)
-    some = np.where(far, 1.0, a)
-    inside = np.where(p < rest, special.betaincc(some, b, p), special.betainc(b, some, rest))
-    return np.where(far, special.gammainc(b, a * rest), inside)
+    small, out = ~far & (p < rest), np.empty(p.shape)
+    large = ~far & ~small
+    out[small] = special.betaincc(a[small], b[small], p[small])
+    out[large] = special.betainc(b[large], a[large], rest[large])
+    out[far] = special.gammainc(b[far], a[far] * rest[far])
+    return out
 
 
 def _poisson(rate, rng):
@@ -352,7 +354,7 @@ def _log_mean_rest(p, not_p, x):
 def _log_stirling(y):
     """log(y!) - (y log y - y), for y > 0 without cancellation [L]_; 0 for y = 0."""
     x = np.maximum(y, 1.0)
-    small = gammaln(x + 1.0) - x * np.log(x) + x
+    small = special.gammaln(x + 1.0) - x * np.log(x) + x
     inv = 1.0 / x
     series = inv * (1 / 12 - inv**2 * (1 / 360 - inv**2 * (1 / 1260 - inv**2 / 1680)))
     return np.where(y == 0, 0.0, np.where(x < 16, small, 0.5 * np.log(2 * np.pi * x) + series))

@@ -1,13 +1,17 @@
 """Likelihoods of labels: binary ones, ordered ones, and values known to lie in an interval."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.lazy import special
+from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods.base import (
     INTERVAL,
     LOGIT,
@@ -40,7 +44,7 @@ class _Binary(_Compiled):
     __slots__ = ()
     n_classes = 2
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Accept labels coded -1 and 1, 0 and 1, or False and True.
 
         Parameters
@@ -75,9 +79,9 @@ class Probit(_Binary):
     def _parameters(self):
         return 1.0, 1.0
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log Phi(y f); see `Likelihood.log_p`."""
-        return log_ndtr(y * f)
+        return special.log_ndtr(y * f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ class Logit(_Binary):
 
     _kind = LOGIT
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log of the logistic function of y f; see `Likelihood.log_p`."""
         return -np.logaddexp(0.0, -y * f)
 
@@ -108,7 +112,7 @@ class Step(_Binary):
     def _parameters(self):
         return 0.0, 1.0
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Zero where y f > 0, log 1/2 where f = 0, else -inf; see `Likelihood.log_p`."""
         margin = y * np.asarray(f)
         return np.where(margin > 0, 0.0, np.where(margin == 0, -np.log(2.0), -np.inf))
@@ -141,13 +145,13 @@ class Interval(_Noisy):
     _kind = INTERVAL
     any_power = False
     _y_ndim = 2
-    parameters: ClassVar = {"noise_variance": "positive"}
+    parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "positive"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.noise_variance is not None:
             put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Accept lower and upper bounds.
 
         Parameters
@@ -173,7 +177,7 @@ class Interval(_Noisy):
             raise ValueError(f"y must hold lower < upper bounds, got {low!r} and {high!r} in row {row}{hint}")
         return array
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of what is known of y; see `Likelihood.starting_values`."""
         return {"noise_variance": spread(self._guess(y), fitted) ** 2}
 
@@ -184,7 +188,7 @@ class Interval(_Noisy):
     def _encode(self, y):
         return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
         check_closed(self)
         lower, upper = y[..., 0], y[..., 1]
@@ -192,25 +196,29 @@ class Interval(_Noisy):
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
         return _log_interval(self, lower, upper, f)
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """The noise variance; see `Likelihood.conditional_variance`."""
         check_closed(self)
         return np.full(np.shape(f), self.noise_variance)
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
         check_closed(self)
-        return ndtr((y - f) / np.sqrt(self.noise_variance)) if self.noise_variance > 0 else np.where(y >= f, 1.0, 0.0)
+        return (
+            special.ndtr((y - f) / np.sqrt(self.noise_variance))
+            if self.noise_variance > 0
+            else np.where(y >= f, 1.0, 0.0)
+        )
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""
         check_closed(self)
         return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
 
-    def quantile(self, q, mean, variance):
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Those of a normal variable; see `Likelihood.quantile`."""
         check_closed(self)
-        return mean + np.sqrt(variance + self.noise_variance) * ndtri(q)
+        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,24 +238,24 @@ class OrderedProbit(_Compiled):
     [0.2398, 0.5205, 0.2398]
     """
 
-    thresholds: tuple | None = None
+    thresholds: Sequence[float] | None = None
 
     _kind = INTERVAL
     any_power = False
-    parameters: ClassVar = {"thresholds": "increasing"}
+    parameters: ClassVar[Mapping[str, str]] = {"thresholds": "increasing"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     @property
-    def n_classes(self):
+    def n_classes(self) -> int:
         """The number of classes K; None while the thresholds are open."""
         return None if self.thresholds is None else len(self.thresholds) + 1
 
     def _parameters(self):
         return (1.0,)
 
-    def check(self, y):
+    def check(self, y: Any) -> FloatArray:
         """Accept class numbers from 0.
 
         Parameters
@@ -269,7 +277,7 @@ class OrderedProbit(_Compiled):
             )
         return array
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Quantiles of the normal distribution at the shares of the classes; see `Likelihood.starting_values`."""
         counts = np.bincount(y.astype(np.intp))
         if len(counts) < 2:
@@ -281,7 +289,7 @@ class OrderedProbit(_Compiled):
                 "that are there from 0, or give thresholds"
             )
         shares = np.cumsum(counts)[:-1] / len(y)
-        return {"thresholds": arrays.as_tuple(ndtri(shares) + float(np.mean(fitted)))}
+        return {"thresholds": arrays.as_tuple(special.ndtri(shares) + float(np.mean(fitted)))}
 
     def _guess(self, y):
         return None
@@ -294,7 +302,7 @@ class OrderedProbit(_Compiled):
     def _encode(self, y):
         return self._bounds(y)
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the class; see `Likelihood.log_p`."""
         check_closed(self)
         return _log_interval(self, *self._bounds(y), f)

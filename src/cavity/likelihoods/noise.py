@@ -1,13 +1,17 @@
 """Likelihoods of real numbers: f with noise."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
 from cavity.base.constants import LOG_2PI
+from cavity.base.lazy import special
 from cavity.base.special import binet, gap
+from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy, spread
 from cavity.likelihoods.parameters import check_closed, check_fields
 
@@ -25,36 +29,36 @@ class Gaussian(_Noisy):
     noise_variance: float | None = 1.0
 
     _kind = GAUSSIAN
-    parameters: ClassVar = {"noise_variance": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
         return {"noise_variance": spread(y, fitted) ** 2}
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """The noise variance; see `Likelihood.conditional_variance`."""
         check_closed(self)
         return np.full(np.shape(f), self.noise_variance)
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Normal distribution function; see `Likelihood.cdf`."""
         check_closed(self)
         return special.ndtr((y - f) / np.sqrt(self.noise_variance))
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""
         check_closed(self)
         return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
 
-    def quantile(self, q, mean, variance):
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Those of a normal variable; see `Likelihood.quantile`."""
         check_closed(self)
         return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
@@ -73,29 +77,29 @@ class Laplace(_Noisy):
     scale: float | None = 1.0
 
     _kind = LAPLACE
-    parameters: ClassVar = {"scale": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
         return -np.abs(y - f) / self.scale - np.log(2 * self.scale)
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance 2 scale^2 of the noise; see `Likelihood.conditional_variance`."""
         check_closed(self)
         return np.full(np.shape(f), 2.0 * self.scale**2)
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Distribution function of Laplace; see `Likelihood.cdf`."""
         check_closed(self)
         x = (y - f) / self.scale
         tail = 0.5 * np.exp(-np.abs(x))
         return np.where(x < 0, tail, 1.0 - tail)
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""
         check_closed(self)
         return rng.laplace(f, self.scale, np.shape(f))
@@ -117,9 +121,9 @@ class StudentT(_Noisy):
     scale: float | None = 1.0
 
     _kind = STUDENT_T
-    parameters: ClassVar = {"degrees_of_freedom": "positive", "scale": "scale"}
+    parameters: ClassVar[Mapping[str, str]] = {"degrees_of_freedom": "positive", "scale": "scale"}
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
     def _parameters(self):
@@ -134,13 +138,13 @@ class StudentT(_Noisy):
     def _encode(self, y):
         return y, np.array([self._constant()])
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
         nu, scale = self.degrees_of_freedom, self.scale
         return self._constant() - 0.5 * (nu + 1) * np.log1p(((y - f) / scale) ** 2 / nu)
 
-    def conditional_mean(self, f):
+    def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f, which is f; ValueError for nu <= 1, where there is none."""
         check_closed(self)
         nu = self.degrees_of_freedom
@@ -148,7 +152,7 @@ class StudentT(_Noisy):
             raise ValueError(f"observations of StudentT with degrees_of_freedom = {nu:g} have no mean, only with > 1")
         return f
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance of the noise; ValueError for nu <= 2, where it is infinite."""
         check_closed(self)
         nu = self.degrees_of_freedom
@@ -158,12 +162,12 @@ class StudentT(_Noisy):
             )
         return np.full(np.shape(f), self.scale**2 * nu / (nu - 2.0))
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Student's distribution function; see `Likelihood.cdf`."""
         check_closed(self)
         return special.stdtr(self.degrees_of_freedom, (y - f) / self.scale)
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""
         check_closed(self)
         return f + self.scale * rng.standard_t(self.degrees_of_freedom, np.shape(f))
@@ -192,17 +196,17 @@ class Clutter(_Compiled):
 
     _kind = CLUTTER
     any_power = False
-    parameters: ClassVar = {
+    parameters: ClassVar[Mapping[str, str]] = {
         "clutter_weight": "share",
         "clutter_variance": "positive",
         "noise_variance": "positive",
         "clutter_mean": "real",
     }
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
-    def starting_values(self, y, fitted):
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Clutter as wide as y; see `Likelihood.starting_values`."""
         noise, centre = spread(y, fitted), float(np.median(y))
         wide = max(float(np.max(np.abs(y - centre))), noise)
@@ -213,44 +217,44 @@ class Clutter(_Compiled):
         w, c = self.clutter_weight, self.clutter_variance
         return self.noise_variance, 1 / c, np.log(c), np.log(w) - np.log1p(-w), np.log1p(-w), self.clutter_mean
 
-    def log_p(self, y, f):
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
         w, c, s = self.clutter_weight, self.clutter_variance, self.noise_variance
         signal = np.log1p(-w) - 0.5 * ((y - f) ** 2 / s + LOG_2PI + np.log(s))
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))
 
-    def conditional_mean(self, f):
+    def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f; see `Likelihood.conditional_mean`."""
         check_closed(self)
         w = self.clutter_weight
         return (1.0 - w) * f + w * self.clutter_mean
 
-    def conditional_variance(self, f):
+    def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance of y given f; see `Likelihood.conditional_variance`."""
         check_closed(self)
         w = self.clutter_weight
         within = (1.0 - w) * self.noise_variance + w * self.clutter_variance
         return within + w * (1.0 - w) * (f - self.clutter_mean) ** 2
 
-    def cdf(self, y, f):
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Distribution function of the mixture; see `Likelihood.cdf`."""
         check_closed(self)
         w = self.clutter_weight
         signal = special.ndtr((y - f) / np.sqrt(self.noise_variance))
         return (1.0 - w) * signal + w * special.ndtr((y - self.clutter_mean) / np.sqrt(self.clutter_variance))
 
-    def draw(self, f, rng):
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw from clutter or signal; see `Likelihood.draw`."""
         check_closed(self)
         is_clutter = rng.random(np.shape(f)) < self.clutter_weight
         sd = np.sqrt(np.where(is_clutter, self.clutter_variance, self.noise_variance))
         return np.where(is_clutter, self.clutter_mean, f) + sd * rng.standard_normal(np.shape(f))
 
-    def expected(self, mean, variance):
+    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Mean of a new observation, which is linear in that of f; see `Likelihood.expected`."""
         return self.conditional_mean(mean)
 
-    def moments(self, mean, variance):
+    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
         """Mean and variance of a new observation; see `Likelihood.moments`."""
         return self.conditional_mean(mean), self.conditional_variance(mean) + (1.0 - self.clutter_weight) * variance

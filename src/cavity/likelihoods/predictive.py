@@ -8,12 +8,12 @@ looked for with a rule of few nodes, and found with that quadrature.
 
 import numpy as np
 from numpy.polynomial import hermite_e
-from scipy import special
 
+from cavity.base.lazy import special
 from cavity.likelihoods.quadrature import NotIntegrableError, log_tilted
 
 FLOOR, CEILING = 1e-300, 1e300  # of integrands: their logs are finite
-KNOWN_VARIANCE = 1e-300  # of f, below which it is known
+KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 REACH = 8.0  # sd of the integrand within which it must be in the range of float64
 DOUBLINGS = 1100  # of a step, from the smallest number to the largest
 MOST_STEPS = 200  # of a search; bisection alone needs some 64

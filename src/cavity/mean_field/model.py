@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -388,12 +388,12 @@ class MeanFieldPosterior(VariationalPosterior):
 
     factors: dict[str, Any]
 
-    kind = "mean_field"
+    kind: ClassVar[str] = "mean_field"
 
     def __getitem__(self, name: str) -> Any:
         return self.factors[name]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = [(name, f"{type(factor).__name__}") for name, factor in self.factors.items()]
         return table(f"MeanFieldPosterior: {len(self.factors)} factor(s)", [*rows, *self.outcome_rows()])
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from cavity.base.labels import target_kind
+from cavity.base.labels import has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
-from cavity.likelihoods import Likelihood, OrderedProbit
+from cavity.likelihoods import Likelihood
 from cavity.likelihoods.named import named
 from cavity.likelihoods.parameters import check_declared
 from cavity.models.latent import check_kind
@@ -47,8 +47,7 @@ def _are_two_numbers(y):
 
 def is_real(likelihood):
     """Whether observations are real numbers like f: no labels, no counts."""
-    ordered = isinstance(likelihood, OrderedProbit)  # which has no number of classes while thresholds are open
-    return likelihood.n_classes is None and not (likelihood.discrete or ordered)
+    return not (has_classes(likelihood) or likelihood.discrete)
 
 
 def location_and_spread(likelihood, rows):

@@ -1,5 +1,7 @@
 """What posteriors of latent values share: predictions of observations from the moments of f."""
 
+from __future__ import annotations
+
 from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
@@ -24,13 +26,14 @@ from cavity.base.records import (
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
+from cavity.base.types import ArrayLike, FloatArray, Seed
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods.predictive import KNOWN_VARIANCE
 
 AUTO = "auto"  # the schedule that is left to us
-KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
 
 
 def scheduled(options, likelihood, exponent):
@@ -129,7 +132,7 @@ class Predictions:
         """The likelihood of new observations."""
         return self.model.likelihood
 
-    def predict_proba(self, X, *, offset=None, as_frame=False):
+    def predict_proba(self, X: ArrayLike, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
         """Class probabilities, integrated over the posterior.
 
         Parameters
@@ -150,7 +153,9 @@ class Predictions:
         found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
         return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
-    def log_density(self, X, y, *, offset=None, exposure=None):
+    def log_density(
+        self, X: ArrayLike, y: ArrayLike, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> FloatArray:
         """Log predictive density of new observations, integrated over the posterior.
 
         Parameters
@@ -181,7 +186,14 @@ class Predictions:
         y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
         return log_density(likelihood, y, mean, variance)
 
-    def expected(self, X, *, offset=None, exposure=None, trials=None):
+    def expected(
+        self,
+        X: ArrayLike,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> FloatArray:
         """Mean of a new observation, integrated over the posterior.
 
         Parameters
@@ -212,7 +224,15 @@ class Predictions:
         check_observed(expected, variance)
         return expected
 
-    def quantile(self, X, q, *, offset=None, exposure=None, trials=None):
+    def quantile(
+        self,
+        X: ArrayLike,
+        q: ArrayLike,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> FloatArray:
         """Find quantiles of a new observation, integrated over the posterior.
 
         Parameters
@@ -258,7 +278,16 @@ class Predictions:
             known = {name: value[:, None] for name, value in known.items()}
         return likelihood.quantile(q, mean, variance, **known)
 
-    def sample_y(self, X, n, rng, *, offset=None, exposure=None, trials=None):
+    def sample_y(
+        self,
+        X: ArrayLike,
+        n: int,
+        rng: Seed,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+    ) -> FloatArray:
         """Draw new observations from the posterior: f of all rows together, then y of each.
 
         Parameters

@@ -1,6 +1,9 @@
 """What a fit has learnt beside its posterior: parameters that maximise the evidence, and their standard errors."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
 from cavity.base.results import table
@@ -23,12 +26,12 @@ class Learnt:
         Why there is none, or "".
     """
 
-    names: tuple
-    values: tuple
-    sd: tuple
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    sd: tuple[Any, ...]
     note: str = ""
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         rows = [
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)

@@ -62,7 +62,7 @@ class LeaveOneOut(Frozen):
         columns = {name: value for name, value in known.items() if value is not None}
         return Table("", range(len(self.log_density)), columns).to_frame()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         doubtful = self.doubtful
         found = "not known" if doubtful is None else _rows(doubtful) or "none"
         n, width = self.log_density.shape[-1], {"precision": 2, "floatmode": "fixed", "threshold": 8}

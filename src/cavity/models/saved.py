@@ -1,6 +1,10 @@
 """Posteriors read back from files: the kinds there are."""
 
+from __future__ import annotations
+
 from importlib import import_module
+from os import PathLike
+from typing import Any, ClassVar
 
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
@@ -23,7 +27,7 @@ SAVED_KINDS = (*MODELS, *OTHERS)
 LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
 
 
-def load(path):
+def load(path: str | PathLike[str]) -> Any:
     """Read a posterior that `save` wrote.
 
     Parameters
@@ -73,7 +77,7 @@ def rebuilt(kind, arrays, settings):
     """
     module, _, model = MODELS.get(kind, f"{OTHERS.get(kind)}.").rpartition(".")
     module = import_module(f"cavity.{module}")
-    record = POSTERIORS[kind].record if model else module.RECORD
+    record: ClassVar[Any] = POSTERIORS[kind].record if model else module.RECORD
     arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
         if not model:

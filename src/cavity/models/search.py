@@ -15,6 +15,10 @@ SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search en
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
 GAIN_OF_A_ROUND = 1e-3
+CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
+CURVATURE_TOL = 1e-8  # of the fits for these
+FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
+NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
@@ -133,3 +137,64 @@ def _descend(objective, best, bounds, gain, most):
     options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
     minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return best
+
+
+def curvature(evidence, vector, x, free):
+    """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
+
+    By differences of the gradient.
+    """
+
+    def gradient(i, step):
+        settings = vector.unpack(x + step * (np.arange(len(x)) == i))
+        point = evidence.at(settings, tol=CURVATURE_TOL, double_loop=DOUBLE_LOOP_STEPS)
+        if not point.converged:
+            raise ArithmeticError(NO_FIXED_POINT)
+        slopes = vector.gradient(evidence, point)
+        more = vector.log_prior(point.settings)[1]
+        slopes[: len(more)] += more
+        return slopes[free]
+
+    rows = np.empty((len(free), len(free)))
+    for row, i in zip(rows, free, strict=True):
+        try:
+            ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
+        except (ArithmeticError, np.linalg.LinAlgError):
+            return None
+        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
+    return 0.5 * (rows + rows.T)
+
+
+def errors_of(bent, free, jacobian, names):
+    """Return the standard errors of values, None where there are none, and why.
+
+    Parameters
+    ----------
+    bent : ndarray (n, n)
+        The `curvature` in the free numbers that have a maximum.
+    free : ndarray (n,) of int
+        Which of all N these are.
+    jacobian : ndarray (N, N)
+        Derivatives of the values in the free numbers.
+    names : sequence of str
+        Names of the values.
+
+    Returns
+    -------
+    sd : list of float or None
+        The standard errors.
+    note : str
+        Why there is none, or "".
+    """
+    n = len(jacobian)
+    if len(free) and not np.linalg.eigvalsh(bent)[0] > 0:
+        return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
+    covariance = np.zeros((n, n))
+    covariance[np.ix_(free, free)] = np.linalg.inv(bent)
+    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # in the scale of the data: its square may leave float64
+    rows = jacobian / size[:, None]
+    sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
+    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
+    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
+    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
+    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note

@@ -20,5 +20,5 @@ __all__ = [
 ]
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -1,11 +1,16 @@
 """What the faces share: what becomes of their arguments, and how predictions are asked for."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cavity.base.types import ArrayLike, FloatArray
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 
@@ -38,7 +43,7 @@ class Face(BaseEstimator):
 class Classifier(ClassifierMixin):
     """Base of classifiers; a subclass has ``classes_`` and gives ``_log_probabilities(X)`` of rows as they come."""
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
         Parameters
@@ -54,7 +59,7 @@ class Classifier(ClassifierMixin):
         found = self._log_probabilities(X)
         return self.classes_[np.argmax(found, axis=1)]
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, integrated over the posterior.
 
         Parameters
@@ -69,7 +74,7 @@ class Classifier(ClassifierMixin):
         """
         return np.exp(self._log_probabilities(X))
 
-    def predict_log_proba(self, X):
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Log of `predict_proba`, accurate where a probability is too small for float64.
 
         Parameters
@@ -91,7 +96,7 @@ class Regressor(RegressorMixin):
     The spread is None where neither is wanted.
     """
 
-    def predict(self, X, return_std=False, return_cov=False):
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of the predictive distribution and, if wanted, its standard deviations or covariances.
 
         Parameters
@@ -128,7 +133,7 @@ class Regressor(RegressorMixin):
         mean, spread = self._moments(X, return_std, return_cov)
         return mean if spread is None else (mean, spread)
 
-    def sample_y(self, X, n_samples=1, random_state=0):
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> FloatArray:
         """Draw functions from the posterior at given rows.
 
         Parameters

@@ -5,13 +5,17 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
 """
 
+from __future__ import annotations
+
 from functools import partial
+from typing import Literal, Self
 
 import numpy as np
 from scipy import sparse
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
+from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
 from cavity.sklearn.checks import (
@@ -98,17 +102,17 @@ class _LinearClassifier(Classifier, Face):
     def __init__(
         self,
         *,
-        prior_variance=1.0,
-        intercept_variance=100.0,
-        fit_intercept=True,
-        approximation="auto",
-        learn_prior_variance=False,
-        schedule="parallel",
-        power=1.0,
-        max_iter=200,
-        tol=1e-8,
-        n_threads=None,
-    ):
+        prior_variance: float = 1.0,
+        intercept_variance: float = 100.0,
+        fit_intercept: bool = True,
+        approximation: Literal["auto", "full", "diagonal"] = "auto",
+        learn_prior_variance: bool = False,
+        schedule: Literal["parallel", "sequential", "stochastic"] = "parallel",
+        power: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+    ) -> None:
         self._keep(locals())
 
     def __init_subclass__(cls, **options):
@@ -124,7 +128,7 @@ class _LinearClassifier(Classifier, Face):
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Data, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit by expectation propagation, from the prior.
 
         Parameters
@@ -172,7 +176,9 @@ class _LinearClassifier(Classifier, Face):
                 warn(f"no loo_score_: {error}", NumericalWarning)
         return self
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self, X: Data, y: ArrayLike, classes: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Take in more rows by assumed-density filtering, each once, on top of what is known.
 
         Parameters
@@ -250,7 +256,7 @@ class _LinearClassifier(Classifier, Face):
 
     # --------------------------------------------------------------------------------------- predicting
 
-    def decision_function(self, X):
+    def decision_function(self, X: Data) -> FloatArray:
         """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
 
         Parameters
@@ -268,7 +274,7 @@ class _LinearClassifier(Classifier, Face):
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
-    def predict(self, X):
+    def predict(self, X: Data) -> FloatArray:
         """Most probable class under `predict_proba`.
 
         Parameters

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal
-from support.glms import GLM
+from support.glms import GLM, problem_of
 
 import cavity
 from cavity import likelihoods
@@ -16,7 +16,6 @@ from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
-from cavity.models.glm.problem import GLMProblem
 
 MADE = {
     "Gaussian": likelihoods.Gaussian(0.2),
@@ -74,7 +73,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
     X, y = observed(likelihood, 6)
     X[3] = 0.0
     weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
-    problem = GLMProblem.checked(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
+    problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
     vector = Vector((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
     evidence = Evidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
@@ -216,8 +215,8 @@ def test_fits_for_standard_errors_that_fail_do_not_take_longer_than_the_search(m
     monkeypatch.setattr(Evidence, "at", counted)
     X, y = observed(MADE["Laplace"], 30)
     far = 1e8  # of which sites lose half of their digits
+    model = GLM(likelihoods.Laplace(None), prior_mean=[far, 0.0], prior_variance=1.0)
     with pytest.warns(cavity.ConvergenceWarning):
-        model = GLM(likelihoods.Laplace(None), prior_mean=[far, 0.0], prior_variance=1.0)
         posterior = model.fit(X, far + y, callback=lambda *_: True)
     assert 0 < max(steps) <= 30
     assert posterior.learnt.sd == (None,)
@@ -229,6 +228,7 @@ def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
     X = X[:, 1:]
     here = GLM(likelihoods.OrderedProbit()).fit(X, y)
     there = GLM(likelihoods.OrderedProbit()).fit(X + [50.0, -300.0], y)
+    assert "columns       centred, for the thresholds" in repr(there)
     assert np.allclose(there.mean, here.mean, atol=1e-7)
     assert np.allclose(there.covariance, here.covariance, atol=1e-7)
     assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)

@@ -2,17 +2,17 @@
 
 import numpy as np
 import pytest
-from support.glms import GLM
+from support.glms import GLM, problem_of
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.models.glm.problem import GLMProblem, Prior
+from cavity.models.glm.problem import Prior
 
 X, Y = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, 0.5], [1e-200, 0.0]]), [1, 0, 0, 1]
 
 
 def test_rows_in_use():
-    problem = GLMProblem.checked(GLM(likelihoods.Probit()), X, Y, None, [1.0, 1.0, 0.0, 2.0])
+    problem = problem_of(GLM(likelihoods.Probit()), X, Y, None, [1.0, 1.0, 0.0, 2.0])
     assert problem.rows.f_known.tolist() == [False, True, False, True]
     assert problem.used.n == 1
     np.testing.assert_array_equal(problem.used.X, X[:1])
@@ -40,6 +40,6 @@ def test_a_fit_factorises_its_prior_once(options, monkeypatch):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"prior_variance must be a number or have shape \(2,\) or \(2, 2\)"):
-        GLMProblem.checked(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y, None, None)
+        problem_of(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y)
     with pytest.raises(OverflowError, match="row 2 leaves"):
-        GLMProblem.checked(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y, None, None)
+        problem_of(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y)

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from support.glms import GLM
+from support.glms import GLM, problem_of
 
 from cavity import likelihoods
 from cavity.ep.options import Options
-from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights
 
@@ -19,7 +18,7 @@ Y = RNG.integers(0, 2, size=30)
 @pytest.mark.parametrize("method", ["ep", "adf"])
 def test_solutions_are_what_posteriors_say(approximation, method):
     model = GLM(likelihoods.Probit(), approximation=approximation)
-    solution = solved(GLMProblem.checked(model, X, Y, None, None), method, Options())
+    solution = solved(problem_of(model, X, Y), method, Options())
     posterior = model.fit(X, Y, method=method)
     np.testing.assert_array_equal(solution.weights.mean, posterior.mean)
     np.testing.assert_array_equal(solution.weights.variance, posterior.variance)
@@ -29,7 +28,7 @@ def test_solutions_are_what_posteriors_say(approximation, method):
 
 
 def test_without_a_row_in_use_the_prior_stays():
-    solution = solved(GLMProblem.checked(GLM(likelihoods.Probit(), 0.3, 2.0), 0.0 * X, Y, None, None), "ep", Options())
+    solution = solved(problem_of(GLM(likelihoods.Probit(), 0.3, 2.0), 0.0 * X, Y), "ep", Options())
     assert solution.weights.mean.tolist() == [0.3] * 3
     np.testing.assert_allclose(solution.weights.variance, 2.0)
     assert solution.fit.converged

@@ -58,10 +58,36 @@ def test_names_choose():
         model.fit(X, Y, learn=("covariance", "noise_variance"))
 
 
+def test_standard_errors_are_those_of_the_curvature_of_the_evidence():
+    """By second differences of whole fits; with noise they are those of the closed form."""
+    for likelihood, y in ((likelihoods.Gaussian(None), Y), (likelihoods.NegativeBinomial(), COUNTS)):
+        posterior = GaussianProcess(covariances.RBF(), likelihood, mean=0.1).fit(X, y)
+        x = np.log(posterior.learnt.values)
+        kind, h = type(likelihood), 0.03
+
+        def evidence(step, kind=kind, x=x, y=y):
+            values = np.exp(x + step)
+            model = GaussianProcess(covariances.RBF(*values[:2]), kind(values[2]), mean=0.1)
+            return model.fit(X, y, learn=False, tol=1e-10).log_evidence
+
+        unit = h * np.eye(3)
+        curvature = [
+            [evidence(a - b) + evidence(b - a) - evidence(a + b) - evidence(-a - b) for a in unit] for b in unit
+        ]
+        expected = np.exp(x) * np.sqrt(np.diag(np.linalg.inv(np.array(curvature) / (4 * h * h))))
+        assert np.allclose(posterior.standard_errors().sd, expected, rtol=0.02)
+    with pytest.raises(ValueError, match="nothing was learnt"):
+        GaussianProcess(covariances.RBF()).fit(X, Y, learn=False).standard_errors()
+
+
 def test_what_was_learnt_is_kept(tmp_path):
     posterior = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
     posterior.save(tmp_path / "gp.npz")
-    for again in (cavity.load(tmp_path / "gp.npz"), pickle.loads(pickle.dumps(posterior))):
+    for again in (
+        cavity.load(tmp_path / "gp.npz"),
+        pickle.loads(pickle.dumps(posterior)),
+        posterior.update(X[:2] + 9, Y[:2]),
+    ):
         assert again.learnt == posterior.learnt
 
 

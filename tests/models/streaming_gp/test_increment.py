@@ -179,7 +179,7 @@ def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     """Lines through the origin: any point says all."""
     kernel, (X, y, _) = covariances.Linear(1.0), rows_of(9, d=1)
     bases = [Basis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
-    model = StreamingGP(kernel, alpha=alpha, jitter=0.0)
+    model = StreamingGP(kernel, likelihoods.Gaussian(), alpha=alpha, jitter=0.0)
     known = absorbed(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
     carried, loss = moved(known, *bases, alpha, THREADS)
     assert loss == pytest.approx(0.0, abs=1e-12)

@@ -57,7 +57,7 @@ def dense(X, y, Z):
 
 def stream(batches):
     """Learn from batches one after the other; what was learnt from each, and the state in the end."""
-    model, old, found = StreamingGP(covariances.RBF(), jitter=JITTER), None, []
+    model, old, found = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER), None, []
     for X, y in batches:
         rows = rows_in(X, y)
         Z = choice(rows)(model) if old is None else old[0].Z
@@ -77,7 +77,7 @@ def stream(batches):
 def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     X, y = drawn(60, 3)
     Z = np.linspace(-6, 6, 12)[:, None]
-    model = StreamingGP(covariances.RBF(), jitter=JITTER)
+    model = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER)
     learnt = learn_batch(None, Z, rows_in(X, y), model, True, ("noise_variance",), THREADS)
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
     assert learnt.at_rest
@@ -108,7 +108,7 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
     y[:30] *= 1.3
     Z, model = (
         np.linspace(-6, 6, 14)[:, None],
-        StreamingGP(covariances.RBF(2.0), jitter=JITTER, inducing=np.zeros((1, 1))),
+        StreamingGP(covariances.RBF(2.0), likelihoods.Gaussian(), jitter=JITTER, inducing=np.zeros((1, 1))),
     )
     covariance = covariances.RBF(2.0)
 

@@ -10,7 +10,7 @@ import cavity
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.blocks.executors import Threads
 from cavity.covariances.program import program_of
-from cavity.models.streaming_gp import single
+from cavity.models.streaming_gp import single, state
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.snapshot import Snapshot
 
@@ -310,3 +310,15 @@ def test_precisions_that_vanish_add_nothing():
         state.update(X[:n], y[:n], sample_weight=np.full(n, 1e-30))
         assert state.last_increment == pytest.approx(0.0, abs=1e-25)
     np.testing.assert_array_equal(state.predict(X), before)
+
+
+@pytest.mark.parametrize("given", [{}, {"n_threads": 1}, {"n_threads": None}])
+def test_a_plain_row_goes_the_short_way(monkeypatch, given):
+    """With nothing said of threads, too: the long way takes ten times as long."""
+    now = StreamingGP(covariances.RBF(), inducing=points(5)).fit(points(6), np.zeros(6), learn=False)
+
+    def refused(*_, **__):
+        raise AssertionError("the long way")
+
+    monkeypatch.setattr(state, "take_in", refused)
+    assert now.update(points(1, 2), np.full(1, 0.1), **given).n_samples == 7

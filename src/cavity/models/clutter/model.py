@@ -78,7 +78,7 @@ class Clutter(Public):
     prior_variance: float = 100.0
     clutter_mean: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(self, clutter_weight=arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
         check_positive(self, "noise_variance", "clutter_variance", "prior_variance")
         for name in ("prior_mean", "clutter_mean"):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names, in_order, names_of
+from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
-from cavity.base.results import Posterior, Summarized, table
+from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.blocks.executors import threads_of
@@ -111,8 +111,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     _units: WorkingUnits
     columns: tuple[str, ...] | None = None
 
-    kind = "clutter"
-    record = RECORD
+    kind: ClassVar[str] = "clutter"
+    record: ClassVar[Any] = RECORD
 
     @property
     def prior(self) -> Any:
@@ -193,7 +193,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """
         if fitted:
             self._cavities("clutter_probability")
-        return expit(self._evaluate(x, fitted)[1])
+        return special.expit(self._evaluate(x, fitted)[1])
 
     def log_density(self, x: ArrayLike) -> FloatArray:
         """Return the predictive log density of new points, the log of E p(x | theta) under the posterior.
@@ -277,7 +277,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
         return gaussian(names, mean.ravel(), sd.ravel())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shape = self._sites.site_tau.shape
         batch = len(shape) == 3
         problems = f"{shape[0]} problems of " if batch else ""
@@ -286,6 +286,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             return table(
                 f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",
                 [
+                    *name_lines(self),
                     ("mean", np.array2string(np.asarray(self.mean))),
                     ("variance", np.array2string(np.asarray(self.variance))),
                     ("log_evidence", np.array2string(np.asarray(self.log_evidence))),

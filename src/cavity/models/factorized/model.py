@@ -96,7 +96,7 @@ class FactorizedGaussian(Frozen):
     blocks: Sequence[Any] | None = None
     _target: Target = field(init=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         precision = arrays.symmetric(self.precision, "precision", copy=False)
         size = len(precision)
         blocks = None if self.blocks is None else arrays.partition(self.blocks, "blocks", size)
@@ -106,7 +106,7 @@ class FactorizedGaussian(Frozen):
         blocks = None if blocks is None else tuple(tuple(block.tolist()) for block in blocks)
         put(self, mean=mean, precision=precision, blocks=blocks, _target=target)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return table(
             "FactorizedGaussian",
             [("coordinates", len(self.mean)), ("blocks", self.n_blocks), ("kl_minimum", f"{self.kl_minimum:.6f}")],

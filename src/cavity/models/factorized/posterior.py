@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class Marginals(Frozen):
     kl_mean_field: float
     _covariances: tuple | None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return table(
             f"Marginals: {len(self.mean)} coordinates",
             [
@@ -111,10 +111,10 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     model: FactorizedGaussian
     mean: FloatArray
 
-    kind = "factorized"
-    record = RECORD
+    kind: ClassVar[str] = "factorized"
+    record: ClassVar[Any] = RECORD
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return table(
             f"FactorizedGaussianPosterior: {len(self.mean)} coordinates in {self.model.n_blocks} blocks",
             [

@@ -14,9 +14,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import SettingsWarning, warn, within_range
 from cavity.base.frozen import put
+from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.base.scales import column_scales, constant_columns
-from cavity.likelihoods import OrderedProbit
 from cavity.models.defaults import location_and_spread
 from cavity.models.glm.problem import Prior
 from cavity.models.glm.weights import prepared_rows
@@ -75,13 +75,12 @@ def resolved(model, rows):
 
 def _checked_intercept(model, rows, added):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
-    ordered = isinstance(model.likelihood, OrderedProbit)
     if added and _learns_level(model.likelihood):
         raise arrays.wrong(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
     constant = constant_columns(rows.X, rows.weights)
-    if model.intercept is None and not (ordered or constant.any()):
+    if model.intercept is None and not (is_ordered(model.likelihood) or constant.any()):
         warn(
             "X has no constant column, so there is no intercept: say intercept=True for one, intercept=False for none",
             SettingsWarning,
@@ -97,7 +96,7 @@ def _checked_intercept(model, rows, added):
 
 def _learns_level(likelihood):
     """Whether open thresholds are there to say where f is."""
-    return isinstance(likelihood, OrderedProbit) and likelihood.thresholds is None
+    return is_ordered(likelihood) and likelihood.n_classes is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

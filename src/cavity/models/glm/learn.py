@@ -11,22 +11,22 @@ from cavity.likelihoods.parameters import named_parameters, open_parameters, uni
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import (
-    DOUBLE_LOOP_STEPS,
+    FARTHER,
+    NO_FIXED_POINT,
     NOT_LEARNT,
     SEARCH_TOL,
     Objective,
     came_to_rest,
     climb,
+    curvature,
+    errors_of,
     warn_without_start,
 )
 
 LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
-FARTHER = float(np.log(100.0))  # from where a search ended, to see whether the evidence falls
 FLAT = 1e-3  # nats that it must fall: less makes no difference between models
-CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
-CURVATURE_TOL = 1e-8  # of the fits for these
 CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMITS = {  # what likelihoods are at the far end of a parameter
@@ -234,49 +234,16 @@ def _errors(evidence, vector, x, bounds, value, names):
         return none, f"no standard errors of more than {MOST_ERRORS} numbers"
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
     free = np.flatnonzero(~stopped)
-    curvature = _curvature(evidence, vector, x, free)
-    if curvature is not None:
-        stopped[free[np.diagonal(curvature) < CLEAR]] = True
+    bent = curvature(evidence, vector, x, free)
+    if bent is not None:
+        stopped[free[np.diagonal(bent) < CLEAR]] = True
     flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
-    if curvature is None:
-        return none, "no standard errors: EP fails near the maximum"
+    if bent is None:
+        return none, NO_FIXED_POINT
     inside = ~np.isin(free, flat)
-    curvature, free = curvature[np.ix_(inside, inside)], free[inside]
-    if len(free) and not np.linalg.eigvalsh(curvature)[0] > 0:
-        return none, "no standard errors: the log evidence is not curved downwards in every direction"
-    covariance, slopes_of = np.zeros((len(x), len(x))), np.eye(len(x))
-    covariance[np.ix_(free, free)] = np.linalg.inv(curvature)
-    flat += [i for i in np.flatnonzero(np.diagonal(covariance) > FARTHER**2) if i not in flat]
+    slopes_of = np.eye(len(x))
     slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
-    size = np.max(np.abs(slopes_of), axis=1, keepdims=True)  # in the scale of y: its square may leave float64
-    sd = size[:, 0] * np.sqrt(np.einsum("ij,jk,ik->i", slopes_of / size, covariance, slopes_of / size))
-    words = ", ".join(names[i] for i in flat)
-    note = f"no standard error of {words}: the log evidence is flat there" if flat else ""
-    return [None if i in flat else float(value) for i, value in enumerate(sd)], note
-
-
-def _curvature(evidence, vector, x, free):
-    """Return minus the second derivatives of the log evidence in some free numbers; None where EP fails.
-
-    By differences of the gradient.
-    """
-    tol = min(evidence.options.tol, CURVATURE_TOL)
-
-    def gradient(i, step):
-        settings = vector.unpack(x + step * (np.arange(len(x)) == i))
-        point = evidence.at(settings, tol=tol, double_loop=DOUBLE_LOOP_STEPS)
-        if not point.converged:
-            raise ArithmeticError("no fixed point")
-        return vector.gradient(evidence, point)[free]
-
-    rows = np.empty((len(free), len(free)))
-    for row, i in zip(rows, free, strict=True):
-        try:
-            ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
-        except (ArithmeticError, np.linalg.LinAlgError):
-            return None
-        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
-    return 0.5 * (rows + rows.T)
+    return errors_of(bent[np.ix_(inside, inside)], free[inside], slopes_of, names)
 
 
 def _has_no_maximum(evidence, vector, x, i, bounds, value):

@@ -9,7 +9,11 @@ References
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,6 +23,7 @@ from cavity.base.frames import names_of, taken
 from cavity.base.frozen import Frozen, put
 from cavity.base.labels import coded
 from cavity.base.rows import Rows, design_matrix, with_exposure
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
@@ -28,6 +33,9 @@ from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_le
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.solution import solved
+
+if TYPE_CHECKING:
+    from cavity.models.glm.posterior import GLMPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,14 +93,14 @@ class GLM(Frozen):
     ([-1.178, 0.514, 0.533], -2.486153)
     """
 
-    likelihood: Likelihood | str | None = None
-    prior_mean: float | np.ndarray = 0.0
-    prior_variance: float | np.ndarray | None = None
+    likelihood: Likelihood | Any = None
+    prior_mean: FloatOrArray = 0.0
+    prior_variance: FloatOrArray = None
     approximation: str = "full"
     intercept: bool | float | None = None
     standardize: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(
             self,
             likelihood=checked_likelihood(self.likelihood),
@@ -121,23 +129,23 @@ class GLM(Frozen):
 
     def fit(
         self,
-        X,
-        y,
+        X: Data,
+        y: ArrayLike,
         *,
-        offset=None,
-        exposure=None,
-        sample_weight=None,
-        method="ep",
-        schedule="parallel",
-        damping=1.0,
-        power=1.0,
-        learn=None,
-        prior_groups=None,
-        max_iter=200,
-        tol=1e-8,
-        n_threads=None,
-        callback=None,
-    ):
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        method: Literal["ep", "adf"] = "ep",
+        schedule: Literal["parallel", "sequential", "stochastic"] = "parallel",
+        damping: float = 1.0,
+        power: float = 1.0,
+        learn: bool | str | tuple[str, ...] | None = None,
+        prior_groups: ArrayLike | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> GLMPosterior:
         """Approximate the posterior of the weights.
 
         Parameters

@@ -1,7 +1,10 @@
 """The posterior of the weights of a GLM: moments, predictions, updates."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -12,8 +15,9 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import short, table
-from cavity.base.rows import design_matrix, with_exposure
+from cavity.base.results import name_lines, short, table
+from cavity.base.rows import Rows, design_matrix, with_exposure
+from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
@@ -26,6 +30,9 @@ from cavity.models.latent import LatentPosterior, log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
+
+if TYPE_CHECKING:
+    from cavity.models.glm.model import GLM
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -125,9 +132,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     else that takes rows want columns like those of X, and do the same to them.
     """
 
-    model: object
-    mean: np.ndarray
-    variance: np.ndarray
+    model: GLM
+    mean: FloatArray
+    variance: FloatArray
     log_evidence: float
     converged: bool
     n_iter: int
@@ -135,31 +142,32 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     residual: float
     n_samples: int
     method: str
-    trace: dict
+    trace: dict[str, Any]
     _covariance: WeightRoot | None
-    _loo: np.ndarray | None
-    _tau: np.ndarray | None
-    _rho: np.ndarray | None
-    columns: tuple | None = None
-    classes: tuple | None = None
-    roles: dict | None = None
-    centre: np.ndarray | None = None
-    spread: np.ndarray | None = None
+    _loo: FloatArray | None
+    _tau: FloatArray | None
+    _rho: FloatArray | None
+    columns: tuple[str, ...] | None = None
+    classes: tuple[Any, ...] | None = None
+    roles: dict[str, str] | None = None
+    centre: FloatArray | None = None
+    spread: FloatArray | None = None
     intercept: bool = False
     has_offset: bool = False
-    chosen: tuple | None = None
-    learnt: Learnt | None = None
-    _influence: np.ndarray | None = None
+    chosen: tuple[Any, ...] | None = None
+    learnt: Learnt | Any = None
+    _influence: FloatArray | None = None
 
-    kind = "glm"
-    record = RECORD
+    kind: ClassVar[str] = "glm"
+    record: ClassVar[Any] = RECORD
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
+                *name_lines(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
@@ -184,15 +192,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         if self.intercept:
             yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
         if self.centre is not None:
-            yield "columns", "divided by their standard deviations"
+            scaled = np.any(self.spread != 1.0)
+            yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     @property
-    def coefficient_names(self):
+    def coefficient_names(self) -> tuple[str, ...]:
         """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
         return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @cached_property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """Posterior covariance of the weights, (D, D); only of the full approximation."""
         if self._covariance is None:
             raise AttributeError("approximation='diagonal' keeps variances only, no covariance")
@@ -202,7 +211,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return arrays.read_only(within_range(squares, "covariance: its entries"))
 
     @property
-    def loo_log_density(self):
+    def loo_log_density(self) -> FloatArray:
         """log p(y_i | the other rows) for every row, (N,): free with EP, from the cavities.
 
         A row of weight above one leaves one of its copies out; for a row of weight zero, which was not used, it is the
@@ -230,14 +239,14 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return self._influence, len(self.mean) - float(np.sum(kept**2))
 
     @property
-    def sites(self):
+    def sites(self) -> Any:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
             raise ValueError("sites are kept by fits with EP and approximation='full' only (not ADF, not stochastic)")
         return Gaussian(*(np.nan_to_num(values, nan=0.0) for values in (self._tau, self._rho)))  # 0 for rows not in use
 
     @property
-    def log_evidence_gradient(self):
+    def log_evidence_gradient(self) -> Any:
         """Derivative of log_evidence in the log of the prior variance: (D,) if that is a vector, else a number."""
         if self._covariance is None or self.method != "ep":
             raise ValueError("the gradient needs a fit by EP with approximation='full'")
@@ -251,7 +260,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         shift = solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
-    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None):
+    def predict(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w + offset of new rows, or a new observation y: mean and variance.
 
         Parameters
@@ -312,7 +329,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         return Weights(self.mean, self.variance, self._covariance)
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns of the rows it takes; an intercept has none."""
         return len(self.mean) - self.intercept
 
@@ -367,7 +384,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         centred = self.intercept or np.any(self.centre)
         return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
 
-    def sample(self, n, rng):
+    def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from the posterior.
 
         Parameters
@@ -387,7 +404,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + self._weights.deviations(z), "sample: the draws")
 
-    def update(self, X, y, *, offset=None, exposure=None, sample_weight=None):
+    def update(
+        self,
+        X: Data,
+        y: ArrayLike,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GLMPosterior:
         """Take in new rows by ADF, on top of what is known.
 
         Parameters
@@ -413,17 +438,16 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         y = recoded(y, self.model.likelihood, self.classes)
         offset = with_exposure(self.model.likelihood, offset, exposure, X)
         columns = names_of(X) if self.columns is None else self.columns
+        X = self._rows_of(X)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = self._prepared(self._rows_of(X))
+                X = self._prepared(X)
             if self.centre is not None:
                 within_range(X, "X: columns divided by spread")
-        problem = GLMProblem.checked(self.model, X, y, offset, sample_weight)
-        if problem.rows.X.shape[1] != len(self.mean):
-            found = problem.rows.X.shape[1]
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {found}")
+        rows = Rows.checked(self.model.likelihood, X, y, offset, sample_weight)
+        problem = GLMProblem.of(self.model, rows)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
-        has_offset = self.has_offset or problem.rows.has_offset
+        has_offset = self.has_offset or rows.has_offset
         return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.rows import Rows, design_matrix
+from cavity.base.rows import Rows
 from cavity.ep.dense import Dense
 from cavity.models.glm.weights import ROWS_TOGETHER
 
@@ -48,12 +48,6 @@ class GLMProblem:
     rows: Rows  # all that were given
     used: Rows  # those that get a site
     prior: Prior
-
-    @classmethod
-    def checked(cls, model, X, y, offset, sample_weight):
-        """Return the problem of a model and data: the door of every update."""
-        X = design_matrix(X, model.approximation)
-        return cls.of(model, Rows.checked(model.likelihood, X, y, offset, sample_weight))
 
     @classmethod
     def of(cls, model, rows):

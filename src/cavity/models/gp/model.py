@@ -8,12 +8,17 @@ References
 .. [NR] H. Nickisch and C. E. Rasmussen, "Approximations for binary Gaussian process classification", JMLR 9, 2008.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.rows import with_exposure
+from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
@@ -23,6 +28,9 @@ from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
 from cavity.models.latent import AUTO
+
+if TYPE_CHECKING:
+    from cavity.models.gp.posterior import GaussianProcessPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,23 +73,23 @@ class GaussianProcess(LatentProcess):
 
     def fit(
         self,
-        X,
-        y,
+        X: Data,
+        y: ArrayLike,
         *,
-        offset=None,
-        exposure=None,
-        noise_variance=None,
-        sample_weight=None,
-        learn=True,
-        n_starts=1,
-        schedule="auto",
-        damping=1.0,
-        power=1.0,
-        max_iter=200,
-        tol=1e-8,
-        n_threads=None,
-        callback=None,
-    ):
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        learn: bool | str | tuple[str, ...] = True,
+        n_starts: int = 1,
+        schedule: Literal["auto", "sequential", "parallel"] = "auto",
+        damping: float = 1.0,
+        power: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        callback: Callable[..., object] | None = None,
+    ) -> GaussianProcessPosterior:
         """Find the posterior, and the hyperparameters that maximise the evidence.
 
         Parameters

@@ -1,7 +1,10 @@
 """The posterior of a `GaussianProcess`: what it predicts, how rows are added, how it is saved."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -11,8 +14,9 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, short, table
+from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
+from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
@@ -23,10 +27,14 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
+from cavity.models.gp.search import with_errors
 from cavity.models.latent import log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.models.search import NOT_LEARNT
+
+if TYPE_CHECKING:
+    from cavity.models.gp.model import GaussianProcess
 
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
@@ -106,7 +114,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     roles : dict or None
         The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
     learnt : Learnt or None
-        What the fit has found by maximising the log evidence: `names` and `values`.
+        What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
 
     Examples
     --------
@@ -120,38 +128,38 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: object
-    X: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
+    model: GaussianProcess
+    X: FloatArray
+    mean: FloatArray
+    variance: FloatArray
     log_evidence: float
     converged: bool
     n_iter: int
     status: str
     residual: float
     n_samples: int
-    trace: dict
-    _loo: np.ndarray
-    _tau: np.ndarray
-    _rho: np.ndarray
-    _alpha: np.ndarray
+    trace: dict[str, Any]
+    _loo: FloatArray
+    _tau: FloatArray
+    _rho: FloatArray
+    _alpha: FloatArray
     _rows: Rows
     _solver: Solver
     _options: Options
-    columns: tuple | None = None
-    classes: tuple | None = None
-    roles: dict | None = None
-    learnt: Learnt | None = None
-    _influence: np.ndarray | None = None
+    columns: tuple[str, ...] | None = None
+    classes: tuple[Any, ...] | None = None
+    roles: dict[str, str] | None = None
+    learnt: Learnt | Any = None
+    _influence: FloatArray | None = None
 
-    kind = "gaussian_process"
-    record = RECORD
+    kind: ClassVar[str] = "gaussian_process"
+    record: ClassVar[Any] = RECORD
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for record in (self, self._rows, self._solver):
             freeze(record)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         method = "exact" if self._exact else "EP"
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
@@ -162,6 +170,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("covariance", short(self.model.covariance)),
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
+                *name_lines(self),
                 ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
             ],
         )
@@ -171,19 +180,19 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         return isinstance(self.model.likelihood, likelihoods.Gaussian)
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """D."""
         return self.X.shape[1]
 
     @cached_property
-    def has_offset(self):
+    def has_offset(self) -> bool:
         """Whether the rows had offsets on top of the mean: predictions then want theirs."""
         mean = np.abs(np.atleast_1d(self.model.mean))
         size = mean[0] + np.abs(self.X) @ mean[1:] if len(mean) > 1 else mean[0]
         return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > ROUNDING * size))
 
     @property
-    def loo_log_density(self):
+    def loo_log_density(self) -> FloatArray:
         """log p(y_i | the other rows) for every row, (N,), at the hyperparameters of the model.
 
         Exact for Gaussian noise; with EP free, from the cavities. A row of weight above one leaves one of its copies
@@ -201,12 +210,12 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         return self._influence, None if self._exact else float(np.sum(self._rho * self.variance))
 
     @property
-    def sites(self):
+    def sites(self) -> Any:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         return Gaussian(self._tau, self._rho)
 
     @cached_property
-    def covariance(self):
+    def covariance(self) -> FloatArray:
         """Posterior covariance of f at the rows, (N, N)."""
         keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -224,7 +233,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         return replace(self._solver, triangle=self._solver.triangle.copy())
 
     @cached_property
-    def log_evidence_gradient(self):
+    def log_evidence_gradient(self) -> Any:
         """Derivatives of log_evidence in the logs of the free parameters, in the order of their names.
 
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
@@ -237,6 +246,38 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     def _X_in_use(self):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
+
+    def standard_errors(self) -> Learnt:
+        """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
+
+        This takes two fits for each number. A mean that was found counts as known.
+
+        Returns
+        -------
+        Learnt
+            `learnt` with standard errors; None among them where the evidence is flat, with a note that says so.
+
+        Raises
+        ------
+        ValueError
+            If nothing was learnt.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> X = np.linspace(0, 6, 30)[:, None]
+        >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=30)
+        >>> learnt = cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y).standard_errors()
+        >>> learnt.names[1], round(learnt.values[1], 1), round(learnt.sd[1], 1)
+        ('rbf.lengthscale', 1.5, 0.3)
+        """
+        if self.learnt is None:
+            raise ValueError("nothing was learnt: there is nothing to find standard errors of")
+        used = self._rows.in_use
+        with Threads(1) as threads, single_blas():
+            start = self._tau[used], self._rho[used]
+            evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
+            return with_errors(self.learnt, self.model, evidence)
 
     def _moments(self, X, threads, kept):
         if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
@@ -256,7 +297,16 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 f"{what} has no meaning where every row had a noise_variance of its own; add yours to predict"
             )
 
-    def update(self, X, y, *, offset=None, exposure=None, noise_variance=None, sample_weight=None):
+    def update(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> GaussianProcessPosterior:
         """Take in new rows at the hyperparameters of the model, which are not learnt again.
 
         Parameters
@@ -308,6 +358,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             settings = Settings(self.model.covariance, self.model.likelihood)
             point = evidence.at(settings, known=self._solver if self._exact else None)
             posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes, roles=roles)
+            posterior = replace(posterior, learnt=self.learnt)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior

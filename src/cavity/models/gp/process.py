@@ -1,7 +1,10 @@
 """What the models of latent processes share: a covariance, a likelihood and a mean."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from threading import local
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +17,7 @@ from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
 from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
 from cavity.base.summary import Table, values_table
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.merge import starts
 from cavity.covariances import slots
@@ -41,11 +45,11 @@ OPTIONS = {  # of EP
 class LatentProcess(Frozen):
     """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
 
-    covariance: Covariance | str | None = None
-    likelihood: Likelihood | str | None = None
-    mean: float | np.ndarray | str | None = None
+    covariance: Covariance | Any = None
+    likelihood: Likelihood | Any = None
+    mean: FloatOrArray = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(self, likelihood=checked_likelihood(self.likelihood))
         if isinstance(self.covariance, str):
             parsed(self.covariance)
@@ -60,7 +64,7 @@ class LatentProcess(Frozen):
         arrays.check_not_empty(mean.shape, "mean")
         put(self, mean=arrays.owned(mean))
 
-    def prior_mean(self, X):
+    def prior_mean(self, X: FloatArray) -> FloatArray:
         """The mean function at the rows of X.
 
         Parameters
@@ -140,7 +144,7 @@ def checked_X(X, like=None):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if len(np.shape(X)) == 1:
         one = like is not None and like != 1 and len(X) == like
-        hint = "X[None, :] makes it one row" if one else "X[:, None] makes numbers one column"
+        hint = "X[None, :] makes it one row" if one else arrays.one_column(X)
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
@@ -197,7 +201,16 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
-    def predict(self, X, *, offset=None, exposure=None, noise=False, trials=None, n_threads=None):
+    def predict(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f of new rows, or a new observation y. Before any data they are the prior's.
 
         Parameters
@@ -241,7 +254,9 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, variance)
         return mean, variance
 
-    def predict_covariance(self, X, *, offset=None, exposure=None):
+    def predict_covariance(
+        self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent values at new rows together.
 
         Parameters
@@ -274,7 +289,9 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, covariance)
         return mean, covariance
 
-    def sample(self, X, n, rng, *, offset=None, exposure=None):
+    def sample(
+        self, X: Data, n: int, rng: Seed, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> FloatArray:
         """Draw functions from the posterior.
 
         Parameters

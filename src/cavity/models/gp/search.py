@@ -6,15 +6,23 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.covariances import Periodic, Sum
+from cavity.covariances.named import NOISE
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.likelihoods.parameters import FreeParameters, unit_of
 from cavity.models.gp.evidence import Settings
 from cavity.models.learnt import Learnt
-from cavity.models.search import Objective, came_to_rest, climb, warn_without_start
+from cavity.models.search import (
+    NO_FIXED_POINT,
+    Objective,
+    came_to_rest,
+    climb,
+    curvature,
+    errors_of,
+    warn_without_start,
+)
 
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
-NOISE_SHARE = 0.1  # of the variance of y that a start ascribes to Gaussian noise
 
 
 class Vector:
@@ -77,7 +85,7 @@ class Vector:
             return None
         logs = covariance.log_parameters[: self.n_covariance]
         values = (*np.exp(logs).tolist(), *self.free.values(settings.likelihood))
-        return Learnt(names, values, (None,) * len(names), "no standard errors of Gaussian processes")
+        return Learnt(names, values, (None,) * len(names), "standard errors: see the method standard_errors")
 
 
 def starts(settings, rows, vector):
@@ -87,7 +95,7 @@ def starts(settings, rows, vector):
     given = vector.pack(settings)
     suggested = given[len(given) - vector.free.size :]
     if real:
-        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE_SHARE * variance)
+        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE * variance)
         suggested = np.where(vector.free.are_scales(), noise, suggested)
     bounds = vector.bounds(suggested)
     found = [np.clip(given, *bounds.T)]
@@ -166,3 +174,18 @@ def learn(settings, evidence, covariance, names, n_starts):
     at_rest = came_to_rest(objective, value, slope)
     settings = vector.unpack(x)
     return Found(settings, np.array(objective.values), at_rest, vector.learnt(settings))
+
+
+def with_errors(learnt, model, evidence):
+    """Return the record of what a fit of a model has learnt with standard errors; a mean counts as known."""
+    likelihood, covariance = model.likelihood, model.covariance
+    own = [name for name in likelihood.parameters if any(name == label.partition("[")[0] for label in learnt.names)]
+    unit = unit_of(evidence.rows.y)
+    vector = Vector(Settings(covariance, likelihood), learnt.names[0] in covariance.parameter_names, own, unit)
+    x, (low, high) = vector.pack(vector.settings), vector.bounds().T
+    jacobian = np.diag(np.append(np.exp(x[: vector.n_covariance]), np.ones(vector.free.size)))
+    jacobian[vector.n_covariance :, vector.n_covariance :] = vector.free.jacobian(likelihood)
+    free = np.flatnonzero((x > low) & (x < high))
+    bent = curvature(evidence, vector, x, free)
+    sd, note = ([None] * len(x), NO_FIXED_POINT) if bent is None else errors_of(bent, free, jacobian, learnt.names)
+    return replace(learnt, sd=tuple(sd), note=note)

@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
-from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, threads_of
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
@@ -123,7 +123,7 @@ class GaussianMixture(Public):
     degrees_of_freedom_prior: FloatOrArray = None
     covariance_prior: FloatOrArray = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
         arrays.choice(self.covariance, "covariance", COVARIANCES)
         arrays.choice(self.weights, "weights", WEIGHTS)
@@ -276,7 +276,7 @@ class GaussianMixture(Public):
 
     def fit_stochastic(
         self,
-        X: Data,
+        X: Data | Iterator[FloatArray],
         *,
         batch_size: int = 4096,
         n_epochs: int = 1,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import softmax
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of, taken
-from cavity.base.results import Summarized, VariationalPosterior, freeze, table
+from cavity.base.lazy import special
+from cavity.base.results import Summarized, VariationalPosterior, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
@@ -75,10 +75,10 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     _prior: MixtureState
     _scaling: Scaling
 
-    kind = "gaussian_mixture"
-    record = RECORD
+    kind: ClassVar[str] = "gaussian_mixture"
+    record: ClassVar[Any] = RECORD
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         VariationalPosterior.__post_init__(self)
         for state in (self._state, self._prior):
             freeze(state.weights)
@@ -194,7 +194,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._judged(X, predictive.log_weights, lambda logs: softmax(logs, axis=1), (len(self.counts),))
+        return self._judged(X, predictive.log_weights, lambda logs: special.softmax(logs, axis=1), (len(self.counts),))
 
     def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
@@ -375,13 +375,13 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("weights", np.array2string(self.weights)), ("counts", np.array2string(self.counts))]
         k, dim = self._state.factors.mean.shape
         kind = self.model.covariance
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {dim} column(s), {k} {kind} component(s)"
-        return table(title, [*rows, *self.outcome_rows()])
+        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
 
 
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):

@@ -165,7 +165,7 @@ class Selection(Frozen):
     seconds: FloatArray
     failures: tuple[Any, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         freeze(self)
 
     @property
@@ -202,5 +202,5 @@ class Selection(Frozen):
             lines.append(f"{size} {posterior.n_iter:>7} {self.seconds[i]:>8.3g}{note}")
         return lines
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "\n".join([f"Selection: {self.best.n_samples:.15g} points", *self.rows()])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -90,7 +90,7 @@ class LinearRegression(Public):
     noise_shape: float = 1e-6
     noise_rate: float = 1e-6
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_prior(self)
         if self.noise_variance is not None:
             check_positive(self, "noise_variance")
@@ -291,10 +291,10 @@ class LinearRegressionPosterior(WeightsPosterior):
     """
 
     model: LinearRegression
-    noise_precision: Gamma | None
+    noise_precision: Gamma | Any
 
-    kind = "linear_regression"
-    record = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
+    kind: ClassVar[str] = "linear_regression"
+    record: ClassVar[Any] = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
 
     def _below(self, level):
         """The table of the noise, if that was learnt."""

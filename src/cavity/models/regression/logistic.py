@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class LogisticRegression(Public):
     prior_shape: float = 1e-6
     prior_rate: float = 1e-6
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_prior(self)
 
     def fit(
@@ -170,7 +170,7 @@ class LogisticState:
     """
 
     data: FloatOrArray
-    alpha: Gamma | None
+    alpha: Gamma | Any
     weights: MultivariateGaussian
 
 
@@ -282,8 +282,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
 
     model: LogisticRegression
 
-    kind = "logistic_regression"
-    record = record_of(PRIOR)
+    kind: ClassVar[str] = "logistic_regression"
+    record: ClassVar[Any] = record_of(PRIOR)
 
     @property
     def _likelihood(self):

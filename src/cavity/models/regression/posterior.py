@@ -15,7 +15,7 @@ from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, name_lines, table
 from cavity.base.rows import check_moments, design_matrix
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.merge import starts
@@ -127,11 +127,11 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray
-    alpha: Gamma | None
+    alpha: Gamma | Any
     n_samples: int
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict | None = None
+    roles: dict[str, str] | None = None
     _root: FloatArray
 
     @property
@@ -238,8 +238,8 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         check_moments(mean, variance)
         return mean, variance
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
-        return table(title, [*lines, *self.outcome_rows()])
+        return table(title, [*name_lines(self), *lines, *self.outcome_rows()])

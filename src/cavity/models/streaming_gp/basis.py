@@ -14,6 +14,8 @@ References
 .. [B] T. D. Bui, C. V. Nguyen and R. E. Turner, "Streaming sparse Gaussian process approximations", NIPS 2017.
 """
 
+from typing import Any
+
 import numpy as np
 from scipy.linalg import lapack
 
@@ -49,7 +51,7 @@ class Basis:
         self.variance = program.constant_variance()  # of every row, or None
         self._target = None
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return Basis, (self.covariance, self.Z, self.jitter, self.nugget, self.factor, self.program)
 
     @classmethod

@@ -28,13 +28,11 @@ from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.gp.defaults import resolved
 from cavity.models.gp.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import by_name, is_exact, opened, some_rows
+from cavity.models.streaming_gp.rows import by_name, is_exact, some_rows
 from cavity.models.streaming_gp.state import begun, take_in
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.state import StreamingGPState
-
-    pass
 
 MATRICES = 8  # M x M that an update needs
 
@@ -100,7 +98,7 @@ class StreamingGP(LatentProcess):
     alpha: float | None = None
     inducing_columns: FloatOrArray = field(default=None, init=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         LatentProcess.__post_init__(self)
         if isinstance(self.mean, str):
             raise ValueError(
@@ -243,7 +241,7 @@ class StreamingGP(LatentProcess):
             callback=callback,
         )
         given = y, offset, exposure, noise_variance, sample_weight
-        X, values, roles = by_name(self, opened(X), *given, self.inducing_columns)
+        X, values, roles = by_name(self, X, *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "callback": callback}
         y, offset, _, noise, weights = values
         some = None if isinstance(self.covariance, Covariance) else some_rows(X)

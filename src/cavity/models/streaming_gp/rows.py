@@ -107,7 +107,8 @@ def loss_rates(model, X, rows, index):
 
 def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):
     """Return rows checked, those of weight zero left out; None if there are none."""
-    X = opened(X)
+    if names_of(X) is not None and len(X) > ROWS_AT_ONCE:  # fewer are one block, which is converted once
+        X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
     if isinstance(X, Source):
         if X.n_features != n_features:
             raise ValueError(f"X must have {n_features} columns like the data of the fit, got {X.n_features}")
@@ -127,11 +128,12 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
 
 
 def by_name(model, X, y, offset, exposure, noise_variance, sample_weight, columns=None, roles=None):
-    """Return `frames.taken` of the arguments of an update; y of rows without names may be in .npy files."""
+    """Return `frames.taken` of the arguments of an update; those without names may be in files, which are opened."""
     text = isinstance(y, list | tuple) and len(y) and isinstance(y[0], str)
     known = None if model.likelihood is None else model.likelihood.n_classes
     labels = text and (model.likelihood is None or known is not None) and not y[0].endswith(".npy")
-    y = opened(y, "y", 1) if names_of(X) is None and not labels else y
+    if names_of(X) is None:
+        X, y = _opened(X), y if labels else _opened(y, "y", 1)
     y = y.rows() if isinstance(y, Source) else y
     given = {"y": y, "offset": offset, "exposure": exposure}
     given |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
@@ -143,7 +145,7 @@ def some_rows(X):
     return X.sample() if isinstance(X, Source) else checked_X(X)
 
 
-def opened(data, name="X", ndim=2):
+def _opened(data, name="X", ndim=2):
     """Return data in files, or mapped from one, as a Source of blocks of ROWS_AT_ONCE; other data as they are."""
     first = data[0] if isinstance(data, list | tuple) and len(data) else data
     if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap):

@@ -42,7 +42,7 @@ class Snapshot:
     has_offset: bool = False
     columns: tuple | None = None
     classes: tuple | None = None
-    roles: dict | None = None
+    roles: dict[str, str] | None = None
     information_lost: float = 0.0
     last_information_lost: float = 0.0
     status: str = CONVERGED

@@ -10,7 +10,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +21,7 @@ from cavity.base import arrays
 from cavity.base.frames import name_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
-from cavity.base.types import ArrayLike, Data, FloatOrArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field import engine, stochastic
@@ -95,7 +95,7 @@ class UnitMixture(Public):
     weights: FloatOrArray = None
     learn: str | tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         k = arrays.integer(self.n_components, "n_components", low=1)
         check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):
@@ -203,7 +203,7 @@ class UnitMixture(Public):
 
     def fit_stochastic(
         self,
-        y: Data,
+        y: Data | Iterator[FloatArray],
         *,
         batch_size: int = 4096,
         n_epochs: int = 1,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
+from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
@@ -71,8 +71,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     n_samples: int
     columns: tuple[str, ...] | None = None
 
-    kind = "unit_mixture"
-    record = RECORD
+    kind: ClassVar[str] = "unit_mixture"
+    record: ClassVar[Any] = RECORD
 
     def responsibilities(self, y: ArrayLike) -> FloatArray:
         """Return the probability of each component for each point.
@@ -145,7 +145,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         for start, stop in merge.starts(len(points)):
             with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
                 terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
-            result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
+            result[start:stop] = special.logsumexp(terms, b=self.weights, axis=1)
         return within_range(result, "log_density: values")
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
@@ -214,7 +214,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))

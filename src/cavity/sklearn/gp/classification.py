@@ -122,6 +122,8 @@ class GaussianProcessClassifier(Classifier, Face):
     (0.99, -0.09)
     """
 
+    converged_: bool
+
     def __init__(
         self,
         kernel: Any = None,
@@ -261,7 +263,7 @@ class GaussianProcessClassifier(Classifier, Face):
     # ------------------------------------------------------------------------------------------ predicting
 
     @single_threaded
-    def predict(self, X: ArrayLike) -> FloatArray:
+    def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
         Parameters
@@ -288,7 +290,7 @@ class GaussianProcessClassifier(Classifier, Face):
         return log_probabilities(self.posteriors_, X)
 
     @single_threaded
-    def latent_mean_and_variance(self, X: ArrayLike) -> FloatArray:
+    def latent_mean_and_variance(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Posterior mean and variance of the latent function; of two classes only.
 
         Parameters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import DensityMixin
@@ -177,7 +177,7 @@ class Mixture(DensityMixin, Face):
 
     # ------------------------------------------------------------------------------------------ judging
 
-    def predict(self, X: ArrayLike) -> FloatArray:
+    def predict(self, X: ArrayLike) -> Any:
         """Most probable component of each row.
 
         Parameters

@@ -1,6 +1,9 @@
 """What both streaming Gaussian processes share: settings, and states that are begun and continued."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -38,6 +41,11 @@ class Batch:
 
 class Streaming(Face):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
+
+    n_samples_seen_: int
+    converged_: bool
+    log_bound_: float
+    inducing_points_: Any
 
     def _checked(self, X, y, sample_weight, *, reset, **options):
         """Return checked rows, targets and weights, after the settings that the model does not check."""

@@ -191,7 +191,7 @@ def errors_of(bent, free, jacobian, names):
         return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
     covariance = np.zeros((n, n))
     covariance[np.ix_(free, free)] = np.linalg.inv(bent)
-    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # in the scale of the data: its square may leave float64
+    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
     known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
+from support.glms import GLM
 
 from cavity.likelihoods import (
     Binomial,
@@ -176,6 +177,30 @@ def test_quantiles_beyond_float64_say_so(likelihood):
         likelihood.quantile(np.array([0.5]), np.array([800.0]), np.array([1.0]))
     high = likelihood.quantile(np.array([1 - 1e-12]), np.zeros(1), np.array([1e4]))
     assert np.allclose(np.log(high), 100.0 * special.ndtri(1 - 1e-12), rtol=2e-3)
+
+
+def test_tails_of_few_degrees_of_freedom_are_powers():
+    one, known = np.ones(2), np.zeros(2)
+    likelihood = StudentT(0.01, 2.0)
+    low, high = likelihood.quantile(np.array([0.01, 0.99]), known, known)
+    assert np.isclose(high, -low, rtol=1e-9)
+    assert np.allclose(
+        likelihood.cdf(np.array([low, 1e200]), known), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=1e-9
+    )
+    ratio = likelihood.cdf(-1e250, 0.0) / likelihood.cdf(-1e60, 0.0)
+    assert np.isclose(ratio, 10.0 ** (-1.9), rtol=1e-12)
+    with pytest.raises(OverflowError, match="quantiles"):
+        StudentT(1e-6, 1.0).quantile(0.1 * one, known, one)
+
+
+def test_what_cannot_be_drawn_is_said():
+    rng = np.random.default_rng(0)
+    for likelihood in (Poisson(), NegativeBinomial(1e-3)):
+        posterior = GLM(likelihood, prior_variance=1.0).fit([[1.0]], [1])
+        with pytest.raises(OverflowError, match="a count of mean .* cannot be drawn"):
+            posterior.sample_y([[1e6]], 20, rng)
+    with pytest.raises(OverflowError, match="trials must be below"):
+        Binomial().draw(np.zeros(2), rng, trials=np.array([1e19, 1.0]))
 
 
 def test_quantiles_of_known_distributions():

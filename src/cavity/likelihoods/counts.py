@@ -286,6 +286,8 @@ class Binomial(_Compiled):
 
     def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""
+        if np.any(np.asarray(trials) > LARGEST_RATE):
+            raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
 
     def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
@@ -329,8 +331,9 @@ def _above(a, b, p, rest):
 
 def _poisson(rate, rng):
     """Draw counts of given means."""
-    if np.any(rate > LARGEST_RATE):
-        raise OverflowError(f"a count of mean {float(np.max(rate)):.3g} cannot be drawn; the largest is 2^63 - 1")
+    if not np.all(rate <= LARGEST_RATE):
+        largest = float(np.max(np.nan_to_num(rate, nan=np.inf, posinf=np.inf)))
+        raise OverflowError(f"a count of mean {largest:.3g} cannot be drawn; the largest is 2^63 - 1")
     return rng.poisson(rate)
 
 

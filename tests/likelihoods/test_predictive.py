@@ -193,6 +193,12 @@ def test_tails_of_few_degrees_of_freedom_are_powers():
         StudentT(1e-6, 1.0).quantile(0.1 * one, known, one)
 
 
+def test_what_is_below_float64_is_zero():
+    for link in ("logit", "probit"):
+        mean, variance = Binomial(link).moments(np.array([-1e3]), np.ones(1), trials=np.array([9.0]))
+        assert (mean[0], variance[0]) == (0.0, 0.0)
+
+
 def test_what_cannot_be_drawn_is_said():
     rng = np.random.default_rng(0)
     for likelihood in (Poisson(), NegativeBinomial(1e-3)):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.polynomial import hermite_e
 
 from cavity.base.lazy import special
-from cavity.likelihoods.quadrature import NotIntegrableError, log_tilted
+from cavity.likelihoods.quadrature import PROMISED, NotIntegrableError, log_tilted
 
 FLOOR, CEILING = 1e-300, 1e300  # of integrands: their logs are finite
 KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
@@ -44,7 +44,8 @@ def expectation(g, mean, variance):
         except NotIntegrableError as error:
             words = "what is predicted of observations cannot be integrated over f to 1e-10: the likelihood jumps about"
             raise ArithmeticError(words) from error
-        out[rest] = np.exp(log_z)
+        found = np.exp(log_z)
+        out[rest] = np.where(found > (1.0 + PROMISED) * FLOOR, found, 0.0)  # which is the floor wherever g is below it
         sd = np.sqrt(v * shrink)
         ends = (m + v * d1)[:, None] + sd[:, None] * np.array([-REACH, REACH])
         inside = np.all(g(ends, rest) < CEILING, axis=1)

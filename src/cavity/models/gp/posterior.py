@@ -247,7 +247,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
-    def standard_errors(self):
+    def standard_errors(self) -> Learnt:
         """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
 
         This takes two fits for each number. A mean that was found counts as known.

@@ -94,6 +94,20 @@ def test_import_is_fast_and_light():
     assert runs[0].strip().endswith("[]")
 
 
+def test_a_first_model_loads_no_more_than_it_needs():
+    """Numpy and scipy.linalg take most of the time of a first fit; what else takes long waits until it is needed."""
+    code = """
+import sys, cavity
+assert "typing" not in sys.modules
+X, y = [[1.0, 2.0], [1.0, 1.0], [1.0, 0.0], [1.0, 3.0]], [0, 1, 1, 0]
+cavity.GLM(cavity.likelihoods.Probit()).fit(X, y)
+cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, [1.0, 2.0, 3.0, 5.0], learn=False)
+heavy = {"scipy.special", "scipy.optimize", "scipy.stats", "scipy.sparse", "matplotlib", "pandas", "sklearn"}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"], check=True)
+
+
 def test_public_names_resolve():
     assert set(cavity.__all__) <= set(dir(cavity))
     for name in cavity.__all__:

@@ -3,7 +3,7 @@
     python docs/scripts/check_types.py [FOLDER]
 
 Writes one module per page to FOLDER, a temporary one by default, runs both checkers there, and ends with status 1 if
-either has something to say. Prompts of a page are one session; a fenced block sees what the first one makes, and the
+either has something to say. Prompts of a page are one session; a fenced block sees what those before it make, and the
 imports of all. Examples that show an error are left out, and that other libraries have no types is for them to mend.
 """
 
@@ -28,13 +28,13 @@ def module_of(text):
     examples = doctest.DocTestParser().get_examples(text)
     if examples:
         return "".join(example.source for example in examples if example.exc_msg is None)
-    imports, blocks = [], []
-    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+    imports, rest = [], []
+    for depth, block in enumerate(re.findall(r"```python\n(.*?)```", text, re.DOTALL)):
         lines = block.splitlines()
         imports += [line for line in lines if re.match("import |from ", line)]
-        rest = [line for line in lines if line not in imports]
-        blocks.append([f"def block_{len(blocks)}() -> None:", *(f"    {line}" for line in rest)] if blocks else rest)
-    return "\n".join([*imports, *(line for block in blocks for line in block), ""])
+        rest += ["    " * (depth - 1) + f"def block_{depth}() -> None:"] if depth else []
+        rest += ["    " * depth + line for line in lines if line not in imports]
+    return "\n".join([*imports, *rest, ""])
 
 
 def main(folder):

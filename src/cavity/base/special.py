@@ -12,9 +12,9 @@ References
 """
 
 import numpy as np
-from scipy import special
 
 from cavity.base.constants import LOG_2PI
+from cavity.base.lazy import special
 
 LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its curvature, are exact
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.frames import data_frame
 from cavity.base.frozen import Frozen
+from cavity.base.lazy import special
 from cavity.base.types import FloatArray
 
 FIGURES = 3  # of a standard deviation that are shown: the third one is already noise

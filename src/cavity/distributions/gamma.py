@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint

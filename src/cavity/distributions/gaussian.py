@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
+from cavity.base.lazy import special
 from cavity.base.types import ArrayLike
 from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
@@ -383,7 +383,7 @@ def match_moments(log_weights: ArrayLike, means: ArrayLike, variances: ArrayLike
     log_weights, means, variances = np.broadcast_arrays(log_weights, means, variances)
     if log_weights.ndim == 0 or log_weights.shape[-1] == 0:
         raise ValueError("log_weights, means and variances must have at least one component along the last axis")
-    total = logsumexp(log_weights, axis=-1)
+    total = special.logsumexp(log_weights, axis=-1)
     if np.any(total == -np.inf):
         raise ValueError("log_weights: at least one component must have a positive weight")
     weights = np.exp(log_weights - total[..., None])

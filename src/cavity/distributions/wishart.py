@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
 from cavity.base.types import FloatArray, FloatOrArray

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
-from scipy.special import gammaln
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
+from cavity.base.lazy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods import predictive
@@ -344,7 +343,7 @@ def _log_mean_rest(p, not_p, x):
 def _log_stirling(y):
     """log(y!) - (y log y - y), for y > 0 without cancellation [L]_; 0 for y = 0."""
     x = np.maximum(y, 1.0)
-    small = gammaln(x + 1.0) - x * np.log(x) + x
+    small = special.gammaln(x + 1.0) - x * np.log(x) + x
     inv = 1.0 / x
     series = inv * (1 / 12 - inv**2 * (1 / 360 - inv**2 * (1 / 1260 - inv**2 / 1680)))
     return np.where(y == 0, 0.0, np.where(x < 16, small, 0.5 * np.log(2 * np.pi * x) + series))

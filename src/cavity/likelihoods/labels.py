@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from cavity.base import arrays
 from cavity.base.frozen import put
+from cavity.base.lazy import special
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods.base import (
     INTERVAL,
@@ -81,7 +81,7 @@ class Probit(_Binary):
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log Phi(y f); see `Likelihood.log_p`."""
-        return log_ndtr(y * f)
+        return special.log_ndtr(y * f)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,11 @@ class Interval(_Noisy):
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
         check_closed(self)
-        return ndtr((y - f) / np.sqrt(self.noise_variance)) if self.noise_variance > 0 else np.where(y >= f, 1.0, 0.0)
+        return (
+            special.ndtr((y - f) / np.sqrt(self.noise_variance))
+            if self.noise_variance > 0
+            else np.where(y >= f, 1.0, 0.0)
+        )
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""
@@ -214,7 +218,7 @@ class Interval(_Noisy):
     def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
         """Those of a normal variable; see `Likelihood.quantile`."""
         check_closed(self)
-        return mean + np.sqrt(variance + self.noise_variance) * ndtri(q)
+        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +289,7 @@ class OrderedProbit(_Compiled):
                 "that are there from 0, or give thresholds"
             )
         shares = np.cumsum(counts)[:-1] / len(y)
-        return {"thresholds": arrays.as_tuple(ndtri(shares) + float(np.mean(fitted)))}
+        return {"thresholds": arrays.as_tuple(special.ndtri(shares) + float(np.mean(fitted)))}
 
     def _guess(self, y):
         return None

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import special
 
 from cavity.base.constants import LOG_2PI
+from cavity.base.lazy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy, spread

@@ -8,8 +8,8 @@ looked for with a rule of few nodes, and found with that quadrature.
 
 import numpy as np
 from numpy.polynomial import hermite_e
-from scipy import special
 
+from cavity.base.lazy import special
 from cavity.likelihoods.quadrature import NotIntegrableError, log_tilted
 
 FLOOR, CEILING = 1e-300, 1e300  # of integrands: their logs are finite

@@ -508,7 +508,7 @@ BAD = {
         "sample_weight must not be negative, got -1.0 in",
     ),
     "threads": (dict(n_threads=0), ValueError, "n_threads must be at least 1, or -1 for all cores, got 0"),
-    "learn": (dict(learn="everything"), ValueError, "learn must be True, False or 'covariance', got 'everything'"),
+    "learn": (dict(learn="everything"), ValueError, "learn must be one of 'covariance', 'noise_variance', got 'every"),
     "y too large": (dict(y=[0.0, 1e200, 0.0]), OverflowError, "leave the range of float64"),
     "noise too small": (dict(noise_variance=[0.1, 1e-320, 0.1]), OverflowError, "leave the range of float64"),
 }

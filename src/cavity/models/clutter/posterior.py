@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import expit
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names, in_order, names_of
+from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
@@ -193,7 +193,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """
         if fitted:
             self._cavities("clutter_probability")
-        return expit(self._evaluate(x, fitted)[1])
+        return special.expit(self._evaluate(x, fitted)[1])
 
     def log_density(self, x: ArrayLike) -> FloatArray:
         """Return the predictive log density of new points, the log of E p(x | theta) under the posterior.

@@ -5,9 +5,9 @@ it stays below 1e-9 nats, which no ELBO shows; beyond, the sums of terms that ar
 """
 
 import numpy as np
-from scipy import special
 
 from cavity.base import special as cavity_special
+from cavity.base.lazy import special
 from cavity.distributions import Dirichlet, Gamma
 from cavity.distributions.divergence import kl
 

@@ -24,11 +24,11 @@ References
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import special
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
+from cavity.base.lazy import special
 from cavity.base.triangles import inverse_lower
 from cavity.models.mixture import divergence
 

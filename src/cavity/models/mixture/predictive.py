@@ -6,10 +6,10 @@ Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, 
 """
 
 import numpy as np
-from scipy.special import logsumexp
 
 from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
+from cavity.base.lazy import special
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
 from cavity.models.mixture.e_step import EStep, block_rows, check_reached
@@ -50,7 +50,7 @@ def log_density(state, scaling, rows):
     with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
         terms += np.log(state.weights.mean())
     units = np.where(np.isnan(rows), 0.0, np.log(scaling.scale))
-    return logsumexp(terms, axis=1) + np.sum(units, axis=1)
+    return special.logsumexp(terms, axis=1) + np.sum(units, axis=1)
 
 
 def _wishart_terms(state, scaling, rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
-from cavity.base.types import ArrayLike, Data
+from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.gp.process import check_columns, closed, what_to_learn
@@ -26,8 +26,11 @@ from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
 from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
 
+if TYPE_CHECKING:
+    from cavity.models.streaming_gp.model import StreamingGP
 
-def _shown(name, words):
+
+def _shown(name: str, words: str) -> Any:
     """Return a property of a state that is a field of its snapshot."""
     return property(attrgetter(f"_now.{name}"), doc=words)
 
@@ -61,11 +64,13 @@ class StreamingGPState(SparsePosterior):
     __slots__ = ("_now", "_options", "_singles", "n_features")
     kind: ClassVar[str] = "streaming_gp"
 
-    model = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
-    n_samples = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
-    inducing_ids = _shown("inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one.")
-    last_increment = _shown("last_increment", "What the last update added to log_bound, in nats.")
-    information_lost = _shown(
+    model: StreamingGP = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
+    n_samples: int = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
+    inducing_ids: IntArray = _shown(
+        "inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one."
+    )
+    last_increment: float = _shown("last_increment", "What the last update added to log_bound, in nats.")
+    information_lost: float = _shown(
         "information_lost",
         """Nats that all updates lost by giving up inducing points.
 
@@ -74,11 +79,13 @@ class StreamingGPState(SparsePosterior):
         of this may have cost at most.
         """,
     )
-    last_information_lost = _shown("last_information_lost", "Nats of `information_lost` that the last update lost.")
-    n_updates = _shown("n_updates", "Calls so far that took in rows, the fit and merges among them.")
-    status = _shown("status", "Why the iteration of the last update ended.")
-    n_iter = _shown("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
-    trace = _shown(
+    last_information_lost: float = _shown(
+        "last_information_lost", "Nats of `information_lost` that the last update lost."
+    )
+    n_updates: int = _shown("n_updates", "Calls so far that took in rows, the fit and merges among them.")
+    status: str = _shown("status", "Why the iteration of the last update ended.")
+    n_iter: int = _shown("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
+    trace: dict[str, Any] = _shown(
         "trace",
         """Arrays by names, of the last update.
 
@@ -86,22 +93,24 @@ class StreamingGPState(SparsePosterior):
         settings.
         """,
     )
-    columns = _shown(
+    columns: tuple[str, ...] | None = _shown(
         "columns",
         """Names of the columns of X, if it was a data frame, else None.
 
         The columns of later data frames are put in their order.
         """,
     )
-    classes = _shown(
+    classes: tuple[Any, ...] | None = _shown(
         "classes",
         """The values that labels stand for, in their order.
 
         None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
         """,
     )
-    roles = _shown("roles", "The names of the columns that were y, offset, ..., by these words, where given by name.")
-    has_offset = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
+    roles: dict[str, str] | None = _shown(
+        "roles", "The names of the columns that were y, offset, ..., by these words, where given by name."
+    )
+    has_offset: bool = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
 
     # ------------------------------------------------------------------------------------------ taking in rows
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
+from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
@@ -145,7 +145,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         for start, stop in merge.starts(len(points)):
             with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
                 terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
-            result[start:stop] = logsumexp(terms, b=self.weights, axis=1)
+            result[start:stop] = special.logsumexp(terms, b=self.weights, axis=1)
         return within_range(result, "log_density: values")
 
     def sample(self, n: int, rng: Seed) -> FloatArray:

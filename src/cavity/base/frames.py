@@ -29,6 +29,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     ),
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
+LABELS = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
 NAMES_SHOWN = 8  # most names in a message
 NEEDED = ("offset", "exposure")  # what predictions want again where a fit had it
 
@@ -223,10 +224,10 @@ def check_numbers(table, name):
         dtype = dtype_of(column)
         kind = None if _is_plain(dtype) else _refused(column, dtype)
         if kind is not None:
-            where = (
-                f"dtype {dtype} ({kind[0]})" if names is None else f"{kind[0]} in column {names[j]!r} (dtype {dtype})"
-            )
-            raise TypeError(f"{name} must hold real numbers, got {where}; {kind[1]}")
+            what, cure = kind
+            where = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
+            cure = LABELS if name == "y" and what in ("categories", "text") else cure
+            raise TypeError(f"{name} must hold real numbers, got {where}; {cure}")
 
 
 def own_array(table, copy=False):

@@ -6,19 +6,17 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
-from cavity import likelihoods
 from cavity.base.scales import robust_spread
 from cavity.cli import targets
 from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.cli.table import some
 from cavity.cli.targets import ORDERED
 from cavity.covariances.named import LEAVES, NOISE, named
+from cavity.likelihoods import OrderedProbit
+from cavity.likelihoods.parameters import scales_of
 
 MEANS = ("zero", "constant", "linear")
-LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: (likelihoods.OrderedProbit, ("thresholds",))}
-SCALES = ("noise_variance", "scale")  # settings that are learnt if they are not given
-
-
+LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: OrderedProbit}
 SETTINGS = (
     *targets.settings("learnt, by streaming-gp 1"),
     Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
@@ -72,17 +70,17 @@ def check_plot(options):
 
 def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
-    make, known = LIKELIHOODS[problem.likelihood]
-    given = targets.given_settings(options, problem.likelihood, known, SETTINGS)
+    kind = LIKELIHOODS[problem.likelihood]
+    given = targets.given_settings(options, problem.likelihood, kind, SETTINGS)
+    known, scales = kind.parameters, scales_of(kind)
     given = {name: value for name, value in defaults.items() if name in known} | given
-    fixed = any(name in given for name in SCALES)
+    fixed = any(name in given for name in scales)
     if "thresholds" in known and "thresholds" not in given:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
         given["thresholds"] = np.sqrt(2.0) * ndtri(below)  # f of variance 1 and noise of variance 1 give these shares
-    for name in SCALES:
-        if name in known and not fixed:
-            given[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
-    return make(**given), fixed
+    for name in () if fixed else scales:
+        given[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
+    return kind(**given), fixed
 
 
 def covariance_of(problem, options):
@@ -106,11 +104,10 @@ def model_lines(problem, model, mean, learn):
 
     `mean` is in words; `learn` says what was learnt, as in `fit`.
     """
-    known = LIKELIHOODS[problem.likelihood][1]
     yield f"  columns          {some(problem.names, 12)}"
     yield "model"
-    settings = [f"{name} {shown(getattr(model.likelihood, name))}" for name in known]
-    learnt = " (learnt)" if learn is True and any(name in SCALES for name in known) else ""
+    settings = [f"{name} {shown(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
+    learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"
     yield f"  covariance{'' if learn is False else ' (learnt)'}"

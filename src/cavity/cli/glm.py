@@ -72,7 +72,7 @@ def model_of(problem, options):
     from cavity.models.glm.defaults import WIDER
     from cavity.models.glm.model import GLM
 
-    given = targets.given_settings(options, options.likelihood, LIKELIHOODS[options.likelihood][1], SETTINGS)
+    given = targets.given_settings(options, options.likelihood, LIKELIHOODS[options.likelihood], SETTINGS)
     likelihood = replace(named(options.likelihood), **given)
     y, variance = problem.y - (0.0 if problem.offset is None else problem.offset), options.prior_variance
     real = options.likelihood in REAL
@@ -94,7 +94,7 @@ def report(problem, posterior, options, seconds):
     likelihood, learnt = posterior.model.likelihood, posterior.learnt.names if posterior.learnt else ()
     settings = (
         f"{name} {getattr(likelihood, name):.6g}{' (learnt)' if name in learnt else ''}"
-        for name in LIKELIHOODS[options.likelihood][1]
+        for name in likelihood.parameters
     )
     yield f"  likelihood       {', '.join((options.likelihood, *settings))}"
     prior_mean, prior_variance = posterior.model.prior_mean, posterior.model.prior_variance

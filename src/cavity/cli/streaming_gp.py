@@ -247,7 +247,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name, (kind, _) in gaussian_processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
+    name = next((name for name, kind in gaussian_processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name

@@ -8,7 +8,7 @@ from cavity.cli import table as cli_table
 from cavity.cli.options import POSITIVE, Number, given, typed
 from cavity.likelihoods.named import BINARY, COUNTS, REAL
 
-LIKELIHOODS = {name: (kind, tuple(kind.parameters)) for name, kind in (BINARY | COUNTS | REAL).items()}
+LIKELIHOODS = BINARY | COUNTS | REAL
 ORDERED = "ordered-probit"  # of Gaussian processes only
 
 
@@ -85,11 +85,11 @@ def add_columns(command):
     return columns
 
 
-def given_settings(options, likelihood, known, numbers):
+def given_settings(options, likelihood, kind, numbers):
     """Return the settings of the likelihood that were given; ValueError if it does not know one of them."""
     found = given(options, numbers)
     for name in found:
-        if name not in known:
+        if name not in kind.parameters:
             raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
     return found
 

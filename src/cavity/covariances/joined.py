@@ -5,10 +5,10 @@ from functools import reduce
 import numpy as np
 
 from cavity.base.triangles import full
-from cavity.covariances.program import Unready, out_of_range
+from cavity.covariances.program import Uncompiled, out_of_range
 
 
-class Joined:
+class Joined(Uncompiled):
     """The sum or product of programs, as what compiled ones are to those who call them: see `Program`."""
 
     def __init__(self, join, programs):
@@ -23,18 +23,10 @@ class Joined:
         """Write the covariances of rows X (N, D) with rows Z (M, D) into out (N, M)."""
         self._write(out, lambda program, place: program.cross(X, Z, place, threads))
 
-    def against(self, Z):
-        """Nothing is known before rows come."""
-        return Unready()
-
     def columns_of(self, X):
         """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
         each = [program.columns_of(X) for program in self._programs]
         return lambda rows: self._finite(reduce(self._join, (columns(rows) for columns in each)))
-
-    def constant_variance(self):
-        """Variances may be any."""
-        return None
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots; Z=None: K is the Gram matrix."""

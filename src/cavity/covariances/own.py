@@ -23,7 +23,7 @@ from cavity.base.triangles import full
 from cavity.base.types import FloatArray
 from cavity.blocks import merge
 from cavity.covariances import priors
-from cavity.covariances.program import Unready, spans
+from cavity.covariances.program import Uncompiled, spans
 
 OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt
 DIAGONAL_ROWS = 64  # rows whose matrix is found for its diagonal, if there is no other way to variances
@@ -154,7 +154,7 @@ class Own(Public):
     __hash__: ClassVar[Any] = None
 
 
-class OwnProgram:
+class OwnProgram(Uncompiled):
     """A covariance of a user as what compiled ones are to those who call them: see `Program`."""
 
     def __init__(self, covariance):
@@ -176,17 +176,9 @@ class OwnProgram:
 
         threads.run(task, spans(*out.shape))
 
-    def against(self, Z):
-        """Nothing is known before rows come."""
-        return Unready()
-
     def columns_of(self, X):
         """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
         return lambda rows: self._matrix(self.covariance, X[rows], X)
-
-    def constant_variance(self):
-        """Variances may be any."""
-        return None
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the parameters; Z=None: K is the Gram matrix."""

@@ -40,12 +40,20 @@ def out_of_range():
     return OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
 
 
-class Unready:
-    """What `against` returns where nothing is gained by knowing one side: `fill` leaves all rows to `cross`."""
+class Uncompiled:
+    """Base of what stands for a `Program` whose matrices are made in NumPy: nothing is known before rows come."""
+
+    def against(self, Z):
+        """Return this: nothing is gained by knowing one side."""
+        return self
 
     def fill(self, X, out):
-        """No row is done."""
+        """Return how many rows are done, none: `cross` does them all."""
         return 0
+
+    def constant_variance(self):
+        """Return None: variances may be any."""
+        return None
 
 
 def _on_diagonal(left, white=1.0):

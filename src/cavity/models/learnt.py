@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cavity.base.names import Public
 from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
 from cavity.base.results import table
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Learnt:
+class Learnt(Public):
     """Parameters that a fit has found by maximising the log evidence.
 
-    Attributes
+    Parameters
     ----------
     names : tuple of str
         What was learnt: parameters of the likelihood by their names, "prior_variance" (numbered, where there are

@@ -13,8 +13,6 @@ from cavity.plot.common import CLUTTER, SIGNAL, Figure, grid
 if TYPE_CHECKING:
     from cavity.models.clutter.posterior import ClutterPosterior
 
-    pass
-
 
 def clutter_figure(
     posterior: ClutterPosterior,

@@ -13,8 +13,6 @@ from cavity.plot.common import SIGNAL, Figure, target_of
 if TYPE_CHECKING:
     from cavity.models.glm.posterior import GLMPosterior
 
-    pass
-
 COEFFICIENTS_DRAWN = 40  # most coefficients drawn
 BINS = 10  # of the probability
 

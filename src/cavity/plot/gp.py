@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cavity.models.gp.posterior import GaussianProcessPosterior
     from cavity.models.streaming_gp.state import StreamingGPState
 
-    pass
-
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
 MESH = 100  # points along each side of a map
 SLICES = 6  # most columns shown

@@ -48,10 +48,10 @@ class GLM(Frozen):
     Parameters
     ----------
     likelihood : cavity.likelihoods.Likelihood or str, optional
-        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "ordered-probit",
-        "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which leaves scales, dispersion and
-        thresholds to the fit. By default y decides: "probit" for two different values, "ordered-probit" for ordered
-        categories, "gaussian" for other numbers. Counts are not guessed.
+        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "binomial",
+        "binomial-probit", "ordered-probit", "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which
+        leaves scales, dispersion and thresholds to the fit. By default y decides: "probit" for two different values,
+        "ordered-probit" for ordered categories, "gaussian" for other numbers. Counts are not guessed.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the weights.
     prior_variance : float, array_like (D,) or (D, D), optional

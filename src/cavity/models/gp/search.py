@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import within_range
+from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.named import NOISE
 from cavity.covariances.slots import free_slots, leaves
@@ -123,9 +124,7 @@ def _variance(settings, rows):
 
 def scaled_to(covariance, X, factor, variance):
     """Log parameters with lengthscales of `factor` column spreads and, if given, variances that share `variance`."""
-    size = np.max(np.abs(X), axis=0)
-    size[size == 0] = 1.0
-    spread = size * np.std(X / size, axis=0)  # the squares of X may leave the range of float64
+    spread = column_scales(X)[1]
     spread = np.where(spread > 0, spread, 1.0)
     out = covariance.log_parameters.copy()
     terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cavity import likelihoods
+from cavity import GLM, likelihoods
 from cavity.base.rows import Rows
 from cavity.models.defaults import checked_likelihood, is_real, likelihood_for, location_and_spread
 
@@ -27,6 +27,11 @@ GRADES = pd.Categorical(["low", "high", "mid", "low"], categories=["low", "mid",
 )
 def test_the_target_says_what_it_is(y, expected):
     assert likelihood_for(y) == expected
+
+
+def test_labels_of_one_class_are_said_to_be_of_one():
+    with pytest.raises(ValueError, match="two classes, got 'a' in every row"):
+        GLM(intercept=True).fit(np.arange(4.0)[:, None], ["a"] * 4)
 
 
 def test_classes_without_an_order_have_no_likelihood():

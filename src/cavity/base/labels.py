@@ -130,8 +130,8 @@ def target_kind(y):
     Returns
     -------
     str
-        "binary" for two different values of any kind, "numbers" for others, "ordered" for ordered categories, and
-        "classes" for other labels.
+        "binary" for two different values of any kind, and for labels that are all the same; "numbers" for others,
+        "ordered" for ordered categories, and "classes" for other labels.
     """
     labels = Labels.of(y)
     if labels.kinds is None:
@@ -140,7 +140,9 @@ def target_kind(y):
         return "binary" if two and values.min() < values.max() else "numbers"
     if 2 in (len(labels.kinds), len(labels.declared or ())):
         return "binary"
-    return "ordered" if labels.ordered else "classes"
+    if labels.ordered:
+        return "ordered"
+    return "binary" if len(labels.kinds) == 1 and labels.declared is None else "classes"
 
 
 def has_classes(likelihood):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
+from support.glms import GLM
 
 from cavity.likelihoods import (
     Binomial,
@@ -155,6 +156,51 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
                 assert at >= p - 1e-9
             else:
                 assert at == pytest.approx(p, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("mean", [300.0, 600.0])
+def test_counts_of_any_size_have_quantiles(mean):
+    q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
+    here, known = np.full(4, mean), np.zeros(4)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=1e-12)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=1e-6)
+    for r in (2.0, 1e-2):
+        zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
+        expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
+        expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
+        assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
+def test_quantiles_beyond_float64_say_so(likelihood):
+    with pytest.raises(OverflowError, match="quantiles of new observations leave the range"):
+        likelihood.quantile(np.array([0.5]), np.array([800.0]), np.array([1.0]))
+    high = likelihood.quantile(np.array([1 - 1e-12]), np.zeros(1), np.array([1e4]))
+    assert np.allclose(np.log(high), 100.0 * special.ndtri(1 - 1e-12), rtol=2e-3)
+
+
+def test_tails_of_few_degrees_of_freedom_are_powers():
+    one, known = np.ones(2), np.zeros(2)
+    likelihood = StudentT(0.01, 2.0)
+    low, high = likelihood.quantile(np.array([0.01, 0.99]), known, known)
+    assert np.isclose(high, -low, rtol=1e-9)
+    assert np.allclose(
+        likelihood.cdf(np.array([low, 1e200]), known), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=1e-9
+    )
+    ratio = likelihood.cdf(-1e250, 0.0) / likelihood.cdf(-1e60, 0.0)
+    assert np.isclose(ratio, 10.0 ** (-1.9), rtol=1e-12)
+    with pytest.raises(OverflowError, match="quantiles"):
+        StudentT(1e-6, 1.0).quantile(0.1 * one, known, one)
+
+
+def test_what_cannot_be_drawn_is_said():
+    rng = np.random.default_rng(0)
+    for likelihood in (Poisson(), NegativeBinomial(1e-3)):
+        posterior = GLM(likelihood, prior_variance=1.0).fit([[1.0]], [1])
+        with pytest.raises(OverflowError, match="a count of mean .* cannot be drawn"):
+            posterior.sample_y([[1e6]], 20, rng)
+    with pytest.raises(OverflowError, match="trials must be below"):
+        Binomial().draw(np.zeros(2), rng, trials=np.array([1e19, 1.0]))
 
 
 def test_quantiles_of_known_distributions():

@@ -18,6 +18,8 @@ from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compi
 from cavity.likelihoods.parameters import check_closed, check_fields
 
 LARGEST_RATE = 9.2e18  # of counts that are drawn
+LARGEST_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
+LARGEST_OTHER = 1e40  # ... if its other shape is below this
 
 
 def check_counts(y, name="y"):
@@ -97,7 +99,10 @@ class Poisson(_Count):
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Probability of a count up to y; see `Likelihood.cdf`."""
         y = np.floor(y)
-        return np.where(y < 0, 0.0, special.gammaincc(np.maximum(y, 0.0) + 1.0, np.exp(f)))
+        shape = np.maximum(y, 0.0) + 1.0
+        far = shape > LARGEST_SHAPE  # the count is its mean, to the last digit
+        inside = special.gammaincc(np.where(far, 1.0, shape), np.exp(f))
+        return np.where(y < 0, 0.0, np.where(far, np.heaviside(np.log(shape) - f, 0.5), inside))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw counts; see `Likelihood.draw`."""
@@ -281,6 +286,8 @@ class Binomial(_Compiled):
 
     def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""
+        if np.any(np.asarray(trials) > LARGEST_RATE):
+            raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
 
     def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
@@ -308,18 +315,25 @@ def _log_share(a, b):
 
 
 def _above(a, b, p, rest):
-    """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits."""
+    """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits.
+
+    For a far above b^2 what is missing of 1 is a Gamma(b) variable over a.
+    """
     a, b, p, rest = np.broadcast_arrays(a, b, p, rest)
-    small, out = p < rest, np.empty(p.shape)
+    far = (a > LARGEST_SHAPE) & (b < LARGEST_OTHER)
+    small, out = ~far & (p < rest), np.empty(p.shape)
+    large = ~far & ~small
     out[small] = special.betaincc(a[small], b[small], p[small])
-    out[~small] = special.betainc(b[~small], a[~small], rest[~small])
+    out[large] = special.betainc(b[large], a[large], rest[large])
+    out[far] = special.gammainc(b[far], a[far] * rest[far])
     return out
 
 
 def _poisson(rate, rng):
     """Draw counts of given means."""
-    if np.any(rate > LARGEST_RATE):
-        raise OverflowError(f"a count of mean {float(np.max(rate)):.3g} cannot be drawn; the largest is 2^63 - 1")
+    if not np.all(rate <= LARGEST_RATE):
+        largest = float(np.max(np.nan_to_num(rate, nan=np.inf, posinf=np.inf)))
+        raise OverflowError(f"a count of mean {largest:.3g} cannot be drawn; the largest is 2^63 - 1")
     return rng.poisson(rate)
 
 

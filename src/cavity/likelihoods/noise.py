@@ -15,6 +15,8 @@ from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy, spread
 from cavity.likelihoods.parameters import check_closed, check_fields
 
+FAR = 1e100  # scales from the centre
+
 
 @dataclass(frozen=True, slots=True)
 class Gaussian(_Noisy):
@@ -165,7 +167,10 @@ class StudentT(_Noisy):
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Student's distribution function; see `Likelihood.cdf`."""
         check_closed(self)
-        return special.stdtr(self.degrees_of_freedom, (y - f) / self.scale)
+        nu, x = self.degrees_of_freedom, (y - f) / self.scale
+        below = special.stdtr(nu, -np.minimum(np.abs(x), FAR))  # tails are powers of x there, whose square overflows
+        below = below * (np.maximum(np.abs(x), FAR) / FAR) ** -nu
+        return np.where(x < 0, below, 1.0 - below)
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw f and noise; see `Likelihood.draw`."""

@@ -137,13 +137,15 @@ def search(cdf, q, start, step, discrete):
     for k in range(MOST_STEPS):
         apart = high - low
         spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        tight = apart <= (1.0 if discrete else SURE * step + 4.0 * spacing)
+        tight = apart <= (np.maximum(1.0, spacing) if discrete else SURE * step + 4.0 * spacing)
         todo = np.flatnonzero(~tight)
         if not todo.size:
             break
         a, b, fa, fb = low[todo], high[todo], at_low[todo] - q[todo], at_high[todo] - q[todo]
-        middle = 0.5 * (a + b)
-        y = middle if k % BISECTED == BISECTED - 1 else _inside(a - fa * ((b - a) / (fb - fa)), a, b, middle)
+        middle = _middle_count(a, b) if discrete else 0.5 * (a + b)
+        with np.errstate(over="ignore"):
+            secant = a - fa * ((b - a) / (fb - fa))
+        y = middle if k % BISECTED == BISECTED - 1 else _inside(secant, a, b, middle)
         if discrete:
             y = np.clip(np.floor(y), a + 1.0, b - 1.0)
         found = cdf(y, todo)
@@ -159,6 +161,12 @@ def search(cdf, q, start, step, discrete):
 def _is_there(found, q):
     """Whether probabilities are q but for rounding."""
     return np.abs(found - q) <= SURE * np.minimum(q, 1.0 - q) + EPS
+
+
+def _middle_count(a, b):
+    """Return whole numbers between others, about their geometric means: counts may be far below their mean."""
+    size = np.sqrt(np.abs(a) + 1.0) * np.sqrt(np.abs(b) + 1.0) - 1.0
+    return np.where((a < 0) & (b > 0), 0.0, np.where(b <= 0, -size, size))
 
 
 def _inside(y, a, b, middle):
@@ -179,9 +187,11 @@ def _bracket(cdf, q, start, step, discrete):
             if not todo.size:
                 break
             ends[other][todo], at[other][todo] = ends[side][todo], at[side][todo]
-            ends[side][todo] += sign * reach[todo]
-            reach[todo] *= 2.0
-            _check_range(np.isfinite(ends[side][todo]), todo)
+            with np.errstate(over="ignore"):
+                ends[side][todo] += sign * reach[todo]
+                reach[todo] *= 2.0
+            if not np.all(np.isfinite(ends[side][todo])):
+                raise OverflowError("quantiles of new observations leave the range of float64")
             at[side][todo] = cdf(ends[side][todo], todo)
             todo = todo[(at[side][todo] >= q[todo]) if side == 0 else (at[side][todo] < q[todo])]
     return ends[0], ends[1], at[0], at[1]

@@ -321,7 +321,9 @@ class Predictions:
         self._check_noise_is_known("sample_y")
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         f = self._drawn(X, n, rng, offset, exposure)
-        y = self._likelihood.draw(f, rng, **self._trials(X, trials, f.shape[1]))
+        known = self._trials(X, trials, f.shape[1])
+        with np.errstate(over="ignore"):
+            y = self._likelihood.draw(f, rng, **known)
         named = self._likelihood.n_classes is not None and self.classes is not None
         return np.asarray(self.classes)[y] if named else y
 

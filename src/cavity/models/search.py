@@ -146,19 +146,20 @@ def curvature(evidence, vector, x, free):
     """
 
     def gradient(i, step):
-        point = evidence.at(vector.unpack(x + step * (np.arange(len(x)) == i)), tol=CURVATURE_TOL)
+        settings = vector.unpack(x + step * (np.arange(len(x)) == i))
+        point = evidence.at(settings, tol=CURVATURE_TOL, double_loop=DOUBLE_LOOP_STEPS)
+        if not point.converged:
+            raise ArithmeticError(NO_FIXED_POINT)
         slopes = vector.gradient(evidence, point)
         more = vector.log_prior(point.settings)[1]
         slopes[: len(more)] += more
-        return slopes[free] if point.converged else None
+        return slopes[free]
 
     rows = np.empty((len(free), len(free)))
     for row, i in zip(rows, free, strict=True):
         try:
             ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
         except (ArithmeticError, np.linalg.LinAlgError):
-            return None
-        if ahead is None or behind is None:
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
     return 0.5 * (rows + rows.T)
@@ -190,7 +191,9 @@ def errors_of(bent, free, jacobian, names):
         return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
     covariance = np.zeros((n, n))
     covariance[np.ix_(free, free)] = np.linalg.inv(bent)
-    sd = np.sqrt(np.einsum("ij,jk,ik->i", jacobian, covariance, jacobian))
+    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
+    rows = jacobian / size[:, None]
+    sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
     known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
     words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
     note = f"no standard error of {words}: the log evidence is flat there" if words else ""

@@ -141,7 +141,7 @@ def learned(problem, names, groups, threads, options):
         sd, note = _errors(evidence, vector, x, bounds, value, names)
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
-    scale = [*factors.tolist(), *np.ones(vector.free.size)]
+    scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]
     errors = tuple(None if each is None else each * times for each, times in zip(sd, scale, strict=True))
     learnt = Learnt(tuple(names), tuple(values), errors, note)
     best = evidence.problem_at(settings)

@@ -9,7 +9,7 @@ from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
-from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.evidence import engine_of
 from cavity.models.glm.learn import Found, learned
 from cavity.models.glm.problem import GLMProblem
@@ -42,7 +42,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
         return GLMSolution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
-        check_closed(problem.model.likelihood)
+        _refuse_open(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
         return GLMSolution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads) as threads, single_blas():
@@ -56,6 +56,14 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
             fit = engine_of(geometry, sites, options, found.start).run()
         weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
         return GLMSolution(problem, fit, weights, found.learnt, found.at_rest)
+
+
+def _refuse_open(likelihood):
+    """Raise ValueError if a likelihood has open parameters, of which no rows say anything."""
+    for name in open_parameters(likelihood):
+        raise ValueError(
+            f"{name} of {type(likelihood).__name__} cannot be found: every row of X is 0 or has weight 0; give a number"
+        )
 
 
 def _nothing_learnt(method):

@@ -78,6 +78,9 @@ def test_one_dimension_each_way():
     unit = cavity.UnitMixture(2).fit(X[:, 0])
     assert unit.summary().below.names == ("weight[0]", "weight[1]", "noise_variance")
     np.testing.assert_array_equal(unit.summary().columns["sd"], np.sqrt(unit.variance))
+    named = cavity.UnitMixture(2).fit(FRAME[["wait"]])
+    assert named.summary().names == ("mean[0, wait]", "mean[1, wait]")
+    assert "'wait'" in repr(named)
     factors = cavity.FactorizedGaussian(0.0, np.diag([1.0, 4.0])).fit()
     assert factors.summary().columns["sd"].tolist() == [1.0, 0.5]
 

@@ -78,6 +78,9 @@ def test_one_dimension_each_way():
     unit = cavity.UnitMixture(2).fit(X[:, 0])
     assert unit.summary().below.names == ("weight[0]", "weight[1]", "noise_variance")
     np.testing.assert_array_equal(unit.summary().columns["sd"], np.sqrt(unit.variance))
+    named = cavity.UnitMixture(2).fit(FRAME[["wait"]])
+    assert named.summary().names == ("mean[0, wait]", "mean[1, wait]")
+    assert "'wait'" in repr(named)
     factors = cavity.FactorizedGaussian(0.0, np.diag([1.0, 4.0])).fit()
     assert factors.summary().columns["sd"].tolist() == [1.0, 0.5]
 
@@ -102,13 +105,16 @@ def test_hyperparameters_by_their_names():
     posterior = model.fit(FRAME, X[:, 0], learn=False)
     assert dict(zip(posterior.summary().names, posterior.summary().columns["value"], strict=True)) == {
         "rbf.variance": 1.0,
-        "rbf.lengthscale[0]": 1.0,
-        "rbf.lengthscale[1]": 2.0,
+        "rbf.lengthscale[wait]": 1.0,
+        "rbf.lengthscale[size]": 2.0,
         "noise_variance": 0.5,
         "mean": 1.0,
         "mean, wait": 2.0,
         "mean, size": 3.0,
     }
+    chosen = cavity.GaussianProcess(covariances.RBF(1.0, [2.0], columns=[1]), likelihoods.Gaussian(0.5))
+    table = chosen.fit(FRAME, X[:, 0], learn=False).summary()
+    assert table.names[1] == "rbf.lengthscale[size]"
     ordered = cavity.GaussianProcess(covariances.RBF(), likelihoods.OrderedProbit([0.0, 1.0]))
     table = ordered.fit(X, np.arange(65) % 3, learn=False).summary()
     assert table.names[-3:] == ("thresholds[0]", "thresholds[1]", "mean")

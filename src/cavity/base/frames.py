@@ -59,7 +59,7 @@ def name_of(column):
     return None if name is None or name == "" else (str(name),)
 
 
-def taken(X, given, columns=None, roles=None, name="X"):
+def taken(X, given, columns=None, roles=None):
     """Take out of a table the columns that arguments name; what is left is X.
 
     Parameters
@@ -72,8 +72,6 @@ def taken(X, given, columns=None, roles=None, name="X"):
     columns, roles : optional
         Those of the posterior. What its fit took from a column is taken from there again, unless another value is
         given; columns of arguments that are not asked for now are left out.
-    name : str
-        What X is called, for messages.
 
     Returns
     -------
@@ -96,10 +94,10 @@ def taken(X, given, columns=None, roles=None, name="X"):
     if names is None:
         for argument, value in given.items():
             if isinstance(value, str):
-                numbers(X, name)  # TypeError for a lazy frame
+                numbers(X, "X")  # TypeError for a lazy frame
                 raise ValueError(
-                    f"{argument}={value!r} is the name of a column, but {name} ({type(X).__name__}) has none: give a "
-                    f"data frame as {name}, or an array as {argument}"
+                    f"{argument}={value!r} is the name of a column, but X ({type(X).__name__}) has none: give a data "
+                    f"frame as X, or an array as {argument}"
                 )
         return X, tuple(given.values()), roles or None
     values, found = dict(given), {}
@@ -109,12 +107,12 @@ def taken(X, given, columns=None, roles=None, name="X"):
         missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
         if missing and remembered and argument in NEEDED:
             words = f"the {argument} of the fit, or give {argument}"
-            raise ValueError(f"{name} must have the column {some(missing)}, {words}; it has {some(names)}")
+            raise ValueError(f"X must have the column {some(missing)}, {words}; it has {some(names)}")
         if missing and remembered:
             continue
         if missing or twice:
             words = f"no column {some(missing)}; it has {some(names)}" if missing else f"two columns {some(twice)}"
-            raise ValueError(f"{argument}={value!r}: {name} has {words}")
+            raise ValueError(f"{argument}={value!r}: X has {words}")
         if wanted:
             index = [names.index(each) for each in wanted]
             values[argument] = _picked(X, index) if len(index) > 1 else next(_columns(X, index))
@@ -123,7 +121,7 @@ def taken(X, given, columns=None, roles=None, name="X"):
     out -= set(columns or ())
     left = [j for j, each in enumerate(names) if each not in out]
     X = X if len(left) == len(names) else _picked(X, left)
-    return in_order(X, columns, name), tuple(values.values()), found | roles or None
+    return in_order(X, columns), tuple(values.values()), found | roles or None
 
 
 def _named(argument, value, names, n):

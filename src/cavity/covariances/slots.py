@@ -60,6 +60,13 @@ class Slot:
         entry = self.name if self.index is None else f"{self.name}[{self.index}]"
         return f"{self.label}.{entry}"
 
+    def name_with(self, columns):
+        """The full name, with the name of a column in place of its number if that is known."""
+        if self.index is None or columns is None or self.role == "own":  # arrays of a user are about anything
+            return self.full_name
+        chosen = self.leaf.columns
+        return f"{self.label}.{self.name}[{columns[self.index if chosen is None else chosen[self.index]]}]"
+
 
 def parts_of(covariance):
     """Return the terms of a sum or the factors of a product, an empty tuple for a leaf."""

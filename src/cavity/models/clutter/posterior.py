@@ -100,9 +100,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     mean: FloatOrArray
     variance: FloatOrArray
     log_evidence: FloatOrArray
-    converged: FloatOrArray
-    n_iter: FloatOrArray
-    status: FloatOrArray
+    converged: Any
+    n_iter: Any
+    status: Any
     n_samples: int
     method: str
     trace: dict[str, Any]

@@ -113,7 +113,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
         the numbers of classes.
     roles : dict or None
-        The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
+        The names of the columns that were y, offset, ..., by these words, where they were given by name.
     centre, spread : ndarray or None
         What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
         where the weights belong to the columns as they are.
@@ -149,7 +149,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     _rho: FloatArray | None
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict[str, str] | None = None
+    roles: dict[str, Any] | None = None
     centre: FloatArray | None = None
     spread: FloatArray | None = None
     intercept: bool = False

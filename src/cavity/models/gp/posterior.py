@@ -112,7 +112,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         The values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, truth values, or the
         numbers of classes.
     roles : dict or None
-        The names of the columns that were y, sample_weight or offset, by these words, where they were given by name.
+        The names of the columns that were y, offset, ..., by these words, where they were given by name.
     learnt : Learnt or None
         What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
 
@@ -148,7 +148,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     _options: Options
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict[str, str] | None = None
+    roles: dict[str, Any] | None = None
     learnt: Learnt | Any = None
     _influence: FloatArray | None = None
 

@@ -328,7 +328,9 @@ class ProcessPosterior(LatentPosterior):
         found, learnt = hyperparameters(self.model, self.columns), getattr(self, "learnt", None)
         errors = None if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         sd = errors and [errors.get(name) for name in found]
-        return values_table(title_of(self), found, list(found.values()), sd, notes_of(self))
+        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.free_slots(self.model.covariance)}
+        names = [shown.get(name, name) for name in found]
+        return values_table(title_of(self), names, list(found.values()), sd, notes_of(self))
 
     def _drawn(self, X, n, rng, offset, exposure):
         return self.sample(X, n, rng, offset=offset, exposure=exposure)

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
 from cavity.base.lazy import special
-from cavity.base.results import Summarized, VariationalPosterior, table
+from cavity.base.results import Summarized, VariationalPosterior, name_lines, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import merge
@@ -203,7 +203,9 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
 
     def _marginals(self):
         """Those of the means of the components."""
-        return gaussian(tuple(f"mean[{k}]" for k in range(len(self.mean))), self.mean, np.sqrt(self.variance))
+        column = "" if self.columns is None else f", {self.columns[0]}"
+        names = tuple(f"mean[{k}{column}]" for k in range(len(self.mean)))
+        return gaussian(names, self.mean, np.sqrt(self.variance))
 
     def _below(self, level):
         """The table of what is no random variable here."""
@@ -219,7 +221,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
             rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
         title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
-        return table(title, [*rows, *self.outcome_rows()])
+        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
 
 
 def posterior_of(model, state, counts, n_samples, outcome, columns=None):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cavity.base.frozen import check_positive, put
+from cavity.base.frozen import check_positive, put, unchecked
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,10 @@ def test_fields_are_set_once():
 def test_a_field_that_is_not_positive_is_named():
     with pytest.raises(ValueError, match="^sd must be in "):
         Scale(-1.0)
+
+
+def test_a_record_with_other_values_is_a_new_one_and_not_checked():
+    first = Scale(2.0, "KM")
+    second = unchecked(first, unit="MILE")
+    assert (second.sd, second.unit, first.unit) == (2.0, "MILE", "km")
+    assert type(second) is Scale

@@ -15,6 +15,13 @@ def put(record, **values):
         object.__setattr__(record, name, value)
 
 
+def unchecked(record, **values):
+    """Return a frozen record with some other values, which are not checked: those that stay were."""
+    new = object.__new__(type(record))
+    put(new, **{field.name: getattr(record, field.name) for field in fields(record)} | values)
+    return new
+
+
 def check_positive(record, *names):
     """Check that fields of a frozen record that is being made are positive numbers."""
     put(record, **{name: arrays.number(getattr(record, name), name, low=0) for name in names})

@@ -6,14 +6,13 @@ References
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
 
-from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import SettingsWarning, warn, within_range
-from cavity.base.frozen import put
+from cavity.base.frozen import unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.base.scales import column_scales, constant_columns
@@ -68,8 +67,8 @@ def resolved(model, rows):
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
-    model = copy(model)  # which `replace` would check again
-    put(model, intercept=False, standardize=False)
+    if model.intercept is not False or model.standardize:
+        model = unchecked(model, intercept=False, standardize=False)
     return Resolved(model, rows, kept)
 
 

@@ -39,18 +39,23 @@ def test_the_table_is_that_of_the_marginals(kind):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("approximation", ["full", "diagonal"])
 def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
-    """The line through the coefficients of the table is the mean of f, its variance that of f."""
+    """The line through the coefficients of the table is the mean of f, its variance that of f.
+
+    Without an intercept, which would take up what centring does, columns count from where they are centred.
+    """
     centre, spread = X.mean(0), X.std(0)
     scaled = np.column_stack([np.ones(60), (X - centre) / spread])[:, 0 if intercept else 1 :]
     fit = GLM(likelihoods.Gaussian(1.0), approximation=approximation).fit(scaled, Y)
     posterior = replace(fit, centre=centre, spread=spread, intercept=intercept, columns=("a", "b", "c"))
     table = posterior.summary()
-    assert table.names == ("intercept", "a", "b", "c")
-    rows = np.column_stack([np.ones(5), X[:5]])
+    assert table.names == ("intercept", "a", "b", "c")[0 if intercept else 1 :]
+    assert ("columns are measured from their means" in table.notes) != intercept
+    rows = np.column_stack([np.ones(5), X[:5]]) if intercept else X[:5] - centre
     mean, variance = posterior.predict(X[:5])
     np.testing.assert_allclose(rows @ table.columns["mean"], mean, rtol=1e-9)
-    np.testing.assert_allclose(table.columns["sd"][0] ** 2, posterior.predict(np.zeros((1, 3)))[1], rtol=1e-9)
-    np.testing.assert_allclose(table.columns["sd"][1:], posterior.sd[-3:] / spread, rtol=1e-12)
+    if intercept:
+        np.testing.assert_allclose(table.columns["sd"][0] ** 2, posterior.predict(np.zeros((1, 3)))[1], rtol=1e-9)
+    np.testing.assert_allclose(table.columns["sd"][-3:], posterior.sd[-3:] / spread, rtol=1e-12)
     if approximation == "full":
         covariance = posterior.covariance_table().to_frame().to_numpy()
         np.testing.assert_allclose(np.sqrt(np.diag(covariance)), table.columns["sd"], rtol=1e-9)

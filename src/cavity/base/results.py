@@ -136,6 +136,9 @@ def notes_of(posterior):
     classes = getattr(posterior, "classes", None) or ()
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
+    centre = getattr(posterior, "centre", None)
+    if centre is not None and np.any(centre) and not posterior.intercept:
+        worth = ("columns are measured from their means", *worth)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 

@@ -228,6 +228,8 @@ def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
     X = X[:, 1:]
     here = GLM(likelihoods.OrderedProbit()).fit(X, y)
     there = GLM(likelihoods.OrderedProbit()).fit(X + [50.0, -300.0], y)
+    assert there.summary().names == ("x1", "x2")
+    assert "measured from their means" in repr(there.summary())
     assert "columns       centred, for the thresholds" in repr(there)
     assert np.allclose(there.mean, here.mean, atol=1e-7)
     assert np.allclose(there.covariance, here.covariance, atol=1e-7)

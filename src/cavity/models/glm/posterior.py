@@ -361,11 +361,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             return names, mean, variance
         with np.errstate(over="ignore", under="ignore"):
             mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
-        if not (self.intercept or np.any(self.centre)):
+        if not self.intercept:
             return names, mean, variance
         at_zero = self._prepared(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
-        names = ("intercept", *names[self.intercept :])
         moments = (np.append(one, rest) for one, rest in zip(first, (mean, variance), strict=True))
         return names, *(within_range(each, "summary: coefficients") for each in moments)
 
@@ -381,8 +380,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def _back(self):
         """The matrix that turns weights of scaled columns into these coefficients."""
         slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        centred = self.intercept or np.any(self.centre)
-        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if centred else slopes
+        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from the posterior.

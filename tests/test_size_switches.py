@@ -215,7 +215,7 @@ def gram(X, y):
 # ---------------------------------------------------------------------------------------------- switches
 
 
-FEW = ("strided", "float32", "map by columns")  # for fits that take a while
+FEW = ("float32", "map by columns")  # for fits that take a while
 
 
 @dataclass(frozen=True)

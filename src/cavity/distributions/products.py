@@ -8,17 +8,20 @@ References
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.blocks.executors import Threads, spans, threads_of
+from cavity.blocks.executors import THREADS_VARIABLE, Threads, spans, threads_of
 
 _kernel = _core.best("gaussian")
 
 THREADED = 1 << 17  # elements from which threads are worth their start
+ALONE = THREADS_VARIABLE not in os.environ  # asked once: a product of two numbers takes less time than the question
 
 
 def multiply(
@@ -67,7 +70,7 @@ def multiply(
     >>> tau, rho, round(gamma, 6)
     (4.0, 4.0, -1.418939)
     """
-    if n_threads == 1 or (n_threads is None and getattr(tau1, "size", 1) < THREADED):
+    if n_threads == 1 or (n_threads is None and (ALONE or getattr(tau1, "size", 1) < THREADED)):
         done = _kernel.multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:
@@ -122,7 +125,7 @@ def divide(
     >>> tau, rho, round(abs(gamma), 12)
     (1.0, 2.0, 0.0)
     """
-    if n_threads == 1 or (n_threads is None and getattr(tau1, "size", 1) < THREADED):
+    if n_threads == 1 or (n_threads is None and (ALONE or getattr(tau1, "size", 1) < THREADED)):
         done = _kernel.divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:

@@ -362,8 +362,13 @@ def hard_problems():  # (name, X, y, likelihood, prior variance)
     yield "one row", np.array([[1.0, 2.0]]), [1], likelihoods.Step(), 10.0
 
 
+SLOW = ("few outliers 3", "few outliers 4")  # alike others, and many steps of the double loop
+
+
 @pytest.mark.parametrize(
-    ("name", "X", "y", "likelihood", "variance"), list(hard_problems()), ids=lambda v: v if isinstance(v, str) else ""
+    ("name", "X", "y", "likelihood", "variance"),
+    [pytest.param(*each, marks=[pytest.mark.long] if each[0] in SLOW else []) for each in hard_problems()],
+    ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_the_default_schedule_converges_on_hard_problems(name, X, y, likelihood, variance):
     posterior = GLM(likelihood, prior_variance=variance).fit(X, y)
@@ -375,6 +380,7 @@ def test_the_default_schedule_converges_on_hard_problems(name, X, y, likelihood,
     assert np.allclose(precision @ posterior.mean, X.T @ posterior.sites.tau, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.long
 def test_undamped_parallel_ep_fails_on_some_of_them():
     failing = 0
     for name, X, y, likelihood, variance in hard_problems():

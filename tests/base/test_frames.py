@@ -200,3 +200,12 @@ def test_columns_of_frames_in_place_of_rows_are_told_what_to_do():
     ):
         with pytest.raises(ValueError, match=r"X must have 2 dimension\(s\), got shape \(5,\); X.to_frame\(\) makes"):
             fit()
+
+
+def test_rows_in_another_order_are_refused():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 0.0]}, index=[7, 8, 9])
+    y = pd.Series([1, 0, 1], index=[9, 8, 7])
+    with pytest.raises(ValueError, match="y has the index of X in another order.*y.loc\\[X.index\\]"):
+        frames.taken(frame, {"y": y})
+    for good in (y.loc[frame.index], y.to_numpy(), y.reset_index(drop=True)):
+        assert frames.taken(frame, {"y": good})[1][0] is good

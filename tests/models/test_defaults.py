@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cavity import GLM, likelihoods
+from cavity import GLM, GaussianProcess, StreamingGP, likelihoods
 from cavity.base.rows import Rows
 from cavity.models.defaults import checked_likelihood, is_real, likelihood_for, location_and_spread
 
@@ -60,3 +60,14 @@ def test_where_observations_are():
     for likelihood in (likelihoods.Probit(), likelihoods.Poisson(), likelihoods.OrderedProbit()):
         assert not is_real(likelihood)
         assert location_and_spread(likelihood, Rows(None, y)) == (0.0, 1.0)
+
+
+def test_classes_without_order_hear_how_to_say_it():
+    with pytest.raises(ValueError, match=r"If they have an order, say their order: pandas\.Categorical.*polars\.Enum"):
+        likelihood_for(["a", "b", "c"])
+
+
+@pytest.mark.parametrize("model", [GLM(intercept=True), GaussianProcess(), StreamingGP()])
+def test_fits_without_observations_say_that_y_is_missing(model):
+    with pytest.raises(TypeError, match=r"y must hold an observation for each row.*got None"):
+        model.fit(np.array([[0.0], [1.0]]), None)

@@ -43,8 +43,9 @@ def check_dtype(dtype, name):
 
 def one_column(given, name="X"):
     """Return words about what makes one column of a vector, which may be one of a data frame."""
-    call = f"{name}.to_frame()" if hasattr(given, "to_frame") else f"{name}[:, None]"
-    return f"{call} makes numbers one column"
+    column = f"{name}.to_frame()" if hasattr(given, "to_frame") else f"{name}[:, None]"
+    row = f"{name}.to_frame().T" if hasattr(given, "iloc") else f"numpy.reshape({name}, (1, -1))"
+    return f"{column} makes numbers one column, {row} one row"
 
 
 def check_ndim(array, name, ndim, given=None):

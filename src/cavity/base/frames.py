@@ -85,8 +85,11 @@ def taken(X, given, columns=None, roles=None):
     Raises
     ------
     ValueError
-        For names of columns that are not there, or that are given where X has no names.
+        For names of columns that are not there, or that are given where X has no names; for a value whose index is that
+        of X in another order, as rows go by position.
     """
+    if given.get("y", "") is None and "y" not in (roles or {}):
+        raise TypeError("y must hold an observation for each row, or be the name of a column of X; got None")
     if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in given.values()):
         return X, tuple(given.values()), roles  # nearly always
     names, roles = names_of(X), roles or {}
@@ -102,6 +105,7 @@ def taken(X, given, columns=None, roles=None):
         return X, tuple(given.values()), roles or None
     values, found = dict(given), {}
     for argument, value in given.items():
+        _check_order(X, argument, value)
         remembered = value is None and argument in roles
         wanted = _named(argument, roles[argument] if remembered else value, names, len(X))
         missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
@@ -122,6 +126,17 @@ def taken(X, given, columns=None, roles=None):
     left = [j for j, each in enumerate(names) if each not in out]
     X = X if len(left) == len(names) else _picked(X, left)
     return in_order(X, columns), tuple(values.values()), found | roles or None
+
+
+def _check_order(X, argument, value):
+    """Raise ValueError if rows of pandas have the labels of those of X, in another order."""
+    if not (hasattr(X, "iloc") and hasattr(value, "iloc")) or len(X) != len(value) or X.index.equals(value.index):
+        return
+    if value.index.isin(X.index).all():
+        raise ValueError(
+            f"{argument} has the index of X in another order, and rows go by position: give {argument}.loc[X.index], "
+            f"or {argument}.to_numpy() if they belong together as they are"
+        )
 
 
 def _named(argument, value, names, n):

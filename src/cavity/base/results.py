@@ -107,7 +107,8 @@ class VariationalPosterior(Posterior):
 def table(title, rows):
     """Return a repr: a title and aligned name/value lines."""
     width = max(len(name) for name, _ in rows)
-    return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    below = "\n" + " " * (width + 4)
+    return "\n".join([title, *(f"  {name:<{width}}  {value}".replace("\n", below) for name, value in rows)])
 
 
 def title_of(posterior):

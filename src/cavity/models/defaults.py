@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.labels import has_classes, target_kind
+from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.named import named
@@ -34,7 +34,8 @@ def likelihood_for(y):
     if kind not in BY_TARGET:
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
-            "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest"
+            "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest. If they "
+            f"have an order, {HOW_TO_ORDER}"
         )
     return named(BY_TARGET[kind])
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.blocks.merge import ROWS_PER_CALL, merge, starts
-from cavity.blocks.npy import open_npy
+from cavity.blocks.npy import NpyFile, open_npy
 from cavity.blocks.tables import FrameRows, NamedRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
@@ -265,6 +265,21 @@ class Source:
                 part.fill(block[low - start : high - start], low - first, self._scratch)
         block.flags.writeable = False
         return block
+
+    @property
+    def in_memory(self):
+        """Whether all rows are in memory."""
+        return not any(isinstance(part, NpyFile) for part in self.parts)
+
+    def view(self, start, stop):
+        """Return the rows [start, stop) as they are, float64 and C-contiguous, or None if they have to be filled in."""
+        part, first = self._part(start)
+        return part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
+
+    def fill(self, out, start):
+        """Fill in the rows from `start` on, out (n,) or (n, D)."""
+        for part, low, high, first in self._overlaps(start, start + len(out)):
+            part.fill(out[low - start : high - start], low - first, self._scratch)
 
     def summary(self, threads, missing=False):
         """Check all numbers, and return their (minimum, maximum, mean): floats, or (D,) arrays for the columns.

@@ -1,13 +1,9 @@
-"""Rows of data in the order of a pass: what is in files is read on a thread of its own while others compute."""
+"""Rows of data in the order of a pass: those that are not in memory are read ahead while others are worked on."""
 
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
-
+from cavity.blocks.executors import Threads
 from cavity.blocks.merge import starts
+from cavity.blocks.runs import Reader
 from cavity.blocks.sources import Source, rows
-
-BYTES_AHEAD = 1 << 26  # of rows that have been read, and are not in use yet
 
 
 def is_stored(data):
@@ -18,29 +14,17 @@ def is_stored(data):
 def in_turn(data, spans):
     """Yield (slice, rows) for (start, stop) pairs of an array or a Source, in order: float64, C-contiguous.
 
-    Rows of a Source are arrays of their own, read ahead by one thread.
+    Rows of a Source are read ahead by one thread; they are valid until the next ones are asked for.
     """
-    parts = [slice(*span) for span in spans]
-    if not is_stored(data) or not parts:
-        yield from ((part, rows(data, part)) for part in parts)
+    if not is_stored(data) or not spans:
+        yield from ((slice(*span), rows(data, slice(*span))) for span in spans)
         return
-    most = max(2, BYTES_AHEAD // (8 * data.n_features * (parts[0].stop - parts[0].start)))
-    waiting, left = deque(), iter(parts)
-    with ThreadPoolExecutor(1) as reader:
-        try:
-            while True:
-                for part in islice(left, most - len(waiting)):
-                    waiting.append((part, reader.submit(data.rows, part.start, part.stop)))
-                if not waiting:
-                    return
-                part, found = waiting[0]
-                found = found.result()
-                waiting.popleft()
-                yield part, found
-        finally:
-            reader.shutdown(cancel_futures=True)
+    with Threads(1) as inline, Reader([data], spans, inline) as reader:
+        for start, stop, slot in reader:
+            yield slice(start, stop), slot.arrays(stop - start)[0]
+            slot.free()
 
 
 def each_block(data, size):
-    """Yield (slice, rows) for all rows of an array or a Source, `size` at a time."""
+    """Yield (slice, rows) for all rows of an array or a Source, `size` at a time, see `in_turn`."""
     return in_turn(data, starts(data.shape[0], size))

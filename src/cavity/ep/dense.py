@@ -13,8 +13,9 @@ from scipy.linalg.blas import dsyrk
 
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
+from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
-from cavity.blocks.sources import rows
+from cavity.blocks.sources import Source, rows
 from cavity.ep.geometry import GROUPS
 from cavity.ep.visits import kernel, visit
 from cavity.ep.weights import WeightRoot
@@ -184,11 +185,14 @@ class Dense:
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
-        if self.stored:
-            return self.threads.imap(
-                lambda part, x: function(self._blocks(part, x)), in_turn(self.features, self.groups)
-            )
-        return self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
+        if not self.stored:
+            return self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
+        source = Source(self.features.parts, self.features.name, self.groups[0][1])
+        return map_runs(self._group, function, [source], self.threads, grain=1)
+
+    def _group(self, run, function):
+        """A task for rows that have been read."""
+        return function(self._blocks(slice(run.start, run.stop), run.arrays[0]))
 
     def _blocks(self, group, known=None):
         """The blocks of a group of rows in order, with their rows."""

@@ -243,7 +243,7 @@ class GaussianMixture(Public):
 
         The optimum is a local one, and its components can be permuted. If the sample that decides where to start is
         all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
-        is called for those after them.
+        hears of those before as of trials.
 
         Examples
         --------
@@ -260,20 +260,22 @@ class GaussianMixture(Public):
         moves = arrays.flag(moves, "moves")
         X, sample_weight, roles = by_name(X, sample_weight)
         columns, best = names_of(X), None
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)
             sweeps = MixtureSweeps(prior, data, threads)
-            chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter}
-            for start, trial in first_states(data, prior, means, init, **chances):
+            chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter, "job": options.job}
+            states = first_states(data, prior, means, init, **chances)
+            for (start, trial), job in options.job.through("start", states, n_init):
+                own = replace(options, job=job)
                 if trial is None:
-                    done = engine.ascend(sweeps, start, options)
+                    done = engine.ascend(sweeps, start, own)
                 else:
-                    done = engine.joined(trial, engine.ascend(sweeps, start, options.after(trial)))
+                    done = engine.joined(trial, engine.ascend(sweeps, start, own.after(trial)))
                 if moves:
-                    done = improved(sweeps, done, options)
+                    done = improved(sweeps, done, own)
                 best = done if best is None or done.elbo > best.elbo else best
         state = replace(best.state, counts=best.image.counts)
         outcome = engine.outcome(best, data.n_samples, options)
@@ -360,14 +362,14 @@ class GaussianMixture(Public):
         options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, Job.checked(callback, progress))
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             stream = stochastic.stream_of(X, "X", n_samples, options, check)
             rows, columns = (X, names_of(X)) if stream is None else (stream.first, stream.columns)
             data = open_rows(rows, None, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)
-            state, _ = next(first_states(data, prior, means, init))
+            state, _ = next(first_states(data, prior, means, init, job=options.job))
             n = data.n_samples if stream is None else stream.n_samples
             sweeps = MixtureSweeps(prior, data, threads, n)
             state, image, outcome = stochastic.fit_rows(

@@ -36,7 +36,7 @@ def improved(sweeps, fit, options):
     options : AscentOptions
         Of the fit; max_iter counts all passes.
     """
-    accepted = []
+    accepted, options = [], replace(options, job=options.job.stage("moves"))
     tried = True
     while tried and fit.n_iter < options.max_iter and fit.status != STOPPED:
         tried = False

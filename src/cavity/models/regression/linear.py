@@ -162,7 +162,7 @@ class LinearRegression(Public):
         columns, X = names_of(X), design_matrix(X, "full")
         rows = Rows(X, row_vector(y, "y", len(X)))
         options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
-        with single_blas():
+        with single_blas(), options.job:
             sweeps = LinearSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)

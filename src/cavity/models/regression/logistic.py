@@ -151,7 +151,7 @@ class LogisticRegression(Public):
         y, classes = coded(y, _likelihood)
         columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
         options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
-        with single_blas():
+        with single_blas(), options.job:
             sweeps = LogisticSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(

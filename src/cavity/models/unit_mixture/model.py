@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -197,11 +197,12 @@ class UnitMixture(Public):
         n_init, generator = check_starts(n_init, rng)
         given = checked_means(initial_means, self)
         source, best = sources.open_source(y, "y"), None
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             extent = checked_extent(self, source, threads, given)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
-            for means in start_means(self, given, source.sample(), n_init, generator):
-                done = engine.ascend(sweeps, first_state(self, means, source.n_rows), options)
+            starts = start_means(self, given, source.sample(), n_init, generator, options.job)
+            for means, job in options.job.through("start", starts, n_init):
+                done = engine.ascend(sweeps, first_state(self, means, source.n_rows), replace(options, job=job))
                 best = done if best is None or done.elbo > best.elbo else best
         outcome = engine.outcome(best, source.n_rows, options)
         return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, name_of(y))
@@ -285,7 +286,7 @@ class UnitMixture(Public):
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             if stream is None:
                 rows = sources.open_source(y, "y")
                 n, extent = rows.n_rows, checked_extent(self, rows, threads, given)
@@ -293,7 +294,7 @@ class UnitMixture(Public):
             else:
                 rows, n, sample = stream, stream.n_samples, stream.first
                 sweeps = UnitMixtureSweeps(n, self.learn)
-            state = first_state(self, next(start_means(self, given, sample)), n)
+            state = first_state(self, next(start_means(self, given, sample, job=options.job)), n)
             state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         return posterior_of(self, state, image.counts, n, outcome, name_of(y))
 

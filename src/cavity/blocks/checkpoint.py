@@ -85,7 +85,8 @@ class Checkpoint:
             raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
         with ended_by_signals():
             try:
-                self._about = {"format": FORMAT, "cavity": persistence.__version__, "fit": fingerprint(model, data, **settings)}
+                self._about = {"format": FORMAT, "cavity": persistence.__version__}
+                self._about["fit"] = fingerprint(model, data, **settings)
                 if self.path.exists():
                     self._stages = self._read()
                 try:
@@ -153,11 +154,11 @@ class Checkpoint:
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         _, numbered, told = persistence.read(self.path, (KIND,))
-        version = told.get("cavity"), told.get("format")
-        if version != (persistence.__version__, FORMAT):
+        ours = {name: self._about[name] for name in ("format", "cavity")}
+        if told | ours != told:
             raise ValueError(
-                f"checkpoint {self.path} was written by cavity {version[0]}, and this is {persistence.__version__}, which may take "
-                "other steps: go on with that version, or remove the file to start anew"
+                f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}, which "
+                "may take other steps: go on with that version, or remove the file to start anew"
             )
         found = differences(told["fit"], self._about["fit"])
         if found:

@@ -157,8 +157,8 @@ class Checkpoint:
         ours = {name: self._about[name] for name in ("format", "cavity")}
         if told | ours != told:
             raise ValueError(
-                f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}, which "
-                "may take other steps: go on with that version, or remove the file to start anew"
+                f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}: it "
+                "may take other steps. Go on with that version, or remove the file to start anew"
             )
         found = differences(told["fit"], self._about["fit"])
         if found:

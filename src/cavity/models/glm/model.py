@@ -203,7 +203,7 @@ class GLM(Frozen):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after every pass.
+            Seconds from one writing of it to the next; 0 writes it after each sweep.
 
         Returns
         -------

@@ -44,6 +44,7 @@ _PUBLIC = {
     "monte_carlo_kl": "distributions.monte_carlo",
     "multiply": "distributions.products",
     "select_components": "models.mixture.selection",
+    "source": "blocks.sources",
 }
 
 _MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
@@ -64,6 +65,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.base.errors import SettingsWarning as SettingsWarning
     from cavity.base.summary import Table as Table
     from cavity.blocks.job import Event as Event
+    from cavity.blocks.sources import source as source
     from cavity.distributions.divergence import kl as kl
     from cavity.distributions.gaussian import Gaussian as Gaussian
     from cavity.distributions.gaussian import SphericalGaussian as SphericalGaussian

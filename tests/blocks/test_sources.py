@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -603,3 +604,30 @@ def test_memory_does_not_grow_with_a_file(tmp_path, dtype):
     command = [sys.executable, "-c", MEMORY, str(small), str(tmp_path / "large.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 8 * 1024  # KB: a buffer or two more at the same time, not the file
+
+
+# ------------------------------------------------------------------------------- rows from anywhere, in other processes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_viewed_or_filled_from_anywhere(tmp_path, kind):
+    array = draw((1000, 3))
+    source = open_source(KINDS[kind](tmp_path, array), "X", ndim=(2,))
+    assert source.in_memory == ("file" not in kind and "path" not in kind)
+    for start, stop in ((0, 64), (190, 300), (5, 6), (999, 1000), (0, 1000)):
+        out = np.empty((stop - start, 3))
+        source.fill(out, start)
+        np.testing.assert_array_equal(out, array[start:stop])
+        view = source.view(start, stop)
+        assert (view is not None) == (kind in ("array", "nested list", "memmap"))
+        assert view is None or (view.flags.c_contiguous and np.array_equal(view, out))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sources_pickle(tmp_path, kind):
+    array = draw((100, 3))
+    source = open_source(KINDS[kind](tmp_path, array), "X", ndim=(2,), block_rows=7)
+    source.read(0)
+    again = pickle.loads(pickle.dumps(source))
+    assert (again.name, again.block_rows, again.shape) == ("X", 7, source.shape)
+    assert bits([again.rows(), again.read(3)]) == bits([source.rows(), source.read(3)])

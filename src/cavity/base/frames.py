@@ -36,6 +36,8 @@ NEEDED = ("offset", "exposure")  # what predictions want again where a fit had i
 
 def names_of(X):
     """The names of the columns of a table as strings, or None for anything else."""
+    if hasattr(X, "block_rows"):  # a source, as they are in files
+        return X.names
     if hasattr(X, "column_names") and hasattr(X, "columns"):  # Arrow
         return tuple(map(str, X.column_names))
     if (hasattr(X, "iloc") or hasattr(X, "get_columns")) and hasattr(X, "columns"):  # pandas, polars
@@ -47,7 +49,7 @@ def only_column(table):
     """Return the column of a table that has only one; else the table."""
     if table is None or isinstance(table, np.ndarray | str):  # nearly always
         return table
-    return next(_columns(table, [0])) if len(names_of(table) or ()) == 1 else table
+    return column_at(table, 0) if len(names_of(table) or ()) == 1 else table
 
 
 def name_of(column):
@@ -119,12 +121,12 @@ def taken(X, given, columns=None, roles=None):
             raise ValueError(f"{argument}={value!r}: X has {words}")
         if wanted:
             index = [names.index(each) for each in wanted]
-            values[argument] = _picked(X, index) if len(index) > 1 else next(_columns(X, index))
+            values[argument] = picked(X, index) if len(index) > 1 else column_at(X, *index)
             found[argument] = wanted[0] if len(wanted) == 1 else wanted
     out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
     left = [j for j, each in enumerate(names) if each not in out]
-    X = X if len(left) == len(names) else _picked(X, left)
+    X = X if len(left) == len(names) else picked(X, left)
     return in_order(X, columns), tuple(values.values()), found | roles or None
 
 
@@ -172,7 +174,7 @@ def in_order(X, columns, name="X"):
     unknown = [each for each in names if each not in columns]
     if unknown:
         raise ValueError(f"{name} must have the columns of the fit only, {some(columns)}, got {some(unknown)} too")
-    return _picked(X, [names.index(each) for each in columns])
+    return picked(X, [names.index(each) for each in columns])
 
 
 def check_alike(names, others, what="columns"):
@@ -232,7 +234,7 @@ def is_table(value):
 def check_numbers(table, name):
     """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
     names = names_of(table)
-    columns = [table] if names is None else _columns(table, range(len(names)))
+    columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)
         kind = None if _is_plain(dtype) else _refused(column, dtype)
@@ -268,7 +270,7 @@ def converted(table, start=0, stop=None, out=None):
     stop = len(table) if stop is None else stop
     rows = table.iloc[start:stop] if hasattr(table, "iloc") else table.slice(start, stop - start)
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    columns, targets = ([rows], [out]) if out.ndim == 1 else (_columns(rows, range(out.shape[1])), out.T)
+    columns, targets = ([rows], [out]) if out.ndim == 1 else (columns_of(rows, range(out.shape[1])), out.T)
     with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
         for column, target in zip(columns, targets, strict=True):
             target[:] = _column(column, dtype_of(column))
@@ -283,16 +285,25 @@ def _column(column, dtype):
     return array.astype(np.float64) if array.dtype.kind == "O" else array  # None is missing, a Decimal a number
 
 
-def _columns(frame, index):
+def column_at(table, j):
+    """Return a column of a table, by its number."""
+    return next(columns_of(table, [j]))
+
+
+def columns_of(frame, index):
     """Yield some columns of a table, by their numbers."""
+    if hasattr(frame, "block_rows"):  # a source
+        return (frame.values(j) for j in index)
     if hasattr(frame, "iloc"):
         return (frame.iloc[:, j] for j in index)
     columns = frame.get_columns() if hasattr(frame, "get_columns") else frame.columns
     return (columns[j] for j in index)
 
 
-def _picked(frame, index):
+def picked(frame, index):
     """A table with some columns of another, by their numbers."""
+    if hasattr(frame, "block_rows"):  # a source
+        return frame.columns(index)
     if hasattr(frame, "iloc"):
         return frame.iloc[:, index]
     return frame[:, index] if hasattr(frame, "get_columns") else frame.select(index)

@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 
 from cavity.base import arrays
 from cavity.base.errors import naming
+from cavity.blocks.parts import Part
 
 LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
 LONGEST_HEADER = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
@@ -27,7 +28,7 @@ SAMPLED_BYTES = 512  # most bytes of the row there
 
 
 @dataclass(frozen=True, slots=True)
-class NpyFile:
+class NpyFile(Part):
     """A .npy file of real numbers whose header has been read and checked."""
 
     path: str  # as the user wrote it
@@ -39,10 +40,7 @@ class NpyFile:
     stamp: tuple  # of the file when the header was read, see `_stamp`
     sample: bytes  # digest of rows here and there, at that time
 
-    @property
-    def ndim(self):
-        """Number of dimensions."""
-        return len(self.shape)
+    in_memory = False
 
     def where(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
@@ -52,20 +50,16 @@ class NpyFile:
         """Words for a value that should not be there."""
         return f"{value} in {self.where(*place)}"
 
-    def view(self, start, stop):
-        """None: the rows have to be read."""
-        return None
-
-    def fill(self, out, start, scratch):
-        """Read the rows from `start` on into out (n,) or (n, d); scratch(size) returns that many bytes to work in."""
+    def fill(self, out, start, desk):
+        """Read the rows from `start` on into out (n,) or (n, d)."""
         with naming(self.path), open(self.place, "rb", buffering=0) as file:
             if self._is_another(file):
                 raise ValueError(f"{self.path} has changed while it was in use; start again with the file as it is now")
             if not self.by_columns:
-                self._read(file, out, start * prod(self.shape[1:]), scratch)
+                self._read(file, out, start * prod(self.shape[1:]), desk)
                 return
             for column in range(prod(self.shape[1:])):
-                self._read(file, out[:, column], column * self.shape[0] + start, scratch)
+                self._read(file, out[:, column], column * self.shape[0] + start, desk)
 
     def _is_another(self, file):
         """Whether an open file is not the one whose header was read, or has changed.
@@ -79,13 +73,13 @@ class NpyFile:
             return True
         return status_time != status_time_then and _sample(file, self.offset, self.stamp[0]) != self.sample
 
-    def _read(self, file, out, first, scratch):
+    def _read(self, file, out, first, desk):
         """Read consecutive numbers, the first-th of the file and those after it, into out."""
         file.seek(self.offset + first * self.dtype.itemsize)
         if self.dtype == out.dtype and out.flags.c_contiguous:
             self._read_bytes(file, memoryview(out).cast("B"))
             return
-        staged = scratch(out.size * self.dtype.itemsize)
+        staged = desk.scratch(out.size * self.dtype.itemsize)
         self._read_bytes(file, memoryview(staged))
         arrays.copy_real(staged.view(self.dtype).reshape(out.shape), out)
 

@@ -6,7 +6,6 @@ Where blocks begin and end depends on the number of rows and columns alone, and 
 fixed tree. So the result has the same bits for an array, a memory map or the files it was split into, whoever computes.
 """
 
-import os
 import threading
 from bisect import bisect_right
 from itertools import accumulate
@@ -14,9 +13,10 @@ from itertools import accumulate
 import numpy as np
 
 from cavity.base import arrays, frames
+from cavity.blocks import formats
 from cavity.blocks.merge import ROWS_PER_CALL, merge, starts
-from cavity.blocks.npy import open_npy
-from cavity.blocks.tables import FrameRows, NamedRows
+from cavity.blocks.parts import ArrayRows, Desk
+from cavity.blocks.tables import FrameRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
 LEAST_BLOCK_ROWS = 1 << 10
@@ -44,7 +44,7 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
 
     Parameters
     ----------
-    data : array_like, table or column of one, path of a .npy file, list of such paths, or Source
+    data : array_like, table or column of one, path, list of paths, or Source
         Real numbers of any dtype, byte order and memory layout, (N,) or (N, D). They are not copied as a whole; a table
         of one column is taken for (N,) where nothing else is accepted. The files of a list follow each other. A Source
         is opened once more.
@@ -60,65 +60,95 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     TypeError
         For a one-shot iterator, a masked array, or anything but real numbers, by the name of its column if it has one.
     ValueError
-        For empty data, a wrong number of dimensions, files that do not fit together, are cut short or are not .npy.
+        For empty data, a wrong number of dimensions, files that do not fit together, are cut short or cannot be read.
     FileNotFoundError
         If there is no such file.
     """
+    stored = _stored(data, name)
+    if stored is None:
+        data = frames.only_column(data) if ndim == (1,) else data
+        return Source([_table(data, name, ndim, block_rows)], name, block_rows)
+    if ndim == (1,) and stored.names is not None and stored.shape[1:] == (1,):
+        stored = stored.column(stored.names[0])
+    for part in stored.parts:
+        path = getattr(part, "path", None)
+        arrays.check_ndim(part, name if path is None else f"{name} ({path})", ndim)
+    stored.check_numbers(name)
+    return Source(stored.parts, name, block_rows)
+
+
+def source(data, columns=None):
+    """Open a table of any size, which fits then read block by block instead of loading it.
+
+    Every fit that can read files opens them by itself; this is for looking at them first, and for choosing columns.
+
+    Parameters
+    ----------
+    data : array_like, data frame, path, or list of paths
+        The table, (N,) or (N, D): numbers in memory or in ``.npy`` files. The files of a list follow each other.
+    columns : str or list of str, optional
+        Names of columns, or their numbers where they have no names; those of a list make a table, a single one makes a
+        vector (N,). All by default.
+
+    Returns
+    -------
+    Source
+        With `shape`, the `names` of the columns, and `rows`, which returns some rows as an array. It can be given
+        to a fit in place of the table, pickled, and read by any number of threads.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> rows = cavity.source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> rows.shape, rows.names
+    ((3, 2), None)
+    >>> cavity.source(rows, columns=1).rows(1)
+    array([4., 6.])
+    """
+    found = opened(data, "data")
+    if columns is None:
+        return found
+    if isinstance(columns, list | tuple):
+        return found.columns([found.place(each) for each in columns])
+    return found.column(columns)
+
+
+def opened(data, name):
+    """Return data of any supported kind as a Source; columns that hold no numbers are told when they are read."""
+    stored = _stored(data, name)
+    if stored is None:
+        return Source([_table(data, name, (1, 2), 0, checked=False)], name)
+    return Source(stored.parts, name)
+
+
+def _stored(data, name):
+    """Return data that have their place, in files or in a source, as a Source; None for what is in memory."""
     if hasattr(data, "__next__") and not hasattr(data, "__array__"):
         raise TypeError(
             f"the fit needs several passes over the data, but {name} is a one-shot iterator ({type(data).__name__}); "
             "give an array, a .npy file or a list of .npy files"
         )
     if isinstance(data, Source):
-        arrays.check_ndim(data, name, ndim)
-        return Source(data.parts, name, block_rows)
-    paths = _paths(data, name)
-    if paths is None:
-        data = frames.only_column(data) if ndim == (1,) else data
-        parts = [_table(data, name, ndim, block_rows)]
-    else:
-        parts = [open_npy(path, name) for path in paths]
-        _check_files(parts, name, ndim)
-    return Source(parts, name, block_rows)
+        return data
+    parts = formats.open_stored(data, name)
+    return None if parts is None else Source(parts, name)
 
 
-def _table(data, name, ndim, block_rows):
+def _table(data, name, ndim, block_rows, checked=True):
     """Return data in memory as a part: tables of several blocks are converted when they are read, others at once."""
     columns = frames.names_of(data)
-    if frames.is_table(data) and len(data) > (block_rows or rows_per_block(len(columns or (0,)))):
+    if block_rows is None:
+        block_rows = rows_per_block(len(columns or (0,)))
+    if frames.is_table(data) and len(data) > block_rows:
         array = frames.own_array(data)
         if array is None:
             part = FrameRows(data, name)
             arrays.check_ndim(part, name, ndim, data)
+            if checked:
+                part.check_numbers(name)
             return part
         data = array
     return ArrayRows(arrays.unread_array(data, name, ndim), name, columns)
-
-
-def _paths(data, name):
-    """Return the paths in a path or a list of paths, None for data of another kind."""
-    if isinstance(data, str | os.PathLike):
-        return [data]
-    if not (isinstance(data, list | tuple) and data and isinstance(data[0], str | os.PathLike)):
-        return None
-    other = next((each for each in data if not isinstance(each, str | os.PathLike)), None)
-    if other is not None:
-        raise TypeError(f"{name} must hold paths of .npy files only if it holds one, got {type(other).__name__} too")
-    return list(data)
-
-
-def _check_files(files, name, ndim):
-    """Raise ValueError unless files follow each other to one array that is not empty."""
-    first = files[0]
-    for file in files:
-        arrays.check_ndim(file, f"{name} ({file.path})", ndim)
-        if file.shape[1:] != first.shape[1:]:
-            raise ValueError(
-                f"{name} must have rows of one width, got shape {first.shape} in {first.path} "
-                f"and {file.shape} in {file.path}"
-            )
-    total = (sum(file.shape[0] for file in files), *first.shape[1:])
-    arrays.check_not_empty(total, f"{name} ({first.path})")
 
 
 def _sums(block, huge):
@@ -147,57 +177,10 @@ def _join(left, right):
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
-class ArrayRows(NamedRows):
-    """Rows of an array in memory, or mapped to it; `columns` are their names, if they have any."""
-
-    def __init__(self, array, name, columns=None):
-        super().__init__(name, array.shape, columns)
-        self.array = array
-        self.direct = array.dtype == np.float64 and array.flags.c_contiguous and array.flags.aligned
-
-    def view(self, start, stop):
-        """The rows themselves, or None if they have to be converted."""
-        return self.array[start:stop] if self.direct else None
-
-    def fill(self, out, start, scratch):
-        """Convert the rows from `start` on into out."""
-        arrays.copy_real(self.array[start : start + len(out)], out)
-
-
-class SomeColumns:
-    """The rows of another part with some of its columns, (N, d); of a part (N,) its only one."""
-
-    def __init__(self, part, index):
-        self._part, self._index, self.shape = part, index, (part.shape[0], len(index))
-
-    def where(self, *place):
-        """Words for a row, or for a row and a column, for messages."""
-        return self._part.where(*self._there(place))
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return self._part.found(value, *self._there(place))
-
-    def view(self, start, stop):
-        """None: the columns have to be picked."""
-        return None
-
-    def fill(self, out, start, scratch):
-        """Pick the columns of the rows from `start` on into out (n, d)."""
-        whole = np.empty((len(out), *self._part.shape[1:]))
-        self._part.fill(whole, start, scratch)
-        out[...] = whole.reshape(len(out), -1)[:, self._index]
-
-    def _there(self, place):
-        row, *column = place
-        return row, *(self._index[j] for j in column if len(self._part.shape) > 1)
-
-
 class Source:
     """Rows in one or several parts that follow each other, in blocks that can be read again and again, by any thread.
 
-    A part has a `shape`, `view`, `fill`, `where` and `found`, with rows counted from its own first. Blocks are over all
-    rows, whatever the parts.
+    Blocks are over all rows, whatever the parts (`blocks/parts.py`), whose rows are counted from their own first.
     """
 
     def __init__(self, parts, name, block_rows=None):
@@ -206,6 +189,12 @@ class Source:
         self.shape = (self._ends[-1], *parts[0].shape[1:])
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
         self._local = threading.local()
+
+    def __len__(self):
+        return self.n_rows
+
+    def __reduce__(self):
+        return Source, (self.parts, self.name, self.block_rows)
 
     @property
     def ndim(self):
@@ -227,14 +216,53 @@ class Source:
         """Number of blocks."""
         return -(-self.n_rows // self.block_rows)
 
-    def columns(self, index):
-        """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
-        return Source([SomeColumns(part, list(index)) for part in self.parts], self.name)
-
     @property
     def names(self):
         """Names of the columns, if they have any, else None."""
-        return getattr(self.parts[0], "columns", None)
+        return self.parts[0].columns
+
+    @property
+    def in_memory(self):
+        """Whether reading does not wait for a disk."""
+        return all(part.in_memory for part in self.parts)
+
+    def place(self, name):
+        """Return the number of a column, by its name or number; ValueError if there is none, or several."""
+        if isinstance(name, int) and 0 <= name < self.n_features:
+            return name
+        names = self.names or ()
+        if names.count(name) != 1:
+            words = "two columns" if name in names else "no column"
+            known = frames.some(names) if names else f"{self.n_features} columns without names"
+            raise ValueError(f"{self.name} has {words} {name!r}; it has {known}")
+        return names.index(name)
+
+    def columns(self, index):
+        """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
+        return Source([part.some(list(index)) for part in self.parts], self.name)
+
+    def column(self, name):
+        """Return the Source (N,) of a column, by its name or number."""
+        index = [self.place(name)]
+        return self if self.ndim == 1 else Source([part.some(index, vector=True) for part in self.parts], self.name)
+
+    def values(self, name):
+        """Return a whole column: numbers as an array of float64, others as an array or a column of a table."""
+        index = self.place(name)
+        labels = [part.labels(index) for part in self.parts]
+        if labels[0] is None:
+            return self.column(name).rows()
+        return labels[0] if len(labels) == 1 else np.concatenate(labels)
+
+    def without(self, names):
+        """Return the Source of the columns but some, by their names or numbers."""
+        out = {self.place(name) for name in names}
+        return self.columns([j for j in range(self.n_features) if j not in out])
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers."""
+        for part in self.parts:
+            part.check_numbers(name)
 
     def span(self, index):
         """Return the (start, stop) of the rows of a block."""
@@ -251,18 +279,28 @@ class Source:
         part, first = self._part(row)
         return part.found(value, row - first, *column)
 
+    def view(self, start, stop):
+        """Return the rows [start, stop) where they lie, float64 and C-contiguous; None if they have to be filled in."""
+        part, first = self._part(start)
+        return part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
+
+    def fill(self, out, start):
+        """Write the rows from `start` on into out (n,) or (n, D); fastest where a thread reads on from its last row."""
+        if not hasattr(self._local, "desk"):
+            self._local.desk = Desk()
+        for part, low, high, first in self._overlaps(start, start + len(out)):
+            part.fill(out[low - start : high - start], low - first, self._local.desk)
+
     def read(self, index):
         """Return a block (rows,) or (rows, D): float64, C-contiguous, read-only, valid until this thread reads again.
 
         A view of the data where they are like that; if not, each thread has a buffer for one block and uses it again.
         """
         start, stop = self.span(index)
-        part, first = self._part(start)
-        block = part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
+        block = self.view(start, stop)
         if block is None:
             block = self._buffer()[: stop - start]
-            for part, low, high, first in self._overlaps(start, stop):
-                part.fill(block[low - start : high - start], low - first, self._scratch)
+            self.fill(block, start)
         block.flags.writeable = False
         return block
 
@@ -304,8 +342,7 @@ class Source:
         out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
         for low, high in starts(stop - start, self.block_rows):
-            for part, first, last, zero in self._overlaps(start + low, start + high):
-                part.fill(out[first - start : last - start], first - zero, self._scratch)
+            self.fill(out[low:high], start + low)
         return out
 
     def sample(self, size=None):
@@ -342,9 +379,3 @@ class Source:
         if not hasattr(self._local, "block"):
             self._local.block = np.empty((min(self.block_rows, self.n_rows), *self.shape[1:]))
         return self._local.block
-
-    def _scratch(self, size):
-        """Return that many bytes of this thread's memory to convert numbers in."""
-        if len(getattr(self._local, "scratch", b"")) < size:
-            self._local.scratch = np.empty(size, dtype=np.uint8)
-        return self._local.scratch[:size]

@@ -1,0 +1,38 @@
+"""Columns that arguments name, taken out of tables in files as out of those in memory."""
+
+from cavity.base import frames
+from cavity.blocks import formats
+from cavity.blocks.sources import Source, opened
+
+
+def taken(X, given, columns=None, roles=None):
+    """Return `frames.taken` of tables of any kind: those in files are opened, and their columns read that are named.
+
+    Parameters
+    ----------
+    X, given, columns, roles
+        As for `frames.taken`; X may be a path, a list of paths, or a Source, and values of `given` paths of files of
+        one column.
+
+    Returns
+    -------
+    X : table, array, or Source of numbers
+        The other columns; a Source where X is in files.
+    values, roles
+        As of `frames.taken`, columns of files in memory.
+    """
+    X = opened(X, "X") if formats.is_stored(X) else X
+    names = frames.names_of(X) or ()
+    given = {argument: _read(argument, value, names) for argument, value in given.items()}
+    X, values, roles = frames.taken(X, given, columns, roles)
+    if isinstance(X, Source):
+        X.check_numbers("X")
+    return X, tuple(each.rows() if isinstance(each, Source) else each for each in values), roles
+
+
+def _read(argument, value, names):
+    """Return the only column of a file; a value that is no path, or the name of a column, as it is."""
+    if (isinstance(value, str) and value in names) or not (isinstance(value, Source) or formats.is_file_name(value)):
+        return value
+    found = opened(value, argument)
+    return found.values(0) if found.names and found.n_features == 1 else found

@@ -89,7 +89,7 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS)
+        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
@@ -98,7 +98,7 @@ class Engine:
         most = most if options.double_loop is None else min(most, options.double_loop)
         energy = partial(free_energy, self.geometry, self.sites)
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
-        status = loop.run(options.callback, len(changes))
+        status = loop.run(options.job.going_on(len(changes)))
         if loop.belief is not None and (
             status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):

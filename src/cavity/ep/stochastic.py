@@ -62,7 +62,7 @@ class Stochastic:
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS)
+        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
         return Fit(

@@ -6,11 +6,13 @@ import pytest
 from reference import diagonal as reference
 from scipy import integrate, sparse
 from scipy.special import log_ndtr
+from support.events import writing
 from support.glms import GLM
 
 from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.base.rows import Rows
+from cavity.blocks.job import Job
 from cavity.ep.options import Options
 from cavity.models.glm import diagonal
 from cavity.models.glm.diagonal import predict
@@ -459,14 +461,14 @@ def test_wide_rows_and_a_constant_column():
 def test_callback_and_max_iter():
     x, y, m, v, _ = draw(30, 4, seed=2)
     seen = []
-    result = run(x, y, m, v, callback=lambda n, change: seen.append((n, change)) or n == 3)
+    result = run(x, y, m, v, job=Job.checked(writing(seen, "change", stop=3)))
     assert (result.status, result.n_iter) == (STOPPED, 3)
     assert [n for n, _ in seen] == [1, 2, 3]
     np.testing.assert_array_equal(result.trace["change"], [change for _, change in seen])
     assert not result.trace["improper"].any()
     assert run(x, y, m, v, max_iter=2).status == MAX_ITER
     with pytest.raises(KeyboardInterrupt):
-        run(x, y, m, v, callback=lambda n, change: (_ for _ in ()).throw(KeyboardInterrupt))
+        run(x, y, m, v, job=Job.checked(lambda event: (_ for _ in ()).throw(KeyboardInterrupt)))
 
 
 def test_skipped_rows_are_counted_and_the_evidence_stays_finite():

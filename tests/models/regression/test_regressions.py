@@ -335,7 +335,7 @@ def test_fits_at_the_same_time_and_interrupted_ones():
         for post in pool.map(lambda _: cavity.LinearRegression(ard=True).fit(X, y), range(6)):
             np.testing.assert_array_equal(post.mean, alone.mean)
 
-    def interrupt(n_iter, elbo):
+    def interrupt(event):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

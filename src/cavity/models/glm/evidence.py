@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.blocks.job import QUIET
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.stochastic import Stochastic
@@ -107,7 +108,7 @@ class Evidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start = replace(options, callback=None), None
+        self.options, self.start = replace(options, job=QUIET), None
 
     def problem_at(self, settings):
         """The problem with a prior."""

@@ -174,8 +174,8 @@ def _on_f(fit, geometry, alone, mean, residual):
     shrink = np.where(clear, shrink, 1.0)
     tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
     if not clear.all():
-        _, m, v = geometry.values(fit.belief, slice(None))
-        m, v, _ = cavities(m, v, fit.tau, fit.rho, alone.fraction)
+        moments = geometry.values(fit.belief, slice(None), geometry.features)
+        m, v, _ = cavities(*moments, fit.tau, fit.rho, alone.fraction)
         _, match_tau, match_rho = alone.match(slice(None), m, v + residual)
         rho = np.where(clear, rho, match_rho / alone.fraction)
         tau = np.where(clear, tau, match_tau / alone.fraction - rho * mean)

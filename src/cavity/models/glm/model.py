@@ -278,7 +278,8 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
-        solution = solved(problem, method, options, (names, groups), n_threads)
+        with options.job:
+            solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

@@ -15,7 +15,10 @@ WORDS = {  # of an option: what its type is like, and what its description is li
         r'bool or {"anderson", "squarem"}, default \w+',
         r"(How|Whether and how) to e|Extrapolate",
     ),
-    "callback": ("callable, optional", r"Called as callback\(.*\) after each .*; a true result stops (the fit|it)\."),
+    "callback": (
+        "callable, optional",
+        r"Called as callback\(event\) with a `cavity.Event` after each .*; a true result stops the fit and keeps what",
+    ),
     "damping": (
         r"float in [(\[].*, 1\], default 1\.0",
         r"(The|The largest|Largest) fraction of each site change that is made",
@@ -28,6 +31,10 @@ WORDS = {  # of an option: what its type is like, and what its description is li
         "For counts: what their mean is proportional to",
     ),
     "offset": (r"(float or )?array_like \([NMnm],\)( or str)?, optional", r"Known part of f\b"),
+    "progress": (
+        "bool, default False",
+        "Whether to show progress on stderr: a bar where tqdm is installed, else lines",
+    ),
     "power": (r"float in .*, default 1\.0", r"Exponent of power EP; 1 is EP\.|For EP: the exponent alpha of power EP"),
     "rng": (SEED, r"(The source|Source) of randomness|Needed if n_init > 1|For order=|Shuffles the rows"),
     "tol": (r"float, default 1e-\d+", "Stopping rule"),

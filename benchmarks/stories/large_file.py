@@ -50,9 +50,9 @@ def run(path, name, where, threads):
     data = np.load(path) if where == "memory" else path
     stamps = []
 
-    def callback(n_iter, elbo):
+    def callback(event):
         stamps.append(time.perf_counter())
-        return n_iter >= WARM_UP + PASSES
+        return event.n_iter >= WARM_UP + PASSES
 
     options = dict(initial_means=means, accelerate=False, callback=callback)
     with warnings.catch_warnings():

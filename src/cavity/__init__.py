@@ -11,6 +11,7 @@ _PUBLIC = {
     "ConvergenceWarning": "base.errors",
     "FactorizedGaussian": "models.factorized.model",
     "FactorizedGaussianPosterior": "models.factorized.posterior",
+    "Event": "blocks.job",
     "GLM": "models.glm.model",
     "GLMPosterior": "models.glm.posterior",
     "Gaussian": "distributions.gaussian",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.base.errors import NumericalWarning as NumericalWarning
     from cavity.base.errors import SettingsWarning as SettingsWarning
     from cavity.base.summary import Table as Table
+    from cavity.blocks.job import Event as Event
     from cavity.blocks.sources import source as source
     from cavity.distributions.divergence import kl as kl
     from cavity.distributions.gaussian import Gaussian as Gaussian

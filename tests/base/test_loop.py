@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from support.events import writing
 
 from cavity.base import loop
 from cavity.base.errors import ConvergenceWarning
+from cavity.blocks.job import Job
 from cavity.ep.options import Options
 
 
@@ -56,7 +58,10 @@ def test_problems_end_one_by_one():
 
 def test_callback_can_stop():
     calls = []
-    outcome, _ = run([[1, 2], [1, 1.5]], callback=lambda n, change: calls.append((n, change)) or n == 2)
+    outcome, _ = run(
+        [[1, 2], [1, 1.5]],
+        job=Job.checked(writing(calls, "change", stop=2)),
+    )
     assert calls == [(1, 2.0), (2, 1.5)]
     assert outcome.status.tolist() == [loop.STOPPED] * 2
 

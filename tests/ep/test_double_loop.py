@@ -10,6 +10,7 @@ from support.glms import GLM
 
 from cavity import likelihoods
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import QUIET, Job
 from cavity.ep.dense import Dense
 from cavity.ep.double_loop import LOST, NO_FIXED_POINT, NO_PROGRESS, STEPS_A_SWEEP, DoubleLoop, accepts
 from cavity.ep.free_energy import Cavities, free_energy
@@ -57,11 +58,11 @@ def test_max_iter_bounds_the_double_loop():
         geometry = Dense(X, None, np.zeros(3), np.ones(3), threads)
         sites = Sites(likelihoods.Probit(), y)
         loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 4, 1e-12)
-        assert loop.run(None, 0) == "max_iter reached"
+        assert loop.run(QUIET) == "max_iter reached"
         assert len(loop.changes) == 4
         seen = []
         loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 100, 1e-9)
-        assert loop.run(lambda n, change: seen.append(n), 7) == "converged"
+        assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).going_on(7)) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
         whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
         np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)

@@ -70,7 +70,8 @@ def naive(mean, covariance, tau, rho):
 
 def values(geometry, belief):
     """Means and variances of all values."""
-    parts = [geometry.values(belief, part)[1:] for part in geometry.blocks(0, geometry.n_rows)]
+    groups = geometry.each_group(lambda blocks: [geometry.values(belief, part, x) for part, x in blocks])
+    parts = [moments for group in groups for moments in group]
     return tuple(np.concatenate(moments) for moments in zip(*parts, strict=True))
 
 
@@ -121,11 +122,9 @@ def test_sums_are_linear_in_the_sites_whoever_adds_them(case):
     twice = geometry.gather(2.0 * tau, 2.0 * rho)
     same(twice[0], 2.0 * h)
     same(twice[1], 2.0 * g)
-    prior = geometry.prior()
 
-    def task(part, h, g):
-        x, _, _ = geometry.values(prior, part)
-        h, g = geometry.add(x, part, tau[part], rho[part], h, g)
+    def task(part, x, h, g):
+        h, g = geometry.add(part, x, tau[part], rho[part], h, g)
         return h, g, float(part.stop - part.start)
 
     by_blocks = geometry.reduce(task)
@@ -136,8 +135,8 @@ def test_sums_are_linear_in_the_sites_whoever_adds_them(case):
 
 def test_blocks_are_in_order_and_cover_all_rows(case):
     geometry = case[0]
-    spans = list(geometry.each_group(lambda start, stop: (start, stop)))
-    rows = [i for span in spans for part in geometry.blocks(*span) for i in range(part.start, part.stop)]
+    groups = list(geometry.each_group(lambda blocks: [part for part, _ in blocks]))
+    rows = [i for group in groups for part in group for i in range(part.start, part.stop)]
     assert rows == list(range(N))
 
 

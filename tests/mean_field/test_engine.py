@@ -4,8 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support.events import writing
 
 from cavity import NumericalWarning
+from cavity.blocks.job import Job
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.mean_field import engine
@@ -18,7 +20,7 @@ RATES = np.array([0.98, 0.9, 0.7, 0.3, 0.0])
 class Linear:
     """Errors e -> A e, the ELBO -<e, G (1 - A) e>/2 under the metric G; A and G have the same eigenvectors."""
 
-    n_samples = 1
+    n_samples, n_rows = 1, None
 
     def __init__(self, rates=RATES, seed=0, lowest=-np.inf):
         rng = np.random.default_rng(seed)
@@ -93,7 +95,12 @@ def test_rejected_proposals_are_passes_but_not_gone_to():
 
     model = Misled()
     seen = []
-    done = run(model, accelerate="anderson", tol=1e-6, callback=lambda n, elbo: seen.append((n, elbo)))
+    done = run(
+        model,
+        accelerate="anderson",
+        tol=1e-6,
+        job=Job.checked(writing(seen)),
+    )
     assert done.converged
     far = sum(np.array_equal(state, model.best + 100.0) for state in model.visited)
     assert far > 10
@@ -182,11 +189,11 @@ def test_outside_the_domain_plain_sweeps_go_on():
 def test_callbacks_and_limits():
     seen = []
 
-    def stop(n_iter, elbo):
-        seen.append((n_iter, elbo))
-        return n_iter == 3
+    def stop(event):
+        seen.append((event.n_iter, event.objective))
+        return event.n_iter == 3
 
-    done = run(Linear(), callback=stop)
+    done = run(Linear(), job=Job.checked(stop))
     assert done.status == "stopped by callback"
     assert not done.converged
     np.testing.assert_array_equal([elbo for _, elbo in seen], done.trace["elbo"])

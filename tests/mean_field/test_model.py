@@ -130,7 +130,7 @@ def test_initial_factors_and_callbacks():
     assert again.n_iter < first.n_iter
     assert again.elbo >= first.elbo - 1e-12
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
-        post = mean_field.fit(model, callback=lambda n, elbo: seen.append(elbo) or n == 3)
+        post = mean_field.fit(model, callback=lambda event: seen.append(event.objective) or event.n_iter == 3)
     assert post.n_iter == len(seen) == 3
     with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached"):
         assert not mean_field.fit(model, max_iter=2).converged
@@ -219,7 +219,7 @@ def test_shuffled_steps_are_reproducible_and_counted():
     assert sorted_["rate"].shape not in (one["rate"].shape, other["rate"].shape)
     assert one.n_iter == 3
     np.testing.assert_allclose(one.trace["step"], (np.arange(15) + 2.0) ** -0.7)
-    stopped = mean_field.fit_stochastic(Counts(COUNTS), callback=lambda step, size: step == 6, **options)
+    stopped = mean_field.fit_stochastic(Counts(COUNTS), callback=lambda event: event.n_iter == 6, **options)
     assert (len(stopped.trace["step"]), stopped.n_iter) == (6, 2)
 
 

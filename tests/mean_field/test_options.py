@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.events import writing
 
+from cavity.blocks.job import Job
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
 
 
@@ -48,13 +50,13 @@ def test_stochastic_options(options, error, message):
 
 def test_what_follows_a_fit_has_the_passes_that_are_left_and_counts_on():
     seen = []
-    options = AscentOptions(False, 10, 0.0, callback=lambda n_iter, elbo: seen.append((n_iter, elbo)))
+    job = Job.checked(writing(seen))
+    options = AscentOptions(False, 10, 0.0, job=job)
     rest = options.after(SimpleNamespace(n_iter=3, elbo=-1.0), SimpleNamespace(n_iter=2, elbo=-5.0))
-    rest.callback(1, -2.0)
-    rest.callback(2, 0.5)
+    rest.job.after(1, objective=-2.0)
+    rest.job.after(2, objective=0.5)
     assert rest.max_iter == 5
     assert seen == [(6, -1.0), (7, 0.5)]
-    assert AscentOptions(False, 10, 0.0).after(SimpleNamespace(n_iter=1, elbo=0.0)).callback is None
 
 
 def test_random_starts_need_a_source_of_randomness():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cavity import NumericalWarning
+from cavity.blocks.job import Job
 from cavity.blocks.sources import open_source
 from cavity.mean_field import stochastic
 from cavity.mean_field.options import StochasticOptions
@@ -64,7 +65,7 @@ def test_rows_know_how_many_they_are():
 
 def test_a_callback_stops_the_steps_and_begun_passes_count():
     seen = []
-    options = averaging(batch_size=3, callback=lambda number, length: seen.append(length) or number == 2)
+    options = averaging(batch_size=3, job=Job.checked(lambda event: seen.append(event.change) or event.n_iter == 2))
     _, _, outcome = stochastic.fit_rows(Mean(), 0.0, open_source(X, "X"), options)
     assert seen == [1.0, 0.5]
     assert outcome["n_iter"] == 1

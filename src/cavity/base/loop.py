@@ -4,6 +4,7 @@ It drives any number of independent problems at once, so that a batch and a sing
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from cavity.base.errors import ConvergenceWarning, warn
 
 CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
 
+TREND = 5  # sweeps whose mean rate says how many are left
 ROUNDING_CHANGE = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
 
 
@@ -47,7 +49,7 @@ class Iteration:
     changes: np.ndarray
 
 
-def iterate(step, options, patience, n_problems=1):
+def iterate(step, options, patience, n_problems=1, n_rows=None):
     """Call `step(active)` until every problem has converged, is stuck, or max_iter sweeps are done.
 
     Parameters
@@ -57,24 +59,27 @@ def iterate(step, options, patience, n_problems=1):
         the sweep was complete, both (B,); an incomplete sweep does not count as converged however small its change.
     options : cavity.ep.options.Options
         Of these `max_iter`, the most sweeps; `tol`: a problem has converged when its change in a complete sweep is at
-        most that; `callback`, which is called as callback(n_iter, change) after each sweep with the largest change, and
-        stops the loop by a true result; `damping`, see `patience`.
+        most that; `job`, whose `after` hears of each sweep and its largest change, and stops the loop by a true
+        result; `damping`, see `patience`.
     patience : float
         A problem is stuck when its smallest change has not halved in that many sweeps, more where they are damped, and
         is above rounding.
     n_problems : int
         B.
+    n_rows : int, optional
+        Rows of a sweep.
     """
-    callback, patience = options.callback, patience / options.damping
+    patience = patience / options.damping
     status = np.full(n_problems, MAX_ITER, dtype=object)
     n_iter = np.zeros(n_problems, dtype=np.intp)
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
-    changes, stopped = [], False
+    changes, largest, stopped = [], [], False
     while active.any() and len(changes) < options.max_iter and not stopped:
         change, complete = step(active)
         change = np.where(active, change, 0.0)
         changes.append(change)
+        largest.append(float(change.max()))
         n_iter += active
         halved = complete & (change < 0.5 * best)
         best = np.where(halved, change, best)
@@ -83,10 +88,29 @@ def iterate(step, options, patience, n_problems=1):
         status[active & done] = CONVERGED
         status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK
         active = status == MAX_ITER
-        if callback is not None and callback(len(changes), float(change.max())):
-            stopped = True
+        left = partial(_sweeps_left, largest, options)
+        stopped = options.job.after(len(changes), change=largest[-1], rows=n_rows, left=left)
+        if stopped:
             status[active] = STOPPED
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
+
+
+def passes_left(gap, tol, rate, most):
+    """Return how many passes bring a gap that shrinks by `rate` in each to tol, `most` at most; None if unknown."""
+    if not (0.0 < rate < 1.0 and np.isfinite(gap)):
+        return None
+    if gap <= tol:
+        return 0.0
+    return float(most) if tol == 0 else min(float(np.log(gap / tol) / -np.log(rate)), float(most))
+
+
+def _sweeps_left(changes, options):
+    """Return how many sweeps are left if changes go on shrinking as they did in the last ones."""
+    steps = min(TREND, len(changes) - 1)
+    if steps == 0 or not changes[-1 - steps] > 0:
+        return None
+    rate = (changes[-1] / changes[-1 - steps]) ** (1.0 / steps)
+    return passes_left(changes[-1], options.tol, rate, options.max_iter - len(changes))
 
 
 def warn_unconverged(status, change, tol, max_iter):

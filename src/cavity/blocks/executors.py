@@ -76,11 +76,14 @@ class Threads:
         self.count = n_threads
         self._process = os.getpid()
         self._pool = ThreadPoolExecutor(max_workers=n_threads) if n_threads > 1 else None
+        self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        for reader in list(self.readers):
+            reader.stop()
         if self._pool is not None and self._process == os.getpid():
             self._pool.shutdown(cancel_futures=True)
 

@@ -23,17 +23,31 @@ def merge(parts, add=None):
     add : callable, optional
         add(left, right) returns the sum of two parts, if it is not to be +.
     """
+    return merge_runs(((1, part) for part in parts), add)
+
+
+def merge_runs(runs, add=None):
+    """Return `merge` of parts of which whole runs have been merged already.
+
+    Parameters
+    ----------
+    runs : iterable
+        (number of parts, their sum), in order: 2^k parts from a multiple of 2^k on, but for the last run, which may be
+        shorter.
+    add : callable, optional
+        As in `merge`.
+    """
     add = _plus if add is None else add
-    pending = []  # sums of 2^k parts, for the binary digits of the number of parts so far
-    for count, part in enumerate(parts, 1):
-        while count % 2 == 0:
-            part, count = add(pending.pop(), part), count // 2
-        pending.append(part)
+    pending = []  # (number of parts, their sum), of 2^k for the binary digits of the number of parts so far
+    for count, part in runs:
+        while pending and pending[-1][0] == count:
+            part, count = add(pending.pop()[1], part), 2 * count
+        pending.append((count, part))
     if not pending:
         raise ValueError("there is nothing to merge")
-    total = pending.pop()
+    total = pending.pop()[1]
     while pending:
-        total = add(pending.pop(), total)
+        total = add(pending.pop()[1], total)
     return total
 
 

@@ -11,16 +11,30 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 from scipy.linalg.blas import dsyrk
 
-from cavity.blocks.executors import spans
 from cavity.blocks.merge import merge, starts
-from cavity.blocks.sources import rows
+from cavity.blocks.reading import in_turn, is_stored
+from cavity.blocks.runs import map_runs
+from cavity.blocks.scratch import is_beyond, vector
+from cavity.blocks.sources import Source, rows
 from cavity.ep.geometry import GROUPS
 from cavity.ep.visits import kernel, visit
 from cavity.ep.weights import WeightRoot
 
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
+GROUP_NUMBERS = (
+    1 << 20
+)  # most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, unless ...
+ROWS_A_COLUMN = 4  # ... these are fewer rows for each column: adding up the squares of columns would take its time
 FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
 SWEEP_ROWS = 8192
+
+
+def _rows_of_a_group(n_rows, n_columns, block):
+    """Rows of the groups whose sums are added up in a tree: whole blocks, and at least GROUPS groups if there are so
+    many.
+    """
+    most = max(GROUP_NUMBERS // max(n_columns, 1), ROWS_A_COLUMN * n_columns)
+    return block * max(1, min(most // block, n_rows // block // GROUPS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +83,28 @@ class Dense:
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
 
     def __init__(self, X, offset, prior_mean, prior_root, threads):
-        """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'."""
+        """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
+
+        X is an array, or a Source whose rows are read in every pass.
+        """
         n, d = X.shape
         self.threads, self.n_rows = threads, n
         self.basis = None
         if n < d:
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
-            scaled = WeightRoot(prior_root).apply(rows(X, slice(None)))
+            X = rows(X, slice(None))
+            scaled = WeightRoot(prior_root).apply(X)
             self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
             self.features = np.ascontiguousarray(lower.T)
-            self.base = np.asarray(X @ prior_mean, dtype=np.float64) + (0.0 if offset is None else offset)
+            self.base = X @ prior_mean + (0.0 if offset is None else offset)
             self.prior_mean, self.root = np.zeros(n), np.ones(n)
         else:
             self.features, self.base = X, offset
             self.prior_mean, self.root = prior_mean, prior_root
         self.size = self.features.shape[1]
         self.block = max(256, min(8192, CACHED_NUMBERS // max(self.size, 1)))
+        self.groups = starts(n, _rows_of_a_group(n, self.size, self.block))
+        self.stored = is_stored(self.features)
         self.shifted = bool(np.any(self.prior_mean))
 
     def whitened(self, h):
@@ -135,25 +155,24 @@ class Dense:
         scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
         return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
 
-    def blocks(self, start, stop):
-        """The slices of rows of one group, in order."""
-        return [slice(start + low, start + high) for low, high in starts(stop - start, self.block)]
+    def vector(self):
+        """A number for each row, zeros; of many rows in files in a file as well."""
+        return vector(self.n_rows, is_beyond(self.features, self.n_rows))
 
-    def values(self, belief, part):
-        """The rows of a block and the means and variances of their f: (F, mean, variance)."""
-        x = rows(self.features, part)
+    def values(self, belief, part, x):
+        """The means and variances of f of the rows x of a block."""
         mean = x @ belief.mean
         if self.base is not None:
             mean += self.base[part]
         spread = x @ belief.root  # (n, M): V_ii = |x_i root|^2
-        return x, mean, np.einsum("ij,ij->i", spread, spread)
+        return mean, np.einsum("ij,ij->i", spread, spread)
 
     def prior_values(self, x, part):
         """Means of f under the prior, or 0 where they all vanish."""
         c = x @ self.prior_mean if self.shifted else 0.0
         return c if self.base is None else c + self.base[part]
 
-    def add(self, x, part, tau, rho, h, g):
+    def add(self, part, x, tau, rho, h, g):
         """Add the sites of a block to the sums: only the upper triangle of h is kept."""
         g += x.T @ (tau - rho * self.prior_values(x, part))
         up = rho > 0
@@ -165,16 +184,29 @@ class Dense:
         return h, g
 
     def each_group(self, function):
-        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
-        return self.threads.imap(function, spans(self.n_rows, GROUPS, self.block))
+        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
+        if not self.stored:
+            return self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
+        source = Source(self.features.parts, self.features.name, self.groups[0][1])
+        return map_runs(self._group, function, [source], self.threads, grain=1)
+
+    def _group(self, run, function):
+        """A task for rows that have been read."""
+        return function(self._blocks(slice(run.start, run.stop), run.arrays[0]))
+
+    def _blocks(self, group, known=None):
+        """The blocks of a group of rows in order, with their rows."""
+        for low, high in starts(group.stop - group.start, self.block):
+            part = slice(group.start + low, group.start + high)
+            yield part, rows(self.features, part) if known is None else known[low:high]
 
     def reduce(self, task):
-        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
+        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
 
-        def group(start, stop):
+        def group(blocks):
             h, g, total = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), 0.0
-            for part in self.blocks(start, stop):
-                h, g, extra = task(part, h, g)
+            for part, x in blocks:
+                h, g, extra = task(part, x, h, g)
                 total += extra
             return h, g, total
 
@@ -184,9 +216,8 @@ class Dense:
     def gather(self, tau, rho):
         """(h, g) of given sites."""
 
-        def task(part, h, g):
-            h, g = self.add(rows(self.features, part), part, tau[part], rho[part], h, g)
-            return h, g, 0.0
+        def task(part, x, h, g):
+            return *self.add(part, x, tau[part], rho[part], h, g), 0.0
 
         return self.reduce(task)[:2]
 
@@ -209,15 +240,21 @@ class Dense:
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
         skipped, log_z = 0, 0.0
-        for low in range(part.start, part.stop, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
-            block = slice(low, min(low + SWEEP_ROWS, part.stop))
+        for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
             base = np.zeros(1) if self.base is None else self.base[block]
-            x, arguments = rows(self.features, block), sites.arguments(block)
+            arguments, own = sites.arguments(block), (tau[block], rho[block])
             missed, gained = kernel.sweep_rows(
-                *arguments, x, base, mean, covariance, tau[block], rho[block], up, down, np.empty(self.size)
+                *arguments, x, base, mean, covariance, *own, up, down, np.empty(self.size)
             )
+            tau[block], rho[block] = own
             skipped, log_z = skipped + missed, log_z + gained
         return skipped, log_z
+
+    def _in_turn(self, part, size):
+        """Slices of so many rows each of a slice, with their rows."""
+        return in_turn(
+            self.features, [(part.start + low, part.start + high) for low, high in starts(part.stop - part.start, size)]
+        )
 
     def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
         """The same schedule at BLAS-3 speed.
@@ -227,18 +264,23 @@ class Dense:
         """
         size = int(np.clip(self.size // 2, 8, 64))
         skipped, log_z = 0, 0.0
-        for low in range(part.start, part.stop, size):
-            block = slice(low, min(low + size, part.stop))
-            x = rows(self.features, block)
-            before_tau, before_rho = tau[block].copy(), rho[block].copy()
+        blocks = (
+            (slice(together.start + low, together.start + high), x[low:high])
+            for together, x in self._in_turn(part, SWEEP_ROWS // size * size)
+            for low, high in starts(len(x), size)
+        )
+        for block, x in blocks:
+            own_tau, own_rho = tau[block], rho[block]
+            before_tau, before_rho = own_tau.copy(), own_rho.copy()
             spread = x @ covariance  # U = X S (B, M)
             joint = spread @ x.T  # V = X S X' (B, B)
             f = x @ mean
             if self.base is not None:
                 f += self.base[block]
-            missed, gained = visit(sites, block, f.copy(), joint.copy(), tau, rho, up, down)
+            missed, gained = visit(sites, block, f.copy(), joint.copy(), own_tau, own_rho, up, down)
+            tau[block], rho[block] = own_tau, own_rho
             skipped, log_z = skipped + missed, log_z + gained
-            d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
+            d_tau, d_rho = own_tau - before_tau, own_rho - before_rho
             system = d_rho[:, None] * joint
             system[np.diag_indices_from(system)] += 1.0
             right = np.column_stack([d_tau - d_rho * f, d_rho[:, None] * spread])

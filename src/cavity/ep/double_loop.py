@@ -61,21 +61,18 @@ class DoubleLoop:
         self.max_iter, self.tol = max_iter, tol
         self.changes = []
 
-    def run(self, callback, n_before):
-        """Descend from beliefs of growing precision until one start succeeds; return the status.
-
-        `callback`, if there is one, is told the number of this step after `n_before` others and its change.
-        """
+    def run(self, job):
+        """Descend from beliefs of growing precision until one start succeeds; return the status."""
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in STARTS:
-            status = self.descend(self.geometry.sharpened(start, factor), callback, n_before)
+            status = self.descend(self.geometry.sharpened(start, factor), job)
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
         return failed
 
-    def descend(self, belief, callback, n_before):
+    def descend(self, belief, job):
         """Go downhill from a belief, appending to the changes; return the status."""
         here = self._point(belief, None)
         if here is None or not np.isfinite(here.value):
@@ -97,7 +94,7 @@ class DoubleLoop:
             if moved is None:
                 return LOST  # F must fall along its gradient: all but rounding
             here = moved
-            if callback is not None and callback(n_before + len(self.changes), change):
+            if job.after(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED
         return MAX_ITER

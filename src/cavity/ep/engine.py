@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
+from cavity.blocks.scratch import ScratchVector, change
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.evidence import distance, influence, site_values, within_float64
@@ -29,17 +30,21 @@ LOOSE = 30.0  # times tol: what the residual may be if that is more, where a use
 
 
 class Engine:
-    """One EP fit: sites, belief and the schedules that move them."""
+    """One EP fit: sites, belief and the schedules that move them.
+
+    What decides the rest of a run after a sweep, beside the data and the options: `tau` and `rho`, arrays or
+    `ScratchVector`s which later sweeps leave as they are; `belief.h` and `belief.g`, of which the geometry makes the
+    belief again; the numbers of `damping`; `good`; `improper` and `sweeps`; and the counters of `base.loop.iterate`.
+    """
 
     def __init__(self, geometry, sites, options, start=None):
-        n = geometry.n_rows
         self.geometry, self.sites, self.options = geometry, sites, options
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
             self.tau, self.rho = start[0].copy(), start[1].copy()
         else:
-            self.tau, self.rho, self.belief = np.zeros(n), np.zeros(n), geometry.prior()
+            self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
         self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
         self.improper = []
@@ -49,7 +54,7 @@ class Engine:
         """Iterate to a fixed point; return the Fit."""
         status, changes = self._sweep_to_rest()
         steps = []
-        if status == STUCK:
+        if status == STUCK and not isinstance(self.tau, ScratchVector):  # its cavities would not fit into memory
             status, steps = self._descend(changes)
         if status == CONVERGED:
             self.belief = self.geometry.settled(self.belief)
@@ -89,7 +94,7 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS)
+        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
@@ -98,7 +103,7 @@ class Engine:
         most = most if options.double_loop is None else min(most, options.double_loop)
         energy = partial(free_energy, self.geometry, self.sites)
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
-        status = loop.run(options.callback, len(changes))
+        status = loop.run(options.job.going_on(len(changes)))
         if loop.belief is not None and (
             status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):
@@ -112,20 +117,20 @@ class Engine:
         if self.sweeps == 0 and not self.warm:
             self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         up, down = self.damping.step, self.damping.down
-        new_tau, new_rho = np.empty_like(self.tau), np.empty_like(self.rho)
+        new_tau, new_rho = self.geometry.vector(), self.geometry.vector()
 
-        def task(part, h, g):
-            x, mean, variance = self.geometry.values(self.belief, part)
+        def task(part, x, h, g):
+            mean, variance = self.geometry.values(self.belief, part, x)
             fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
             m, v, proper = cavities(mean, variance, tau, rho, fraction)
             _, match_tau, match_rho = self.sites.match(part, m, v)
             proper &= within_float64(match_tau, match_rho)
             d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
             damping = np.where(d_rho >= 0, up, down)
-            new_tau[part] = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
-            new_rho[part] = rho + damping * d_rho
-            h, g = self.geometry.add(x, part, new_tau[part], new_rho[part], h, g)
-            return h, g, float(np.sum(~proper))
+            tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
+            rho = rho + damping * d_rho
+            new_tau[part], new_rho[part] = tau, rho
+            return *self.geometry.add(part, x, tau, rho, h, g), float(np.sum(~proper))
 
         h, g, skipped = self.geometry.reduce(task)
         if skipped and self.good is not None:
@@ -135,8 +140,8 @@ class Engine:
         if belief is None:
             belief, length = towards(self.geometry, self.belief, h, g, 0.5)
         if length < 1.0:
-            new_tau = self.tau + length * (new_tau - self.tau)
-            new_rho = self.rho + length * (new_rho - self.rho)
+            for new, old in ((new_tau, self.tau), (new_rho, self.rho)):
+                change(lambda new, old: old + length * (new - old), new, old)
             self.damping.shorten(length)
         # to go back to; among very many rows a single one matters little, and memory counts
         self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
@@ -145,8 +150,8 @@ class Engine:
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
-        tau, rho = self.good
-        self.tau, self.rho = 0.5 * (tau + self.tau), 0.5 * (rho + self.rho)
+        for now, good in zip((self.tau, self.rho), self.good, strict=True):
+            change(lambda now, good: 0.5 * (good + now), now, good)
         self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if self.belief is None:
             self._make_proper()
@@ -176,34 +181,39 @@ class Engine:
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
-            if shrinking < MOST_SHRINKINGS - 1:
-                self.tau, self.rho = SHRINKING * self.tau, SHRINKING * self.rho
-            else:
-                self.tau, self.rho = np.zeros_like(self.tau), np.zeros_like(self.rho)
+            factor = SHRINKING if shrinking < MOST_SHRINKINGS - 1 else 0.0
+            for sites in (self.tau, self.rho):
+                change(lambda values: factor * values, sites)  # noqa: B023  called at once
 
     def _count_improper(self, belief):
-        count = 0
-        for part in self.geometry.blocks(0, self.geometry.n_rows):
-            _, mean, variance = self.geometry.values(belief, part)
+        def improper(part, x):
             fraction = self.sites.part(self.sites.fraction, part)
-            count += int(np.sum(~cavities(mean, variance, self.tau[part], self.rho[part], fraction)[2]))
-        return count
+            moments = self.geometry.values(belief, part, x)
+            return int(np.sum(~cavities(*moments, self.tau[part], self.rho[part], fraction)[2]))
+
+        return sum(self.geometry.each_group(lambda blocks: sum(improper(*block) for block in blocks)))
 
     def _evaluate(self):
-        """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point."""
-        loo, moved = np.empty(len(self.tau)), np.empty(len(self.tau))
+        """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point.
+
+        Where sites are in a scratch file, densities and influences are not kept: they are None.
+        """
+        kept, n = not isinstance(self.tau, ScratchVector), self.geometry.n_rows
+        loo, moved = (np.empty(n), np.empty(n)) if kept else (None, None)
         one = np.minimum(1.0, 1.0 / self.sites.weights)
 
-        def group(start, stop):
+        def group(blocks):
             total, residual = 0.0, 0.0
-            for part in self.geometry.blocks(start, stop):
-                _, mean, variance = self.geometry.values(self.belief, part)
+            for part, x in blocks:
+                mean, variance = self.geometry.values(self.belief, part, x)
                 tau, rho = self.tau[part], self.rho[part]
                 fraction = self.sites.part(self.sites.fraction, part)
                 m, v, _ = cavities(mean, variance, tau, rho, fraction)
                 log_z, match_tau, match_rho = self.sites.match(part, m, v)
                 total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
                 residual = max(residual, distance(mean, variance, m, v, match_tau, match_rho))
+                if not kept:
+                    continue
                 loo[part] = log_z
                 if not self.sites.leaves_one:
                     m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
@@ -217,8 +227,6 @@ class Engine:
 
 def filter_rows(geometry, sites):
     """ADF: assimilate the rows one after the other; return the belief and the sum of log normalisers."""
-    n = geometry.n_rows
-    tau, rho = np.zeros(n), np.zeros(n)
-    belief = geometry.prior()
-    belief, _, log_z = geometry.sweep(sites, belief, slice(0, n), tau, rho, 1.0, 1.0)
+    tau, rho = geometry.vector(), geometry.vector()
+    belief, _, log_z = geometry.sweep(sites, geometry.prior(), slice(0, geometry.n_rows), tau, rho, 1.0, 1.0)
     return belief, log_z

@@ -42,16 +42,21 @@ def free_energy(geometry, sites, belief, start):
     n, total = geometry.n_rows, 0.0
     inner = Cavities(n) if start is None else start.copy()
     tau, rho = np.empty(n), np.empty(n)
-    for part in geometry.blocks(0, geometry.n_rows):
-        _, mean, variance = geometry.values(belief, part)
+
+    def implied(part, x):
+        mean, variance = geometry.values(belief, part, x)
         fraction = sites.part(sites.fraction, part)
         value = inner.solve(sites, part, mean, np.sqrt(variance))
-        if not np.all(np.isfinite(value)):
-            return np.inf, tau, rho, inner
         tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
         rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
         tau[part] += rho[part] * mean
-        total += float(np.sum((value - 0.5) / fraction))
+        return float(np.sum((value - 0.5) / fraction))
+
+    for values in geometry.each_group(lambda blocks: [implied(*block) for block in blocks]):
+        for value in values:
+            if not np.isfinite(value):
+                return np.inf, tau, rho, inner
+            total += value
     return belief.divergence() - total, tau, rho, inner
 
 

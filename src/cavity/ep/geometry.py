@@ -65,23 +65,27 @@ class Geometry(Protocol):
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return a change of sums in coordinates in which the Fisher metric of the belief is the identity."""
 
-    def blocks(self, start: int, stop: int) -> list[slice]:
-        """Return the slices of rows that are worked on together, in order."""
+    def vector(self):
+        """Return N zeros that are read and written by slices: an array, or a vector in a scratch file."""
 
     def each_group(self, function):
-        """Yield function(start, stop) for groups of whole blocks, in order; threads take groups."""
+        """Yield function(blocks) for groups of blocks, in order; threads take groups.
 
-    def values(self, belief: Belief, part: slice) -> tuple[object, np.ndarray, np.ndarray]:
-        """Return what `add` needs of a block (n rows), and the means and variances (n,) of its f."""
+        The blocks are pairs (part, x) in order: a slice of rows, and what the geometry knows of them, for `values` and
+        `add`; x is valid until the next one is asked for.
+        """
 
-    def add(self, x, part: slice, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
-        """Return (h, g) with the sites (n,) of a block added, linear in these; x is the first that `values` returned.
+    def values(self, belief: Belief, part: slice, x) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and variances (n,) of f of a block."""
+
+    def add(self, part: slice, x, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
+        """Return (h, g) with the sites (n,) of a block added, linear in these.
 
         h and g may be changed in place, and only `reduce` knows how to read them.
         """
 
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
-        """Run task(part, h, g) -> h, g, number over all blocks; return the sums, the same for any number of threads."""
+        """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
 
     def sweep(self, sites, belief: Belief, part: slice, tau: np.ndarray, rho: np.ndarray, up: float, down: float):
         """Renew the sites of a slice of rows one after the other; tau, rho, of all rows, change in place.

@@ -141,30 +141,36 @@ class Latent:
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 
-    def blocks(self, start, stop):
-        """The slices of rows of one group, in order."""
-        return [slice(low, min(low + MATCHED_ROWS, stop)) for low in range(start, stop, MATCHED_ROWS)]
+    def vector(self):
+        """A number for each row, zeros."""
+        return np.zeros(self.n_rows)
 
     def each_group(self, function):
-        """Yield function(start, stop) for the groups of rows, in order; threads take groups."""
-        return self.threads.imap(function, spans(self.n_rows, GROUPS, MATCHED_ROWS))
+        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
 
-    def values(self, belief, part):
-        """The rows of a block and the means and variances of their f."""
-        return part, self.base[part] + belief.mean[part], belief.variance[part]
+        def group(start, stop):
+            return function(
+                (slice(low, min(low + MATCHED_ROWS, stop)), None) for low in range(start, stop, MATCHED_ROWS)
+            )
 
-    def add(self, _, part, tau, rho, h, g):
+        return self.threads.imap(group, spans(self.n_rows, GROUPS, MATCHED_ROWS))
+
+    def values(self, belief, part, _):
+        """The means and variances of f of a block."""
+        return self.base[part] + belief.mean[part], belief.variance[part]
+
+    def add(self, part, _, tau, rho, h, g):
         """Put the sites of a block into (h, g)."""
         h[part] = rho
         g[part] = tau - rho * self.base[part]
         return h, g
 
     def reduce(self, task):
-        """Run task(part, h, g) -> h, g, number over all blocks; return h, g and the sum, added up in a fixed order."""
+        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
         h, g = np.empty(self.n_rows), np.empty(self.n_rows)
 
-        def group(start, stop):
-            return sum(task(part, h, g)[2] for part in self.blocks(start, stop))
+        def group(blocks):
+            return sum(task(part, x, h, g)[2] for part, x in blocks)
 
         return h, g, sum(self.each_group(group))
 
@@ -212,7 +218,7 @@ class Latent:
         _kernel.rows(joint, block.start, block.stop, columns)
         inner = columns[:, block].copy()
         f, before_tau, before_rho = mean[block].copy(), tau[block].copy(), rho[block].copy()
-        skipped, log_z = visit(sites, block, f, inner, tau, rho, up, down)
+        skipped, log_z = visit(sites, block, f, inner, tau[block], rho[block], up, down)
         d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
         scale = 1.0 + d_rho * np.diagonal(inner)
         shift, c = (d_tau - d_rho * f) / scale, d_rho / scale

@@ -1,9 +1,9 @@
 """The options of every fit by EP, and the one place where they are checked."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cavity.base import arrays
+from cavity.blocks.job import QUIET, Job
 
 SCHEDULES = ("parallel", "sequential")
 LOWEST_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits
@@ -25,8 +25,8 @@ class Options:
         Most sweeps; of the steps of the double loop three times as many.
     tol : float
         Change of the posterior in a sweep, divided by the damping in use, up to which the fit has converged.
-    callback : callable or None
-        Called as callback(n_iter, change) after each sweep; a true result stops the fit.
+    job : Job
+        Who hears of each sweep, and may stop the fit.
     double_loop : int or None
         Most steps of the double loop, if that is less; 0 for none.
 
@@ -42,7 +42,7 @@ class Options:
     power: float = 1.0
     max_iter: int = 200
     tol: float = 1e-8
-    callback: Callable | None = None
+    job: Job = QUIET
     double_loop: int | None = None
 
     @classmethod
@@ -69,9 +69,6 @@ class Options:
             Naming the option, what was expected and what came.
         """
         options = cls(**given)
-        callback = options.callback
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be callable, got {callback!r}")
         return replace(
             options,
             schedule=arrays.choice(options.schedule, "schedule", schedules),

@@ -39,11 +39,11 @@ class Stochastic:
         """Ask all rows for their sites; return their sums."""
         cavity = self._cavity(self.belief)
 
-        def task(part, h, g):
-            x, mean, variance = self.geometry.values(cavity, part)
+        def task(part, x, h, g):
+            mean, variance = self.geometry.values(cavity, part, x)
             _, tau, rho = self.sites.match(part, mean, variance)
             copies = 1.0 / self.sites.part(self.sites.fraction, part)
-            h, g = self.geometry.add(x, part, copies * tau, copies * rho, h, g)
+            h, g = self.geometry.add(part, x, copies * tau, copies * rho, h, g)
             return h, g, 0.0
 
         return self.geometry.reduce(task)[:2]
@@ -62,7 +62,7 @@ class Stochastic:
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS)
+        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
         return Fit(
@@ -82,12 +82,11 @@ class Stochastic:
         """
         cavity = self._cavity(self.belief)
 
-        def group(start, stop):
+        def group(blocks):
             total = 0.0
-            for part in self.geometry.blocks(start, stop):
-                _, mean, variance = self.geometry.values(cavity, part)
-                _, tau, rho = self.sites.match(part, mean, variance)
-                _, mean, variance = self.geometry.values(self.belief, part)
+            for part, x in blocks:
+                _, tau, rho = self.sites.match(part, *self.geometry.values(cavity, part, x))
+                mean, variance = self.geometry.values(self.belief, part, x)
                 m, v, _ = cavities(mean, variance, tau, rho, 1.0)
                 log_z, _, _ = self.sites.match(part, m, v)
                 value = site_values(log_z, mean, variance, m, v)

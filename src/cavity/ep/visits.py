@@ -22,7 +22,7 @@ def visit(sites, block, f, joint, tau, rho, up, down):
     """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow).
 
     `f` and `joint` are the moments of all values of the block and keep, in entry i and in row i from the diagonal on,
-    what they were when site i was visited; tau and rho, of all sites, change in place.
+    what they were when site i was visited; tau and rho, of the sites of the block, change in place.
 
     Returns
     -------
@@ -30,17 +30,17 @@ def visit(sites, block, f, joint, tau, rho, up, down):
         The number of sites left alone, and the sum of log normalisers of the others.
     """
     if sites.compiled:
-        return kernel.sweep(*sites.arguments(block), f, joint, tau[block], rho[block], up, down)
+        return kernel.sweep(*sites.arguments(block), f, joint, tau, rho, up, down)
     skipped, total = 0, 0.0
-    for j, i in enumerate(range(block.start, block.stop)):
-        one = slice(i, i + 1)
+    for j in range(len(tau)):
+        one, here = slice(block.start + j, block.start + j + 1), slice(j, j + 1)
         fraction, variance = sites.part(sites.fraction, one), joint[j, j]
-        m, v, proper = cavities(f[j : j + 1], joint[j, j : j + 1], tau[one], rho[one], fraction)
+        m, v, proper = cavities(f[here], joint[j, here], tau[here], rho[here], fraction)
         if not (proper[0] and variance + sites.part(sites.residual, one)[0] > 0.0):
             skipped += 1
             continue
         log_z, match_tau, match_rho = sites.match(one, m, v)
-        d_tau, d_rho = match_tau[0] / fraction[0] - tau[i], match_rho[0] / fraction[0] - rho[i]
+        d_tau, d_rho = match_tau[0] / fraction[0] - tau[j], match_rho[0] / fraction[0] - rho[j]
         damping = up if d_rho >= 0 else down
         if fraction[0] < 1.0 and damping > fraction[0] and 1.0 + damping * d_rho * variance < 0.5:
             damping = fraction[0]
@@ -50,8 +50,8 @@ def visit(sites, block, f, joint, tau, rho, up, down):
             skipped += 1
             continue
         total += float(log_z[0])
-        tau[i] += d_tau
-        rho[i] += d_rho
+        tau[j] += d_tau
+        rho[j] += d_rho
         column = joint[j, j + 1 :]
         f[j + 1 :] += (d_tau - d_rho * f[j]) / scale * column
         joint[j + 1 :, j + 1 :] -= d_rho / scale * np.outer(column, column)

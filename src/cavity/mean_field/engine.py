@@ -2,7 +2,7 @@
 
 A model brings states (all factors of q, immutable) and
 
-- ``n_samples``: the ELBO is judged per sample;
+- ``n_samples``: the ELBO is judged per sample; ``n_rows``: how many rows a sweep sees, None where it sees none;
 - ``sweep(state) -> (new_state, elbo)``: every factor set to its optimum once, and the ELBO of the state *given*;
 - ``coordinates(state) -> (natural, statistics)``: natural parameters and expected statistics, flat arrays in one order;
 - ``at(natural, state)``: the state with these natural parameters, all else as in `state`; where they lie outside the
@@ -17,11 +17,12 @@ the ELBO is at most change/(1 - c) below it.
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, warn_unconverged
+from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, passes_left, warn_unconverged
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 
@@ -60,12 +61,13 @@ def ascend(model, state, options):
     options : AscentOptions
         A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
-    accelerate, callback = options.accelerate, options.callback
+    accelerate = options.accelerate
     climb = _Climb(model, state)
     status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
     while True:
         close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
-        stop = callback is not None and callback(climb.n_iter, climb.elbo)
+        left = partial(climb.passes_left, options)
+        stop = options.job.after(climb.n_iter, objective=climb.elbo, change=climb.change, rows=model.n_rows, left=left)
         if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
             status = CONVERGED
             break
@@ -131,6 +133,16 @@ class _Climb:
         """The slowest contraction seen in the last sweeps; nan before any was measured."""
         known = [rate for rate in self._rates[-MEMORY:] if not np.isnan(rate)]
         return max(known, default=np.nan)
+
+    @property
+    def change(self):
+        """That of the last sweep, in nats."""
+        return self._changes[-1]
+
+    def passes_left(self, options):
+        """How many plain passes the predicted gap is away from the stopping rule, None where nothing is known."""
+        tol = options.tol * self._model.n_samples
+        return passes_left(self.predicted_gap(), tol, self.contraction, options.max_iter - self.n_iter)
 
     def predicted_gap(self):
         """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""

@@ -13,6 +13,7 @@ from cavity.base.names import Public
 from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.types import IntArray, Seed
+from cavity.blocks.job import Event, Job
 from cavity.distributions import factors as families
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.options import AscentOptions, StochasticOptions
@@ -142,7 +143,8 @@ def fit(
     accelerate: bool | Literal["anderson", "squarem"] = True,
     max_iter: int = 1000,
     tol: float = 1e-10,
-    callback: Callable[..., object] | None = None,
+    callback: Callable[[Event], object] | None = None,
+    progress: bool = False,
 ) -> MeanFieldPosterior:
     """Fit a mean-field approximation by coordinate ascent.
 
@@ -160,7 +162,10 @@ def fit(
     tol : float, default 1e-10
         Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per sample.
     callback : callable, optional
-        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+        Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what is
+        known.
+    progress : bool, default False
+        Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
     Returns
     -------
@@ -205,7 +210,7 @@ def fit(
     (1.75, True)
     """
     state = _check(model, initial)
-    options = AscentOptions(accelerate, max_iter, tol, callback=callback)
+    options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
     done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
@@ -219,7 +224,8 @@ def fit_stochastic(
     forgetting: float = 0.7,
     rng: Seed | None = None,
     initial: Mapping[str, Distribution] | None = None,
-    callback: Callable[..., object] | None = None,
+    callback: Callable[[Event], object] | None = None,
+    progress: bool = False,
 ) -> MeanFieldPosterior:
     """Fit a mean-field approximation by natural-gradient steps on minibatches [H]_, one epoch being one pass.
 
@@ -242,7 +248,10 @@ def fit_stochastic(
     initial : dict of str to distribution, optional
         Where to start; ``model.initial()`` if None.
     callback : callable, optional
-        Called as callback(step number, step size) after each step; a true result stops the fit.
+        Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what is
+        known.
+    progress : bool, default False
+        Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
     Returns
     -------
@@ -282,7 +291,7 @@ def fit_stochastic(
     (1.692308, 'passes done')
     """
     state = _check(model, initial)
-    options = StochasticOptions(batch_size, n_epochs, delay, forgetting, callback=callback)
+    options = StochasticOptions(batch_size, n_epochs, delay, forgetting, job=Job.checked(callback, progress))
     generator = None if rng is None else arrays.generator(rng)
     batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)
@@ -326,7 +335,7 @@ class ModelSweeps:
 
     def __init__(self, model):
         self._model = model
-        self.n_samples = model.n_samples
+        self.n_samples = self.n_rows = model.n_samples
 
     def elbo(self, q):
         return float(self._model.expected_log_joint(q)) + arrays.added(factor.entropy() for factor in q.values())

@@ -1,6 +1,5 @@
 """What may be asked of a mean-field fit, checked once, when it is put together."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.blocks.executors import threads_of
+from cavity.blocks.job import QUIET, Job
 from cavity.mean_field.acceleration import ACCELERATORS
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
@@ -33,15 +33,15 @@ class AscentOptions:
         Predicted gain of the ELBO in nats per sample at which to stop.
     n_threads : int
         Threads, for models that read blocks: None and -1 become the numbers they stand for.
-    callback : callable or None
-        Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+    job : Job
+        Who hears of each pass, and may stop the fit.
     """
 
     accelerate: bool | str
     max_iter: int
     tol: float
     n_threads: int | None = None
-    callback: Callable | None = None
+    job: Job = QUIET
 
     def __post_init__(self):
         if isinstance(self.accelerate, bool | np.bool_):
@@ -53,11 +53,9 @@ class AscentOptions:
         _check_counts(self, "max_iter")
 
     def after(self, *fits):
-        """Return the options of what follows fits: the passes that are left, and a callback that counts theirs."""
-        passes, best, callback = sum(fit.n_iter for fit in fits), fits[0].elbo, self.callback
-        if callback is not None:
-            callback = lambda n_iter, elbo: self.callback(passes + n_iter, max(best, elbo))  # noqa: E731
-        return replace(self, max_iter=self.max_iter - passes, callback=callback)
+        """Return the options of what follows fits: the passes that are left, and a job that counts theirs."""
+        passes = sum(fit.n_iter for fit in fits)
+        return replace(self, max_iter=self.max_iter - passes, job=self.job.going_on(passes, fits[0].elbo))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,8 @@ class StochasticOptions:
         Step t = 1, 2, ... has the length (t + delay)^-forgetting.
     n_threads : int
         Threads, for models that read blocks: None and -1 become the numbers they stand for.
-    callback : callable or None
-        Called as callback(step number, step size) after each step; a true result stops the fit.
+    job : Job
+        Who hears of each step, and may stop the fit.
     """
 
     batch_size: int
@@ -83,7 +81,7 @@ class StochasticOptions:
     delay: float
     forgetting: float
     n_threads: int | None = None
-    callback: Callable | None = None
+    job: Job = QUIET
 
     def __post_init__(self):
         delay = arrays.number(self.delay, "delay", low=0, closed_low=True)

@@ -23,7 +23,8 @@ def take_steps(model, state, batches, options):
         length = (len(lengths) + 1 + options.delay) ** -options.forgetting
         state = model.blend(state, model.estimate(state, batch), length)
         lengths.append(length)
-        if options.callback is not None and options.callback(len(lengths), length):
+        rows = len(batch) if isinstance(batch, np.ndarray) else options.batch_size
+        if options.job.after(len(lengths), change=length, rows=rows):
             break
     return state, np.array(lengths)
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import clutter as reference
 from support.clutters import FIELDS, assert_same_bits, bits, draw, finite, points_of, sweeper_of
+from support.events import writing
 
 import cavity
 from cavity import Clutter, ConvergenceWarning, _core
@@ -209,10 +210,10 @@ def test_not_converging_is_said():
     assert np.isfinite(posterior.log_evidence)
     assert np.isfinite(posterior.loo_log_density).all()
     with pytest.warns(ConvergenceWarning, match="stopped by callback"):
-        stopped = Clutter().fit(x, callback=lambda n_iter, change: n_iter == 3)
+        stopped = Clutter().fit(x, callback=lambda event: event.n_iter == 3)
     assert stopped.n_iter == 3
     seen = []
-    done = Clutter().fit(x, callback=lambda n_iter, change: seen.append((n_iter, change)))
+    done = Clutter().fit(x, callback=writing(seen, "change"))
     assert [n for n, _ in seen] == list(range(1, done.n_iter + 1))
     np.testing.assert_array_equal([c for _, c in seen], done.trace["change"])
 

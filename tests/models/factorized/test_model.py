@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import factorized as reference
 from scipy import stats
+from support.events import writing
 
 import cavity
 from cavity import ConvergenceWarning, FactorizedGaussian, NotPositiveDefiniteError, _core
@@ -384,7 +385,7 @@ def test_stopping_rules():
     assert (at_rest.n_iter, at_rest.converged, at_rest.kl) == (1, True, model.kl_minimum)
     seen = []
     with pytest.warns(ConvergenceWarning, match="callback"):
-        stopped = model.fit(callback=lambda n_iter, elbo: seen.append((n_iter, elbo)) or n_iter == 4)
+        stopped = model.fit(callback=writing(seen, stop=4))
     assert [n for n, _ in seen] == [1, 2, 3, 4]
     np.testing.assert_array_equal([-elbo for _, elbo in seen], stopped.trace["kl"])
     assert stopped.n_iter == 4

@@ -562,7 +562,7 @@ def test_callback_and_max_iter():
     likelihood, X, y = problem("Probit")
     seen = []
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
-        stopped = GLM(likelihood).fit(X, y, callback=lambda i, change: seen.append(change) or i == 2)
+        stopped = GLM(likelihood).fit(X, y, callback=lambda event: seen.append(event.change) or event.n_iter == 2)
     assert len(seen) == 2
     assert stopped.n_iter == 2
     with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached"):

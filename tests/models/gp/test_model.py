@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reference import gaussian_process as reference
 from scipy.stats import norm
 from support import GOLDEN
+from support.events import writing
 from support.gaussian_processes import COVARIANCES, NAMES, Cauchy, covariance, factors, known, problem
 
 import cavity
@@ -663,7 +664,7 @@ def test_callback_and_max_iter():
     likelihood, X, y = problem("Probit")
     seen = []
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
-        stopped = fit(likelihood, X, y, callback=lambda i, change: seen.append((i, change)) or i == 2)
+        stopped = fit(likelihood, X, y, callback=writing(seen, "change", stop=2))
     assert [i for i, _ in seen] == [1, 2]
     assert stopped.n_iter == 2
     assert not stopped.converged
@@ -672,7 +673,7 @@ def test_callback_and_max_iter():
     assert not once.converged
     assert np.isfinite(once.log_evidence)
 
-    def fail(i, change):
+    def fail(event):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

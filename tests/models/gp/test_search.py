@@ -290,7 +290,7 @@ def test_an_interrupted_search_raises_and_a_stopped_one_says_so():
     likelihood, X, y = problem("Probit", n=40)
     model = GaussianProcess(covariance()[0], likelihood)
 
-    def interrupt(i, change):
+    def interrupt(event):
         raise KeyboardInterrupt
 
     before = [info["num_threads"] for info in threadpool_info()]
@@ -298,7 +298,7 @@ def test_an_interrupted_search_raises_and_a_stopped_one_says_so():
         model.fit(X, y, callback=interrupt)
     assert [info["num_threads"] for info in threadpool_info()] == before
     with pytest.warns(cavity.ConvergenceWarning):
-        stopped = model.fit(X, y, callback=lambda i, change: True)
+        stopped = model.fit(X, y, callback=lambda event: True)
     assert not stopped.converged
     assert np.isfinite(stopped.log_evidence)
     with warnings.catch_warnings():

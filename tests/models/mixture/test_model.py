@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import gaussian_mixture as ref
 from scipy import special
+from support.events import writing
 from support.mixtures import (
     COVARIANCES,
     WEIGHTS,
@@ -385,12 +386,12 @@ def test_starts_are_compared_by_their_elbo():
 def test_callback_stops_and_one_pass_is_not_convergence():
     X = draws(16, 300, [[0.0], [1.5]])
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback") as caught:
-        post = cavity.GaussianMixture(2).fit(X, init="principal", callback=lambda n, elbo: n >= 3)
+        post = cavity.GaussianMixture(2).fit(X, init="principal", callback=lambda event: event.n_iter >= 3)
     assert caught[0].filename == __file__
     assert (post.n_iter, post.converged, post.status) == (3, False, "stopped by callback")
     seen = []
     with pytest.warns(cavity.ConvergenceWarning, match="max_iter reached") as caught:
-        post = cavity.GaussianMixture(2).fit(X, max_iter=1, callback=lambda *each: seen.append(each))
+        post = cavity.GaussianMixture(2).fit(X, max_iter=1, callback=writing(seen))
     assert caught[0].filename == __file__
     assert (post.n_iter, post.converged) == (1, False)
     assert seen == [(1, post.elbo)]
@@ -405,7 +406,7 @@ def test_callback_goes_on_from_the_passes_that_chose_the_start_and_stops_moves()
 
     def report(stop):
         calls.clear()
-        return lambda n, elbo: calls.append((n, elbo)) or n >= stop
+        return writing(calls, stop=stop)
 
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
         post = cavity.GaussianMixture(3).fit(X, moves=True, callback=report(23))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.events import writing
 from support.mixtures import draws, every_covariance, model_of, with_gaps
 
 import cavity
@@ -66,7 +67,7 @@ def test_passes_after_which_moves_were_accepted_count_those_that_chose_the_start
     X, seen = draws(7, 400, [[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]]), []
     model = cavity.GaussianMixture(8, "tied", "stick_breaking")
     alone = model.fit(X, max_iter=5000)
-    moved = model.fit(X, max_iter=5000, moves=True, callback=lambda n_iter, elbo: seen.append((n_iter, elbo)))
+    moved = model.fit(X, max_iter=5000, moves=True, callback=writing(seen))
     accepted = moved.trace["moves"]
     assert len(accepted) > 0
     assert np.all(accepted > alone.n_iter)
@@ -99,7 +100,7 @@ def test_sticks_are_put_in_order_of_size():
 
 def test_callback_counts_the_passes_of_moves_and_can_stop_them():
     X, seen = draws(9, 300, THREE), []
-    cavity.GaussianMixture(5).fit(X, init="principal", moves=True, callback=lambda *each: seen.append(each))
+    cavity.GaussianMixture(5).fit(X, init="principal", moves=True, callback=writing(seen))
     passes, elbos = map(np.array, zip(*seen, strict=True))
     assert np.all(np.diff(passes) >= 0)
     assert np.all(np.diff(elbos) >= -1e-9)

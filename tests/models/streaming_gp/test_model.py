@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import streaming_gp as reference
 from support import GOLDEN
+from support.events import writing
 from support.gaussian_processes import factors
 from support.streaming_gps import assert_same_bits, assert_state, bits, problem
 
@@ -723,12 +724,12 @@ def test_sweeps_and_searches_are_traced_and_can_be_stopped():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 1))
     model, y, seen = cavity.StreamingGP(RBF(), likelihoods.Probit()), X[:, 0] > 0, []
-    state = model.fit(X, y, learn=False, callback=lambda n_iter, change: seen.append((n_iter, change)))
+    state = model.fit(X, y, learn=False, callback=writing(seen, "change"))
     assert [change for _, change in seen] == state.trace["change"].tolist()
     assert len(seen) == state.n_iter > 1
     assert state.trace["learning"].size == 0
     with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
-        stopped = model.fit(X, y, learn=False, callback=lambda *_: True)
+        stopped = model.fit(X, y, learn=False, callback=lambda event: True)
     assert stopped.n_iter == 1
     assert not stopped.converged
     learnt = cavity.StreamingGP(RBF()).fit(X, np.sin(X[:, 0]) + 0.1 * rng.normal(size=60))

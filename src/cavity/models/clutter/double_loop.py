@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity import _core
-from cavity.base.loop import CONVERGED, STUCK
+from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.blocks.merge import starts
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.models.clutter.sites import moment_change
@@ -83,19 +83,19 @@ class Spherical:
         return np.inf if failed else total + entropy - prior, mean / v - tau, 1.0 / v - rho, (tau, rho)
 
 
-def minimise(points, sites, options):
+def minimise(points, sites, options, job):
     """Find the fixed point that sweeps do not find, from `start`, then from where that has led, and put it in place.
 
     Returns
     -------
     status, changes
-        CONVERGED or STUCK, and the change of the posterior in each step.
+        CONVERGED, STOPPED or STUCK, and the change of the posterior in each step.
     """
     geometry = Spherical(points)
     most = STEPS_A_SWEEP * options.max_iter
     loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
-    status = loop.descend(geometry.start(), None, 0)
-    if status != CONVERGED:
-        status = loop.run(None, 0)
+    status = loop.descend(geometry.start(), job)
+    if status not in (CONVERGED, STOPPED):
+        status = loop.run(job)
     sites.site_tau, sites.site_rho = loop.tau, loop.rho
-    return CONVERGED if status == CONVERGED else STUCK, loop.changes
+    return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes

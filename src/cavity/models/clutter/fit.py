@@ -52,22 +52,24 @@ def adf(points, visits, n_threads):
 def settled(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
     options = sweeper.options
-    loop = iterate(sweeper.step, options, sweeper.patience, sweeper.n_problems)
+    n_problems = sweeper.n_problems
+    n_rows = n_problems * sweeper.points.shape[0]
+    loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows)
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
         # where it has gone is no place to continue from
-        later = replace(options, schedule="sequential", max_iter=options.max_iter - swept)
-        if options.callback is not None:
-            later = replace(later, callback=lambda n_iter, change: options.callback(swept + n_iter, change))
+        left, job = options.max_iter - swept, options.job.going_on(swept)
+        later = replace(options, schedule="sequential", max_iter=left, job=job)
         sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
         trace["double_loop"] = rest.trace["double_loop"]
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
     status, steps = loop.status, {}
+    jobs = options.job.going_on(swept).stages("problem", n_problems)
     for b in np.flatnonzero(status == STUCK):
         single = sweeper.problem(b)
-        status[b], steps[b] = single.rescue()
+        status[b], steps[b] = single.rescue(jobs[b])
         sweeper.replace(b, single.sites)
     for b in sweeper.tight():
         single = sweeper.problem(b)

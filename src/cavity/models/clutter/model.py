@@ -21,6 +21,7 @@ from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
+from cavity.blocks.job import Event, Job
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
@@ -141,7 +142,8 @@ class Clutter(Public):
         tol: float = 1e-10,
         rng: Seed | None = None,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> ClutterPosterior:
         """Approximate the posterior of theta by a spherical Gaussian.
 
@@ -176,8 +178,10 @@ class Clutter(Public):
             Threads for batches and for the parallel schedule; the result has the same bits for any number. -1 is all
             cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep, but not for steps of the double loop; a true result
-            stops the fit.
+            Called as callback(event) with a `cavity.Event` after each sweep; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -227,8 +231,8 @@ class Clutter(Public):
         data = arrays.data_array(x, "x", ndim=(1, 2, 3))
         scalar, data = data.ndim == 1, data[:, None] if data.ndim == 1 else data
         arrays.choice(method, "method", ("ep", "adf"))
-        given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol, callback=callback)
-        options = Options.checked(**LIMITS, **given)
+        given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
+        options = Options.checked(**LIMITS, **given, job=Job.checked(callback, progress))
         visits = Visits.checked(order, rng, data.shape[-2])
         n_threads = threads_of(n_threads)
         _check_combination(method, options, order)

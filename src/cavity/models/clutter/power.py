@@ -335,7 +335,7 @@ class PowerSweeper(Sweeper):
         n = len(self.points.data)
         return sum(self.threads.run(task, spans(n, self.threads.count, SITES_AT_ONCE))) + self.settle()
 
-    def rescue(self):
+    def rescue(self, _):
         """Power EP has no double loop: what is stuck stays so."""
         return STUCK, []
 

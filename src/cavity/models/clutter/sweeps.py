@@ -181,9 +181,9 @@ class Sweeper:
         """Return the problems whose cavities may be improper."""
         return [0]
 
-    def rescue(self):
+    def rescue(self, job):
         """Find the fixed point by the double loop where sweeps do not; return the status and its changes."""
-        status, changes = minimise(self.points, self.sites, self.options)
+        status, changes = minimise(self.points, self.sites, self.options, job)
         self.refresh()
         return status, changes
 

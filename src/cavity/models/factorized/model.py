@@ -18,10 +18,11 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen, put
-from cavity.base.loop import CONVERGED, STUCK
+from cavity.base.loop import CONVERGED, STUCK, passes_left
 from cavity.base.results import table
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.blocks.executors import single_blas
+from cavity.blocks.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
@@ -172,7 +173,8 @@ class FactorizedGaussian(Frozen):
         accelerate: bool | Literal["anderson", "squarem"] = False,
         max_iter: int = 1000,
         tol: float = 1e-20,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> FactorizedGaussianPosterior:
         """Approximate p by coordinate ascent, block by block.
 
@@ -193,7 +195,10 @@ class FactorizedGaussian(Frozen):
             Stopping rule: KL(q || p) is at most tol nats above its minimum, which is known. With the default, the error
             of the means is some 1e-10 standard deviations of p.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each sweep; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each sweep; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -234,15 +239,12 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
         start = self._start(initial_mean)
         sweeps = FactorizedSweeps(self._target)
 
-        def enough(n_iter, gain):
-            return -gain <= options.tol or (callback is not None and callback(n_iter, gain - self.kl_minimum))
-
         with single_blas():
-            done = engine.ascend(sweeps, start, replace(options, tol=0.0, callback=enough))
+            done = engine.ascend(sweeps, start, replace(options, tol=0.0, job=_ToTheMinimum(options, self.kl_minimum)))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
         outcome = engine.outcome(_judged(done, self.kl_minimum, options), 1, options)
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
@@ -266,6 +268,26 @@ class FactorizedGaussian(Frozen):
         return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
 
 
+class _ToTheMinimum(Job):
+    """The job of a fit whose largest ELBO is known: it also stops where that is near enough."""
+
+    __slots__ = ("_gap", "_options", "_smallest")
+
+    def __init__(self, options, kl_minimum):
+        super().__init__()
+        self._options, self._smallest, self._gap = options, kl_minimum, np.inf
+
+    def after(self, n_iter, *, objective, **known):
+        """As of any job, where `objective` is the ELBO less its maximum."""
+        options, (before, self._gap) = self._options, (self._gap, -objective)
+
+        def left():
+            return passes_left(self._gap, options.tol, self._gap / before, options.max_iter - n_iter)
+
+        known |= {"objective": objective - self._smallest, "left": left}
+        return options.job.after(n_iter, **known) or self._gap <= options.tol
+
+
 def _judged(done, kl_minimum, options):
     """Return the engine's `MeanFieldFit` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
 
@@ -287,7 +309,7 @@ def _judged(done, kl_minimum, options):
 class FactorizedSweeps:
     """The fit as the engine sees it: deviations in the units of the matrix, and the ELBO less its maximum."""
 
-    n_samples = 1
+    n_samples, n_rows = 1, None
 
     def __init__(self, target):
         self._matrix = target.matrix

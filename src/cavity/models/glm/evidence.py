@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.blocks.job import QUIET
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.stochastic import Stochastic
@@ -107,7 +108,7 @@ class Evidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start = replace(options, callback=None), None
+        self.options, self.start = replace(options, job=QUIET), None
 
     def problem_at(self, settings):
         """The problem with a prior."""
@@ -162,17 +163,21 @@ class Evidence:
         if not free.size:
             return np.zeros(0)
         likelihood, geometry, fit = point.settings.likelihood, point.geometry, point.fit
-        sites, m, v = self.sites(likelihood), np.empty(geometry.n_rows), np.empty(geometry.n_rows)
-        for part in geometry.blocks(0, geometry.n_rows):
-            _, mean, variance = geometry.values(fit.belief, part)
-            m[part], v[part], _ = cavities(
-                mean, variance, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part)
-            )
+        sites, m, v = self.sites(likelihood), geometry.vector(), geometry.vector()
+
+        def leave(blocks):
+            for part, x in blocks:
+                moments = geometry.values(fit.belief, part, x)
+                m[part], v[part], _ = cavities(*moments, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part))
+
+        for _ in geometry.each_group(leave):
+            pass
 
         def total(likelihood):
             sites = self.sites(likelihood)
-            groups = geometry.each_group(lambda low, high: sites.total(m[low:high], v[low:high], slice(low, high)))
-            return sum(groups) + self.problem.rows.log_p_known(likelihood)[1]
+            parts = ((slice(*span),) for span in geometry.groups)
+            totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
+            return sum(totals) + self.problem.rows.log_p_known(likelihood)[1]
 
         return slopes(free, likelihood, total)
 

@@ -25,6 +25,7 @@ from cavity.base.labels import coded
 from cavity.base.rows import Rows, design_matrix, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
+from cavity.blocks.job import Event, Job
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
@@ -144,7 +145,8 @@ class GLM(Frozen):
         max_iter: int = 200,
         tol: float = 1e-8,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> GLMPosterior:
         """Approximate the posterior of the weights.
 
@@ -190,7 +192,10 @@ class GLM(Frozen):
             the environment variable CAVITY_NUM_THREADS counts, else 1. Fits that are started from several Python
             threads take turns, because BLAS is held to one thread meanwhile.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
+            stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -252,7 +257,7 @@ class GLM(Frozen):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            callback=callback,
+            job=Job.checked(callback, progress),
         )
         n_threads = threads_of(n_threads)
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):

@@ -13,6 +13,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import STOPPED
+from cavity.blocks.job import QUIET
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
@@ -97,7 +98,7 @@ class Evidence:
     def __init__(self, likelihood, given, threads, options, start=None):
         self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
-        self.options = replace(scheduled(options, likelihood, exponent), callback=None)
+        self.options = replace(scheduled(options, likelihood, exponent), job=QUIET)
         shape = (self.rows.n, self.rows.n)
         what = "the fit: the covariance and a work matrix, each"
         self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
@@ -122,12 +123,12 @@ class Evidence:
 
         The schedule "auto" tries the other one where the first finds no fixed point.
         """
-        point = self.at(settings, callback=options.callback)
+        point = self.at(settings, job=options.job)
         if options.schedule != AUTO or point.converged or point.fit.status == STOPPED:
             return point
         self.start = None
         (schedule,) = set(SCHEDULES) - {self.options.schedule}
-        other = self.at(settings, callback=options.callback, schedule=schedule)
+        other = self.at(settings, job=options.job, schedule=schedule)
         if other.converged:
             return other
         geometry = Latent(self.gram, point.geometry.base, self.threads, self.buffer)  # its work matrix was taken

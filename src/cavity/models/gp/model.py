@@ -20,6 +20,7 @@ from cavity.base.labels import coded
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
+from cavity.blocks.job import Event, Job
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
@@ -88,7 +89,8 @@ class GaussianProcess(LatentProcess):
         max_iter: int = 200,
         tol: float = 1e-8,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> GaussianProcessPosterior:
         """Find the posterior, and the hyperparameters that maximise the evidence.
 
@@ -133,8 +135,10 @@ class GaussianProcess(LatentProcess):
             schedule; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep of EP's last fit; a true result stops it. Exact fits
-            have no sweeps.
+            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
+            result stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -195,7 +199,7 @@ class GaussianProcess(LatentProcess):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            callback=callback,
+            job=Job.checked(callback, progress),
         )
         n_threads = threads_of(n_threads)
         with Threads(n_threads) as threads, single_blas():

@@ -25,6 +25,7 @@ from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, threads_of
+from cavity.blocks.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
@@ -170,7 +171,8 @@ class GaussianMixture(Public):
         max_iter: int = 1000,
         tol: float = 1e-10,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> GaussianMixturePosterior:
         """Approximate the posterior by coordinate ascent.
 
@@ -208,7 +210,10 @@ class GaussianMixture(Public):
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -249,7 +254,7 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
@@ -286,7 +291,8 @@ class GaussianMixture(Public):
         initial_means: ArrayLike | None = None,
         init: Literal["auto", "kmeans", "split", "principal"] = "auto",
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> GaussianMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
@@ -316,7 +322,10 @@ class GaussianMixture(Public):
             Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(step number, step size) after each step; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -348,7 +357,7 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, callback)
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, Job.checked(callback, progress))
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         with Threads(options.n_threads) as threads:

@@ -16,6 +16,7 @@ from cavity.base.results import Summarized, VariationalPosterior, freeze, name_l
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
@@ -269,7 +270,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         max_iter: int = 1000,
         tol: float = 1e-10,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> GaussianMixturePosterior:
         """Fit more data with this posterior as the prior; the components start where they are.
 
@@ -289,7 +291,10 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -305,7 +310,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
         X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
         columns = names_of(X) if self.columns is None else self.columns
         k, kind = self.model.n_components, self.model.covariance

@@ -18,6 +18,11 @@ class MixtureSweeps:
         self.prior, self.data, self._threads = prior, data, threads
         self.n_samples = data.n_samples if n_samples is None else n_samples  # those of a stream are not all in `data`
 
+    @property
+    def n_rows(self):
+        """Rows of a sweep, whatever their weights."""
+        return self.data.source.n_rows
+
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
         sums, total = self.sums(state)

@@ -24,6 +24,7 @@ from cavity.base.rows import Rows, design_matrix, row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
+from cavity.blocks.job import Event, Job
 from cavity.blocks.merge import starts
 from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma
@@ -104,7 +105,8 @@ class LinearRegression(Public):
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> LinearRegressionPosterior:
         """Approximate the posterior of weights, noise and relevance by coordinate ascent.
 
@@ -121,7 +123,10 @@ class LinearRegression(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -156,7 +161,7 @@ class LinearRegression(Public):
         X, (y,), roles = taken(X, {"y": y})
         columns, X = names_of(X), design_matrix(X, "full")
         rows = Rows(X, row_vector(y, "y", len(X)))
-        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
         with single_blas():
             sweeps = LinearSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)
@@ -177,6 +182,8 @@ class LinearRegression(Public):
 
 class LinearSweeps:
     """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
+
+    n_rows = None  # sweeps see their sums only
 
     def __init__(self, model, rows):
         self._model = model

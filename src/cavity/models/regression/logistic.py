@@ -22,6 +22,7 @@ from cavity.base.names import Public
 from cavity.base.rows import Rows, design_matrix
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import single_blas
+from cavity.blocks.job import Event, Job
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.sources import rows as rows_of
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -97,7 +98,8 @@ class LogisticRegression(Public):
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> LogisticRegressionPosterior:
         """Approximate the posterior of the weights by coordinate ascent.
 
@@ -114,7 +116,10 @@ class LogisticRegression(Public):
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -145,7 +150,7 @@ class LogisticRegression(Public):
         X, (y,), roles = taken(X, {"y": y})
         y, classes = coded(y, _likelihood)
         columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
-        options = AscentOptions(accelerate, max_iter, tol, callback=callback)
+        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
         with single_blas():
             sweeps = LogisticSweeps(self, rows)
             done = engine.ascend(sweeps, sweeps.start(), options)
@@ -179,7 +184,7 @@ class LogisticSweeps:
 
     def __init__(self, model, rows):
         self._rows = rows
-        self.n_samples, size = rows.X.shape
+        (self.n_samples, size), self.n_rows = rows.X.shape, len(rows.y)
         self._prior = WeightPrior.of(model, size)
         self._tau = merge(0.5 * rows.y[part] @ rows_of(rows.X, part) for part in self._blocks())
 

@@ -1,6 +1,6 @@
 """Rows taken in: by sums over blocks, or by EP on sites that see f through independent noise."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class Assimilated:
     changes: np.ndarray  # of every sweep
 
 
-def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None, callback=None):
+def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None):
     """Take in rows of any likelihood by (power) EP on top of what is known.
 
     In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
@@ -145,7 +145,7 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
             start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
-        fit = Engine(geometry, sites, replace(options, callback=callback), start).run()
+        fit = Engine(geometry, sites, options, start).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
         tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
@@ -174,8 +174,8 @@ def _on_f(fit, geometry, alone, mean, residual):
     shrink = np.where(clear, shrink, 1.0)
     tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
     if not clear.all():
-        _, m, v = geometry.values(fit.belief, slice(None))
-        m, v, _ = cavities(m, v, fit.tau, fit.rho, alone.fraction)
+        moments = geometry.values(fit.belief, slice(None), geometry.features)
+        m, v, _ = cavities(*moments, fit.tau, fit.rho, alone.fraction)
         _, match_tau, match_rho = alone.match(slice(None), m, v + residual)
         rho = np.where(clear, rho, match_rho / alone.fraction)
         tau = np.where(clear, tau, match_tau / alone.fraction - rho * mean)

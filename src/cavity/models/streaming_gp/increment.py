@@ -26,6 +26,7 @@ from scipy.linalg import blas, lapack
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
+from cavity.blocks.job import QUIET
 from cavity.blocks.merge import merge
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import free_gradient, gradient
@@ -92,7 +93,8 @@ class Increment:
     """
 
     def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
-        self.rows, self.model, self.threads, self.options = rows, model, threads, options or Options(tol=0.0)
+        self.rows, self.model, self.threads = rows, model, threads
+        self.options = Options(tol=0.0) if options is None else replace(options, job=QUIET)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)

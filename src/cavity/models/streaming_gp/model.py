@@ -22,6 +22,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
 from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.blocks.job import QUIET, Event, Job
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods.parameters import open_parameters, scales_of
@@ -154,7 +155,8 @@ class StreamingGP(LatentProcess):
         max_iter: int = 200,
         tol: float = 1e-8,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> StreamingGPState:
         """Take in the first rows, or all of them.
 
@@ -190,8 +192,10 @@ class StreamingGP(LatentProcess):
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, change) after each sweep of EP with the settings that were found; a true result
-            stops it. Gaussian noise needs no sweeps.
+            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
+            result stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -238,16 +242,16 @@ class StreamingGP(LatentProcess):
             damping=damping,
             max_iter=max_iter,
             tol=tol,
-            callback=callback,
+            job=Job.checked(callback, progress),
         )
         given = y, offset, exposure, noise_variance, sample_weight
         X, values, roles = by_name(self, X, *given, self.inducing_columns)
-        more = {"learn": learn, "n_threads": n_threads, "callback": callback}
+        more = {"learn": learn, "n_threads": n_threads, "job": options.job}
         y, offset, _, noise, weights = values
         some = None if isinstance(self.covariance, Covariance) else some_rows(X)
         model = resolved(self, some, y, offset, weights, noise=noise is not None, constant=None)
         put(model, inducing_columns=self.inducing_columns)
-        return take_in(begun(model, X, replace(options, callback=None), roles), X, *values, **more)
+        return take_in(begun(model, X, replace(options, job=QUIET), roles), X, *values, **more)
 
 
 def _distinct(inducing, covariance):

@@ -16,6 +16,7 @@ from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.blocks.executors import Threads, single_blas, threads_of
+from cavity.blocks.job import QUIET
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.gp.process import check_columns, closed, what_to_learn
 from cavity.models.search import NOT_LEARNT
@@ -409,9 +410,9 @@ def begun(model, X, options, roles):
     return made(Snapshot.prior(model, shape[1], columns, roles), options)
 
 
-def take_in(state, X, y, *given, learn, n_threads, callback=None):
+def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
     """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
-    now, options = state._now, state._options
+    now, options = state._now, replace(state._options, job=job)
     X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
     learn, scales = what_to_learn(now.model, learn, others[0] is not None, scales_of(now.model.likelihood))
     n_threads = threads_of(n_threads)
@@ -434,7 +435,7 @@ def take_in(state, X, y, *given, learn, n_threads, callback=None):
             if new is not None:
                 return state._took_one(new)
         with Threads(n_threads) as threads, single_blas():
-            new, surprise = Update(now, rows, options, threads, callback).run(learn, scales, kept)
+            new, surprise = Update(now, rows, options, threads).run(learn, scales, kept)
     state._now = new
     warn_of(surprise)
     if new.status not in (CONVERGED, NOT_LEARNT):  # the search has warned

@@ -36,12 +36,10 @@ class Update:
         Those of EP.
     threads : Threads
         Who takes blocks.
-    callback : callable, optional
-        Of EP.
     """
 
-    def __init__(self, now, rows, options, threads, callback=None):
-        self.now, self.rows, self.threads, self.callback = now, rows, threads, callback
+    def __init__(self, now, rows, options, threads):
+        self.now, self.rows, self.threads = now, rows, threads
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
@@ -67,7 +65,7 @@ class Update:
             self.information = absorbed(*arguments, self.threads, self.known)
             uniform, status, n_iter, changes = self.uniform and rows.noise is None, CONVERGED, 1, EMPTY["change"]
         else:
-            done = assimilated(*arguments, self.options, self.threads, self.known, callback=self.callback)
+            done = assimilated(*arguments, self.options, self.threads, self.known)
             self.information, uniform, status = done.information, self.uniform, done.status
             n_iter, changes = done.n_iter, read_only(done.changes)
         if status == CONVERGED and not at_rest:

@@ -24,6 +24,7 @@ from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
@@ -123,7 +124,8 @@ class UnitMixture(Public):
         max_iter: int = 1000,
         tol: float = 1e-10,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> UnitMixturePosterior:
         """Approximate the posterior of the component means by coordinate ascent.
 
@@ -150,7 +152,10 @@ class UnitMixture(Public):
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(n_iter, elbo) after each pass; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -188,7 +193,7 @@ class UnitMixture(Public):
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, callback)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
         n_init, generator = check_starts(n_init, rng)
         given = checked_means(initial_means, self)
         source, best = sources.open_source(y, "y"), None
@@ -212,7 +217,8 @@ class UnitMixture(Public):
         forgetting: float = 0.7,
         initial_means: ArrayLike | None = None,
         n_threads: int | None = None,
-        callback: Callable[..., object] | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> UnitMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
@@ -240,7 +246,10 @@ class UnitMixture(Public):
             Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(step number, step size) after each step; a true result stops the fit.
+            Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
+            is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -272,7 +281,7 @@ class UnitMixture(Public):
         >>> posterior.mean.round(1).tolist(), posterior.n_iter
         ([-4.0, 0.0, 5.0], 1)
         """
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, callback)
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, Job.checked(callback, progress))
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)

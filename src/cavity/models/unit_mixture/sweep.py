@@ -77,7 +77,7 @@ class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
     def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
-        self.n_samples, self._learn = n_samples, learn
+        self.n_samples, self.n_rows, self._learn = n_samples, n_samples, learn
         self._source, self._threads = source, threads  # not needed for minibatches
         self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits
         self._finest = extent.finest()

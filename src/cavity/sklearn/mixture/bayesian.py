@@ -20,6 +20,7 @@ from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
 from cavity.base.types import ArrayLike
+from cavity.blocks.job import Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture.factors import is_full
@@ -238,7 +239,8 @@ class BayesianGaussianMixture(Mixture):
             nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)
             return engine.MeanFieldFit(state=start, image=start, **nothing_done)
         tol = self.tol / sweeps.n_samples
-        options = AscentOptions(accelerate=True, max_iter=self.max_iter, tol=tol, callback=report)
+        job = Job.checked(lambda event: report(event.n_iter, event.objective))
+        options = AscentOptions(accelerate=True, max_iter=self.max_iter, tol=tol, job=job)
         return engine.ascend(sweeps, start, options)
 
     def _keep_posterior(self, posterior, dtype):

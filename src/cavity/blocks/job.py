@@ -1,0 +1,283 @@
+"""What watches over a fit: who is told how far it is, and may stop it.
+
+One `Job` goes through a fit, in its options. Whoever does passes says so by `Job.after`; parts of a fit that have a
+number or a name are stages of it. Where nobody listens, that costs the call and nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+from cavity.base import arrays
+from cavity.base.names import Public
+
+LOGGER = logging.getLogger("cavity")
+LOGGER.addHandler(logging.NullHandler())
+WHOLE = "fit"  # the stage of a fit that has no others
+BAR_SECONDS, LINE_SECONDS = 0.1, 1.0  # between what is shown: as fast as one sees, as fast as one reads
+LINE_SHARE = 0.01  # of the time so far: lines of a long job become rare
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Public):
+    """What a callback hears after each pass, sweep, step or evaluation of a fit.
+
+    Parameters
+    ----------
+    stage : str
+        What the fit is doing: "fit", or for example "start 2 of 5", "search 1 of 3", "K = 4, trial 1 of 2".
+    n_iter : int
+        Passes, sweeps, steps of this stage so far; of a search, evaluations.
+    objective : float or None
+        The ELBO (coordinate ascent), or the log evidence or bound (searches), if it is known.
+    change : float or None
+        What the stopping rule looks at, as in ``trace["change"]``; the step size of stochastic fits.
+    rows_per_second : float or None
+        Rows seen in this pass over the seconds it took.
+    passes_left : float or None
+        How many more passes the errors, shrinking as they do, take to the stopping rule, but no more than `max_iter`
+        allows: log(gap/tol)/-log(rate). For coordinate ascent with the predicted gap of the ELBO and its contraction;
+        for EP with the change and its mean rate over the last five sweeps. None where errors do not shrink, and for
+        searches.
+
+    Examples
+    --------
+    >>> import cavity, warnings
+    >>> def report(event):
+    ...     print(event.stage, event.n_iter, round(event.objective, 3))
+    ...     return event.n_iter == 3  # enough
+    >>> model = cavity.FactorizedGaussian(0.0, [[1.0, 0.9], [0.9, 1.0]])
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     model.fit(callback=report).status
+    fit 1 -2.73
+    fit 2 -0.907
+    fit 3 -0.881
+    'stopped by callback'
+    """
+
+    stage: str
+    n_iter: int
+    objective: float | None
+    change: float | None
+    rows_per_second: float | None
+    passes_left: float | None
+
+
+class Job:
+    """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
+
+    __slots__ = ("_before", "_floor", "_outermost", "_since", "_watch", "name")
+
+    def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True):
+        self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
+        self._since = perf_counter()
+
+    @classmethod
+    def checked(cls, callback=None, progress=False):
+        """Return the job of a fit, for options as a user gave them.
+
+        Parameters
+        ----------
+        callback : callable, Job or None
+            Called as callback(event) with an `Event`; a true result stops the fit. A stage of an outer fit is the job
+            of an inner one.
+        progress : bool
+            Whether to show a bar or lines on stderr.
+
+        Raises
+        ------
+        TypeError
+            Naming what is neither.
+        """
+        if isinstance(callback, Job):
+            return callback
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        displays = [Display(bar_or_lines())] if arrays.flag(progress, "progress") else []
+        if LOGGER.isEnabledFor(logging.INFO):
+            displays.append(Display(Lines(LOGGER.info)))
+        return cls(Watch(callback, displays) if displays or callback is not None else None)
+
+    def __reduce__(self):
+        """Nobody listens to copies in files and other processes."""
+        return _quiet, ()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._outermost and self._watch is not None:
+            self._watch.close()
+
+    @property
+    def stopped(self):
+        """Whether the callback has asked to stop: no stage that has not begun shall begin."""
+        return self._watch is not None and self._watch.stopped
+
+    def stage(self, name):
+        """Return the job of a part of the fit."""
+        return Job(self._watch, f"{self.name}, {name}" if self.name else name, self._before, self._floor, False)
+
+    def stages(self, name, n):
+        """Return the jobs of n parts, "name 1 of n" and so on; the job itself if there is one part only."""
+        return [self.stage(f"{name} {i + 1} of {n}") for i in range(n)] if n > 1 else [self]
+
+    def going_on(self, n_iter, objective=-float("inf")):
+        """Return the job of what follows so many passes, with which this objective was reached."""
+        floor = max(self._floor, objective)
+        return Job(self._watch, self.name, self._before + n_iter, floor, False)
+
+    def quiet(self):
+        """Return the job of inner fits that nobody wants to hear of."""
+        return QUIET
+
+    def after(self, n_iter, *, objective=None, change=None, rows=None, left=None):
+        """Tell all who listen that a pass is done; return whether to stop and keep what is known.
+
+        Parameters
+        ----------
+        n_iter : int
+            Passes of this stage so far, or of what goes on.
+        objective, change : float, optional
+            See `Event`.
+        rows : int, optional
+            Rows seen in the pass.
+        left : float, or callable without arguments that returns it, optional
+            Passes that are left, or None.
+        """
+        if self._watch is None:
+            return False
+        seconds = perf_counter() - self._since
+        event = Event(
+            stage=self.name or WHOLE,
+            n_iter=self._before + n_iter,
+            objective=None if objective is None else max(self._floor, float(objective)),
+            change=None if change is None else float(change),
+            rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
+            passes_left=left() if callable(left) else left,
+        )
+        stop = self._watch.tell(event)
+        self._since = perf_counter()
+        return stop
+
+
+def _quiet():
+    return QUIET
+
+
+QUIET = Job()
+
+
+class Watch:
+    """What all stages of a job share: the callback, displays, and whether to stop."""
+
+    def __init__(self, callback: Callable[[Event], Any] | None, displays: list[Display]):
+        self.callback, self.displays = callback, displays
+        self.stopped, self._lock = False, RLock()
+
+    def tell(self, event):
+        """Tell all; return whether to stop. Threads are heard one after the other."""
+        with self._lock:
+            if not self.stopped:
+                for display in self.displays:
+                    display.tell(event)
+                self.stopped = self.callback is not None and bool(self.callback(event))
+            return self.stopped
+
+    def close(self):
+        """End the displays."""
+        for display in self.displays:
+            display.close()
+
+
+class Display:
+    """Shows events by a writer, not more often than one can follow, and the last one in any case."""
+
+    def __init__(self, writer):
+        self._writer, self._begun = writer, perf_counter()
+        self._shown, self._waiting = -float("inf"), None
+
+    def tell(self, event):
+        """Show an event, or keep it."""
+        now = perf_counter() - self._begun
+        if now - self._shown >= max(self._writer.seconds, self._writer.share * now):
+            self._shown, self._waiting = now, None
+            self._writer.show(event)
+        else:
+            self._waiting = event
+
+    def close(self):
+        """Show what was kept last."""
+        if self._waiting is not None:
+            self._writer.show(self._waiting)
+            self._waiting = None
+        self._writer.close()
+
+
+class Lines:
+    """Events as lines of text, for a function that writes one."""
+
+    seconds, share = LINE_SECONDS, LINE_SHARE
+
+    def __init__(self, write):
+        self._write = write
+
+    def show(self, event):
+        """Write the line of an event."""
+        self._write(f"{event.stage}: {event.n_iter}{''.join(f', {part}' for part in words(event))}")
+
+    def close(self):
+        """Nothing is open."""
+
+
+class Bar:
+    """Events as a bar of tqdm, whose length is what is left as far as that is known."""
+
+    seconds, share = BAR_SECONDS, 0.0
+
+    def __init__(self, tqdm):
+        self._bar = tqdm(bar_format="{desc}: {n_fmt}{bar:-20b} [{elapsed}{postfix}]", file=sys.stderr)
+
+    def show(self, event):
+        """Draw an event."""
+        bar, left = self._bar, event.passes_left
+        bar.n, bar.total = event.n_iter, None if left is None else max(1, round(event.n_iter + left))
+        bar.set_description_str(event.stage, refresh=False)
+        bar.set_postfix_str(", ".join(words(event)), refresh=False)
+        bar.refresh()
+
+    def close(self):
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+def words(event):
+    """Return what is known of an event beside its stage and number, as a list of words."""
+    found = []
+    if event.objective is not None:
+        found.append(f"objective {event.objective:.10g}")
+    if event.change is not None:
+        found.append(f"change {event.change:.2g}")
+    if event.rows_per_second is not None:
+        found.append(f"{event.rows_per_second:.2g} rows/s")
+    if event.passes_left is not None:
+        found.append(f"about {event.passes_left:.0f} left")
+    return found
+
+
+def bar_or_lines():
+    """Return the writer for progress: a bar where there is tqdm and somebody to see it move, else lines on stderr."""
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            pass
+        else:
+            return Bar(tqdm)
+    return Lines(lambda line: sys.stderr.write(f"{line}\n"))

@@ -1,0 +1,94 @@
+"""Vectors of N doubles that may live in a scratch file: read and written by slices, as arrays are.
+
+Plain reads and writes, no memory map: what is mapped counts as resident memory.
+"""
+
+import os
+import tempfile
+import weakref
+from threading import Lock
+
+import numpy as np
+
+MOST_IN_MEMORY = 1 << 24  # rows of a file up to which what is kept for each of them stays in memory: 128 MB a vector
+TOGETHER = 1 << 17  # numbers that are changed at a time
+
+
+def is_beyond(source, n):
+    """Whether vectors of the n rows of a source go to scratch files: only where the rows are in files themselves."""
+    return n > MOST_IN_MEMORY and not getattr(source, "in_memory", True)
+
+
+def vector(n, scratch=False):
+    """Return n zeros: an array, or a `ScratchVector`."""
+    return ScratchVector(n) if scratch else np.zeros(n)
+
+
+def change(function, out, *others):
+    """Set out to function(out, *others) of vectors of one length, some numbers at a time."""
+    for start in range(0, len(out), TOGETHER):
+        part = slice(start, min(start + TOGETHER, len(out)))
+        out[part] = function(*(each[part] for each in (out, *others)))
+
+
+class ScratchVector:
+    """N doubles in a file, zeros at first. Slices of step 1 are read as arrays of their own, and written.
+
+    Threads may read and write at a time. Without a path the file has no name: it is gone with the last reference to
+    the vector, and when the process is killed.
+
+    Parameters
+    ----------
+    n : int
+        N.
+    path : path-like, optional
+        Of a file to keep the numbers in. If it is there already it must be of the right size, and is read.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, n, path=None):
+        self.shape, self._lock = (n,), Lock()
+        if path is None:
+            self._file = tempfile.TemporaryFile(prefix="cavity-", buffering=0)  # noqa: SIM115  lives as long as this
+        else:
+            self._file = open(path, "r+b" if os.path.exists(path) else "x+b", buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        there = os.fstat(self._file.fileno()).st_size
+        if there not in (0, 8 * n):
+            raise ValueError(f"{path} must hold {n} numbers of 8 bytes, got {there} bytes")
+        self._file.truncate(8 * n)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __getitem__(self, part):
+        start, stop, _ = part.indices(len(self))
+        out = np.empty(max(stop - start, 0))
+        left = memoryview(out).cast("B")
+        with self._lock:
+            self._file.seek(8 * start)
+            while left:
+                done = self._file.readinto(left)
+                if not done:
+                    raise OSError("a scratch file has been cut short by somebody else")
+                left = left[done:]
+        return out
+
+    def __setitem__(self, part, values):
+        start, stop, _ = part.indices(len(self))
+        left = memoryview(np.array(np.broadcast_to(values, (stop - start,)), dtype=np.float64)).cast("B")
+        with self._lock:
+            self._file.seek(8 * start)
+            while left:
+                left = left[self._file.write(left) :]
+
+    def copy(self):
+        """Return another one, without a name, with the same numbers."""
+        other = ScratchVector(len(self))
+        change(lambda _, mine: mine, other, self)
+        return other
+
+    def sync(self):
+        """Return when all numbers are on the disk."""
+        os.fsync(self._file.fileno())

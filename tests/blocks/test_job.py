@@ -1,0 +1,73 @@
+"""Jobs: what listeners hear of a fit, and how they stop it."""
+
+import copy
+import pickle
+
+import pytest
+
+from cavity.blocks.job import QUIET, Job
+
+
+def listening(stop_at=None):
+    """A job and the list of the events it hears."""
+    seen = []
+
+    def hear(event):
+        seen.append(event)
+        return len(seen) == stop_at
+
+    return Job.checked(hear), seen
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [({"callback": 3}, "callback must be callable, got 3"), ({"progress": "yes"}, "progress")]
+)
+def test_options_are_checked(given, message):
+    with pytest.raises(TypeError, match=message):
+        Job.checked(**given)
+
+
+def test_events_say_what_is_known():
+    job, seen = listening()
+    assert not job.after(3, objective=-2.0, change=0.5, rows=10, left=lambda: 4.0)
+    (event,) = seen
+    assert (event.stage, event.n_iter, event.objective, event.change, event.passes_left) == ("fit", 3, -2.0, 0.5, 4.0)
+    assert event.rows_per_second > 0
+    job.after(4)
+    assert seen[1].objective is seen[1].change is seen[1].rows_per_second is seen[1].passes_left is None
+
+
+def test_stages_nest_and_what_follows_counts_on():
+    job, seen = listening()
+    start = job.stage("K = 4").stages("start", 3)[1]
+    start.after(1)
+    start.going_on(5, -1.0).going_on(2, -3.0).after(1, objective=-2.0)
+    assert [(event.stage, event.n_iter, event.objective) for event in seen] == [
+        ("K = 4, start 2 of 3", 1, None),
+        ("K = 4, start 2 of 3", 8, -1.0),
+    ]
+    assert job.stages("start", 1) == [job]
+
+
+def test_a_true_result_stops_all_stages_for_good():
+    job, seen = listening(stop_at=2)
+    first, second = job.stages("start", 2)
+    assert not first.after(1)
+    assert first.after(2)
+    assert second.after(1)
+    assert second.stopped
+    assert len(seen) == 2
+
+
+def test_nobody_listens_to_quiet_jobs_and_copies():
+    job, seen = listening()
+    assert not job.quiet().after(1, left=lambda: pytest.fail("nobody asked"))
+    assert not Job().after(1)
+    assert not seen
+    assert copy.deepcopy(job) is QUIET
+    assert pickle.loads(pickle.dumps(job)) is QUIET
+
+
+def test_a_stage_is_the_job_of_an_inner_fit():
+    stage = listening()[0].stage("K = 4")
+    assert Job.checked(stage) is stage

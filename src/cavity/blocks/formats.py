@@ -7,6 +7,7 @@ from pathlib import Path
 from cavity.base import arrays, frames
 from cavity.blocks import arrow
 from cavity.blocks.npy import open_npy
+from cavity.blocks.text import open_text
 
 OPENERS = {
     ".npy": open_npy,
@@ -14,9 +15,10 @@ OPENERS = {
     ".pq": arrow.open_parquet,
     ".arrow": arrow.open_ipc,
     ".feather": arrow.open_ipc,
+    **{f"{suffix}{packed}": open_text for suffix in (".csv", ".tsv", ".txt") for packed in ("", ".gz")},
 }
 FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
-READABLE = ".npy, .parquet, .feather"
+READABLE = ".npy, .parquet, .feather, .csv, .tsv"
 PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
 OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
     ".xlsx": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
@@ -71,16 +73,20 @@ def open_file(path, name):
     """Return a file as a part, read as the end of its name says, or else its first bytes."""
     if not Path(path).is_file():
         raise ValueError(f"{name}: {path} is not a file")
-    suffix = Path(path).suffix.lower()
-    if suffix in OPENERS:
-        return OPENERS[suffix](path, name)
-    check_known(path, name)
-    with open(path, "rb") as file:
-        first = file.read(8)
-    opener = next((FIRST_BYTES[each] for each in FIRST_BYTES if first.startswith(each)), None)
+    opener = _opener(path)
+    if opener is None:
+        check_known(path, name)
+        with open(path, "rb") as file:
+            first = file.read(8)
+        opener = next((FIRST_BYTES[each] for each in FIRST_BYTES if first.startswith(each)), None)
     if opener is None:
         raise ValueError(f"{name}: {path} is not a file that can be read; these are: {READABLE}")
     return opener(path, name)
+
+
+def _opener(path):
+    """Return what opens a file whose name ends like this, None for another one."""
+    return next((opener for suffix, opener in OPENERS.items() if str(path).lower().endswith(suffix)), None)
 
 
 def check_known(path, name):
@@ -128,8 +134,8 @@ def _in_folder(folder, name):
             f"{name}: {folder} has a column in the names of folders ({split.name!r}); give "
             f"pyarrow.dataset.dataset({folder!r}, partitioning='hive')"
         )
-    files = sorted(str(place) for place in places if place.suffix.lower() in OPENERS and place.is_file())
-    kinds = {OPENERS[Path(file).suffix.lower()] for file in files}
+    files = sorted(str(place) for place in places if _opener(place) and place.is_file())
+    kinds = {_opener(file) for file in files}
     if len(kinds) != 1:
         what = "files of several formats" if kinds else f"no file that can be read ({READABLE})"
         raise ValueError(f"{name}: {folder} is not a file, and has {what} in it")
@@ -143,10 +149,14 @@ def _is_hidden(path):
 def _fitting(files, name):
     """Return files that follow each other to one array or table that is not empty, their columns in one order."""
     first = files[0]
-    if first.columns is not None:
+    bare = next((file for file in files if file.columns is None), None)
+    named = next((file for file in files if file.columns is not None), None)
+    if bare and named:
+        raise ValueError(f"{name}: {bare.path} has no names of columns, and {named.path} has")
+    if named:
         files = [_in_order(file, first, name) for file in files]
     for file in files:
-        if file.shape[1:] != first.shape[1:] or (file.columns is None) != (first.columns is None):
+        if file.shape[1:] != first.shape[1:]:
             raise ValueError(
                 f"{name} must have rows of one width, got shape {first.shape} in {first.path} "
                 f"and {file.shape} in {file.path}"
@@ -158,8 +168,6 @@ def _fitting(files, name):
 
 def _in_order(file, first, name):
     """Return a file with its columns in the order of the first one; ValueError if there are others."""
-    if file.columns is None:
-        raise ValueError(f"{name}: {file.path} has no names of columns, and {first.path} has")
     missing = [each for each in first.columns if each not in file.columns]
     more = [each for each in file.columns if each not in first.columns]
     if missing or more:

@@ -305,7 +305,7 @@ def _best(sample, prior, states, passes, job):
     options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
     with Threads(1) as thread:
         sweeps = MixtureSweeps(prior, sample, thread)
-        begun = job.through("trial", states, len(states))
+        begun = job.unkept().through("trial", states, len(states))
         trials = [engine.ascend(sweeps, state, replace(options, job=stage)) for state, stage in begun]
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best

@@ -88,7 +88,7 @@ def _deterministic(model, sample, job):
         sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
         options = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
         elbos = []
-        for means, stage in job.through("trial", starts, len(starts)):
+        for means, stage in job.unkept().through("trial", starts, len(starts)):
             done = engine.ascend(sweeps, first_state(model, means, len(sample)), replace(options, job=stage))
             elbos.append(done.elbo)
     return starts[int(np.argmax(elbos))]

@@ -104,7 +104,7 @@ def test_means_far_from_zero_show_their_digits(capsys, tmp_path):
         (np.full(50, 3.0), ["--components", "1", "--noise-variance", "1"]),
         ([2.5], ["--components", "3", "--noise-variance", "1"]),
         (np.random.default_rng(0).standard_cauchy(500), ["--components", "40"]),
-        (np.arange(200.0), ["--components", "120", "--noise-variance", "1e-4"]),
+        pytest.param(np.arange(200.0), ["--components", "120", "--noise-variance", "1e-4"], marks=pytest.mark.long),
     ],
 )
 def test_pictures_of_odd_fits(values, arguments, tmp_path):

@@ -76,14 +76,24 @@ def slopes(function, theta, step=1e-4):
 @parametrize_with_checks(
     [
         GaussianProcessClassifier(),
-        GaussianProcessClassifier(
-            covariances.RBF(2.0).fix("rbf.variance"), likelihood="probit", multi_class="one_vs_one"
-        ),
-        GaussianProcessRegressor(),
         GaussianProcessRegressor(covariances.RBF() + covariances.White(0.1), normalize_y=True),
     ]
 )
 def test_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@QUIET
+@parametrize_with_checks(
+    [
+        GaussianProcessClassifier(
+            covariances.RBF(2.0).fix("rbf.variance"), likelihood="probit", multi_class="one_vs_one"
+        ),
+        GaussianProcessRegressor(),
+    ]
+)
+def test_contract_of_scikit_learn_with_other_settings(estimator, check):
     check(estimator)
 
 

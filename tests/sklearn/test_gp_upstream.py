@@ -29,6 +29,8 @@ def global_random_seed():
 
 
 take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT)
+SEVERAL_PROCESSES = "test_classifier_multi_class_n_jobs"  # there is one at home
+globals()[SEVERAL_PROCESSES] = pytest.mark.long(globals()[SEVERAL_PROCESSES])
 
 
 def test_most_tests_are_there():

@@ -56,15 +56,14 @@ def same_fit(a, b, rtol=1e-7, atol=1e-9):
 # ---------------------------------------------------------------------------------------------- the contract
 
 
-@parametrize_with_checks(
-    [
-        ProbitClassifier(),
-        LogitClassifier(),
-        ProbitClassifier(approximation="full", schedule="sequential"),
-        LogitClassifier(power=0.5, fit_intercept=False),
-    ]
-)
+@parametrize_with_checks([ProbitClassifier(), LogitClassifier(power=0.5, fit_intercept=False)])
 def test_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@parametrize_with_checks([LogitClassifier(), ProbitClassifier(approximation="full", schedule="sequential")])
+def test_contract_of_scikit_learn_with_other_settings(estimator, check):
     check(estimator)
 
 

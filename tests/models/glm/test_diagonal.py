@@ -88,8 +88,15 @@ def test_adf_is_its_twin(weighted):
     assert (result.status, result.n_iter, result.trace) == (CONVERGED, 1, {})
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("power", [1.0, 0.5, 0.1])
+@pytest.mark.parametrize(
+    ("weighted", "power"),
+    [
+        (False, 1.0),
+        (True, 0.5),
+        (True, 0.1),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((True, 1.0), (False, 0.5), (False, 0.1))),
+    ],
+)
 def test_ep_is_its_twin(weighted, power):
     x, y, m, v, offset = draw(25, 4, seed=3)
     weights = np.random.default_rng(1).choice([0.3, 1.0, 2.0, 2.5], 25) if weighted else None

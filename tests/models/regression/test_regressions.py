@@ -350,7 +350,10 @@ def test_gamma_prior_of_one_alpha_is_shared():
     assert np.ndim(post.alpha.shape) == 0
 
 
-@pytest.mark.parametrize(("n", "d", "ard"), [(100, 20, True), (5, 100, False), (1, 1, False), (30, 30, True)])
+@pytest.mark.parametrize(
+    ("n", "d", "ard"),
+    [(100, 20, True), (5, 40, False), (1, 1, False), pytest.param(5, 100, False, marks=pytest.mark.long)],
+)
 def test_logistic_with_surplus_columns_converges(n, d, ard):
     X, y = labels(n, n, d)
     post = cavity.LogisticRegression(prior_variance=None, ard=ard).fit(X, y)

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -149,6 +150,8 @@ class GLM(Frozen):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> GLMPosterior:
         """Approximate the posterior of the weights.
 
@@ -198,6 +201,11 @@ class GLM(Frozen):
             stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each sweep.
 
         Returns
         -------
@@ -255,7 +263,7 @@ class GLM(Frozen):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress),
+            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
         )
         n_threads = threads_of(n_threads)
         check_can_learn(self, names, method, schedule)
@@ -273,7 +281,8 @@ class GLM(Frozen):
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
             words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
             raise about(ValueError(words), "schedule", "power")
-        solution = solved(problem, method, options, (names, groups), n_threads)
+        with options.job:
+            solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

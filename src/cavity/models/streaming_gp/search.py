@@ -106,7 +106,7 @@ class _Search:
     def first(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         few = sampled(rows, FIRST_ROWS)
-        bounds, found = starts(settings, _data(few, self.model), self.vector)
+        bounds, found = starts(settings, _data(few, self.model, self.threads), self.vector)
         objectives = [self.objective(None, self.chosen(x, Z), few) for x in found]
         tried = [objective.value(x) for objective, x in zip(objectives, found, strict=True)]
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
@@ -196,7 +196,7 @@ def sampled(rows, most):
     return replace(rows.observed(index), X=X)
 
 
-def _data(rows, model):
+def _data(rows, model, threads):
     """Rows as searches want them to find starts."""
     X, _ = rows.candidates(rows.n)
-    return replace(rows, X=X, offset=rows.bases(model))
+    return replace(rows, X=X, offset=rows.bases(model, threads))

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -147,6 +148,8 @@ class GLM(Frozen):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> GLMPosterior:
         """Approximate the posterior of the weights.
 
@@ -196,6 +199,11 @@ class GLM(Frozen):
             stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each sweep.
 
         Returns
         -------
@@ -257,7 +265,7 @@ class GLM(Frozen):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress),
+            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
         )
         n_threads = threads_of(n_threads)
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
@@ -270,7 +278,8 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
-        solution = solved(problem, method, options, (names, groups), n_threads)
+        with options.job:
+            solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.scales import constant_columns
+from cavity.blocks.reading import each_block
 from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.models.glm.design import constant_columns
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import (
@@ -187,8 +188,7 @@ def _fitted(problem):
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    blocks = (slice(low, low + BLOCK_ROWS) for low in range(0, rows.n, BLOCK_ROWS))
-    return offset + np.concatenate([np.asarray(rows.X[part], dtype=np.float64) @ weights for part in blocks])
+    return offset + np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
 
 
 def _start(objective, vector, likelihoods, bounds):

@@ -135,9 +135,18 @@ class Job:
         whole = f"{self.name}, {name}" if self.name else name
         return Job(self._watch, whole, self._before, self._floor, False, (*self._place, name))
 
-    def stages(self, name, n):
-        """Return the jobs of n parts, "name 1 of n" and so on; the job itself if there is one part only."""
-        return [self.stage(f"{name} {i + 1} of {n}") for i in range(n)] if n > 1 else [self]
+    def numbered(self, name, number, n, single=None):
+        """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
+        if n > 1:
+            return self.stage(f"{name} {number} of {n}")
+        return self if single is None else self.stage(single)
+
+    def through(self, name, items, n, single=None):
+        """Yield n items, each with its `numbered` job, up to where the callback stops."""
+        for number, item in enumerate(items, 1):
+            yield item, self.numbered(name, number, n, single)
+            if self.stopped:
+                return
 
     def going_on(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
@@ -152,6 +161,10 @@ class Job:
         """Return the job of inner fits that nobody wants to hear of."""
         return QUIET
 
+    def ending(self):
+        """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
+        return QUIET if self.stopped else self
+
     def after(self, n_iter, *, objective=None, change=None, rows=None, left=None):
         """Tell all who listen that a pass is done; return whether to stop and keep what is known.
 
@@ -159,12 +172,12 @@ class Job:
         ----------
         n_iter : int
             Passes of this stage so far, or of what goes on.
-        objective, change : float, optional
+        objective : float, optional
             See `Event`.
+        change, left : float, or callable without arguments that returns it, optional
+            The change and the passes that are left, see `Event`; functions are called where somebody listens.
         rows : int, optional
             Rows seen in the pass.
-        left : float, or callable without arguments that returns it, optional
-            Passes that are left, or None.
         """
         if self._watch is None:
             return False
@@ -173,9 +186,9 @@ class Job:
             stage=self.name or WHOLE,
             n_iter=self._before + n_iter,
             objective=None if objective is None else max(self._floor, float(objective)),
-            change=None if change is None else float(change),
+            change=_number(change),
             rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
-            passes_left=left() if callable(left) else left,
+            passes_left=_number(left),
         )
         stop = self._watch.tell(event)
         self._since = perf_counter()
@@ -210,6 +223,12 @@ class Job:
         """
         if self._checkpoint is not None:
             self._checkpoint.keep(self._place, make())
+
+
+def _number(value):
+    """Return a number as float, that of a function which is asked only now, or None."""
+    value = value() if callable(value) else value
+    return None if value is None else float(value)
 
 
 def _quiet():

@@ -281,7 +281,8 @@ class GLM(Frozen):
         if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
             words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
             raise about(ValueError(words), "schedule", "power")
-        solution = solved(problem, method, options, (names, groups), n_threads)
+        with options.job:
+            solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

@@ -33,7 +33,6 @@ from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.models.search import NOT_LEARNT
 
 if TYPE_CHECKING:
     from cavity.models.glm.model import GLM
@@ -60,7 +59,7 @@ def posterior_of(solution, method, before=None, **labels):
     if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     ended = fit if before is None else before
-    status = ended.status if solution.at_rest or not fit.converged else NOT_LEARNT
+    status = ended.status if solution.searched == CONVERGED or not fit.converged else solution.searched
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,

@@ -369,8 +369,8 @@ def test_words_for_a_row(tmp_path):
 
 
 def text_file(folder):
-    (folder / "notes.txt").write_text("1 2 3")
-    return folder / "notes.txt"
+    (folder / "notes.dat").write_text("1 2 3")
+    return folder / "notes.dat"
 
 
 def archive(folder):
@@ -409,8 +409,8 @@ REFUSED = {
     "missing file": (lambda f: f / "no.npy", FileNotFoundError, "y must be real numbers or the path of a .npy"),
     "name": (lambda _: ["nowhere", "near"], FileNotFoundError, "there is no file 'nowhere'"),
     "folder": (lambda folder: folder, ValueError, "y: .* is not a file"),
-    "text file": (text_file, ValueError, r"y: .*notes.txt is not a .npy file that can be read \(.*magic string"),
-    "archive": (archive, ValueError, "y: .*data.npz is not a .npy file"),
+    "text file": (text_file, ValueError, "y: .*notes.dat is not a file that can be read; these are: .npy"),
+    "archive": (archive, ValueError, "y: .*data.npz is an archive of arrays, .* numpy.load"),
     "empty file": (lambda folder: truncated(folder, 0), ValueError, "data.npy is not a .npy file"),
     "header cut": (lambda folder: truncated(folder, 70), ValueError, "data.npy is not a .npy file"),
     "numbers cut": (lambda f: truncated(f, 8120), ValueError, "data.npy is cut short: .*8000 bytes.* has 7992"),
@@ -547,9 +547,9 @@ def test_other_rights_and_names_are_no_change(tmp_path):
 def test_a_file_cut_between_the_check_and_the_read(tmp_path, monkeypatch):
     path = save(tmp_path, draw())
     source = open_source(path, "y", block_rows=BLOCK)
-    stamp = source.parts[0].stamp
+    stamp = source.parts[0].state.stamp
     cut_now(path)
-    monkeypatch.setattr("cavity.blocks.npy._stamp", lambda file: stamp)
+    monkeypatch.setattr("cavity.blocks.files._stamp", lambda file: stamp)
     np.testing.assert_array_equal(source.read(0), draw()[:BLOCK])
     with pytest.raises(ValueError, match="data.npy ends too early: it was cut short while it was in use"):
         source.read(10)

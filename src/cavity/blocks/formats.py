@@ -1,17 +1,55 @@
-"""Which reader a file needs: by the end of its name, or else by its first bytes."""
+"""What is in files and other places that are no memory: which reader it needs, and what to do about other formats."""
 
+import glob
 import os
 from pathlib import Path
 
-from cavity.base import arrays
+from cavity.base import arrays, frames
+from cavity.blocks import arrow
 from cavity.blocks.npy import open_npy
+from cavity.blocks.text import open_text
 
-OPENERS = {".npy": open_npy}
+OPENERS = {
+    ".npy": open_npy,
+    ".parquet": arrow.open_parquet,
+    ".pq": arrow.open_parquet,
+    ".arrow": arrow.open_ipc,
+    ".feather": arrow.open_ipc,
+    **{f"{suffix}{packed}": open_text for suffix in (".csv", ".tsv", ".txt") for packed in ("", ".gz")},
+}
+FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
+READABLE = ".npy, .parquet, .feather, .csv, .tsv"
+PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
+OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
+    ".xlsx": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
+    ".xls": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
+    ".ods": ("a spreadsheet", PANDAS.format("read_excel", "{}")),
+    ".json": ("JSON", PANDAS.format("read_json", "{}")),
+    ".jsonl": ("lines of JSON", "pandas.read_json({!r}, lines=True).to_parquet('data.parquet') makes Parquet of it"),
+    ".orc": ("an ORC file", "give pyarrow.dataset.dataset({!r}, format='orc')"),
+    ".sas7bdat": ("a table of SAS", PANDAS.format("read_sas", "{}")),
+    ".xpt": ("a table of SAS", PANDAS.format("read_sas", "{}")),
+    ".dta": ("a table of Stata", PANDAS.format("read_stata", "{}")),
+    ".sav": ("a table of SPSS", PANDAS.format("read_spss", "{}")),
+    ".rds": ("an object of R", "arrow::write_parquet(readRDS({!r}), 'data.parquet') in R makes a Parquet file of it"),
+    ".rdata": ("a workspace of R", "load it in R and write a data frame with arrow::write_parquet"),
+    ".mat": ("a file of Matlab", "save one of the arrays of scipy.io.loadmat({!r}) with numpy.save"),
+    ".npz": ("an archive of arrays", "save one of the arrays of numpy.load({!r}) with numpy.save"),
+    ".pkl": ("a pickle", "load it, and give the array or the data frame"),
+    ".pickle": ("a pickle", "load it, and give the array or the data frame"),
+    ".h5": ("an HDF5 file", "give a dataset in it, h5py.File({!r})['name']"),
+    ".hdf5": ("an HDF5 file", "give a dataset in it, h5py.File({!r})['name']"),
+    ".zarr": ("a zarr store", "give the array, zarr.open({!r}, mode='r')"),
+    ".db": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
+    ".sqlite": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
+    ".zip": ("an archive", "unpack it"),
+    ".gz": ("a compressed file", "unpack it"),
+}
 
 
 def is_stored(data):
-    """Whether data are a path or a list of paths."""
-    return _paths(data, "") is not None
+    """Whether data are a path, a list of paths, or a dataset of pyarrow."""
+    return _paths(data, "") is not None or hasattr(data, "get_fragments")
 
 
 def is_file_name(value):
@@ -22,12 +60,40 @@ def is_file_name(value):
 
 def open_stored(data, name):
     """Return what is in files as parts of a source that fit together; None for data of another kind."""
+    if hasattr(data, "get_fragments"):
+        return arrow.open_dataset(data, name)
     paths = _paths(data, name)
     if paths is None:
         return None
-    parts = [OPENERS.get(Path(path).suffix.lower(), open_npy)(path, name) for path in paths]
-    _check_files(parts, name)
-    return parts
+    parts = [open_file(file, name) for path in paths for file in _files(os.fsdecode(path), name)]
+    return _fitting(parts, name)
+
+
+def open_file(path, name):
+    """Return a file as a part, read as the end of its name says, or else its first bytes."""
+    if not Path(path).is_file():
+        raise ValueError(f"{name}: {path} is not a file")
+    opener = _opener(path)
+    if opener is None:
+        check_known(path, name)
+        with open(path, "rb") as file:
+            first = file.read(8)
+        opener = next((FIRST_BYTES[each] for each in FIRST_BYTES if first.startswith(each)), None)
+    if opener is None:
+        raise ValueError(f"{name}: {path} is not a file that can be read; these are: {READABLE}")
+    return opener(path, name)
+
+
+def _opener(path):
+    """Return what opens a file whose name ends like this, None for another one."""
+    return next((opener for suffix, opener in OPENERS.items() if str(path).lower().endswith(suffix)), None)
+
+
+def check_known(path, name):
+    """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
+    what, cure = OTHERS.get(Path(path).suffix.lower(), (None, ""))
+    if what is not None:
+        raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
 
 
 def _paths(data, name):
@@ -42,9 +108,53 @@ def _paths(data, name):
     return list(data)
 
 
-def _check_files(files, name):
-    """Raise ValueError unless files follow each other to one array that is not empty."""
+def _files(path, name):
+    """Return the files that a path stands for: itself, those of a folder, or those that match a pattern, by name."""
+    if Path(path).is_dir():
+        return _in_folder(path, name)
+    if Path(path).exists():
+        return [path]
+    found = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+    if not found:
+        hint = f"; for other places give pyarrow.dataset.dataset({path!r})" if "://" in path else ""
+        words = "no file is called like" if glob.has_magic(path) else "there is no file"
+        raise FileNotFoundError(
+            f"{name} must be real numbers or the path of a .npy, Parquet or other file; {words} {path!r}{hint}"
+        )
+    return found
+
+
+def _in_folder(folder, name):
+    """Return the files of a folder and of those in it, by name, but hidden ones, whose names begin with . or _."""
+    check_known(folder, name)
+    places = [place for place in Path(folder).rglob("*") if not _is_hidden(place.relative_to(folder))]
+    split = next((place for place in places if "=" in place.name and place.is_dir()), None)
+    if split is not None:
+        raise ValueError(
+            f"{name}: {folder} has a column in the names of folders ({split.name!r}); give "
+            f"pyarrow.dataset.dataset({folder!r}, partitioning='hive')"
+        )
+    files = sorted(str(place) for place in places if _opener(place) and place.is_file())
+    kinds = {_opener(file) for file in files}
+    if len(kinds) != 1:
+        what = "files of several formats" if kinds else f"no file that can be read ({READABLE})"
+        raise ValueError(f"{name}: {folder} is not a file, and has {what} in it")
+    return files
+
+
+def _is_hidden(path):
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _fitting(files, name):
+    """Return files that follow each other to one array or table that is not empty, their columns in one order."""
     first = files[0]
+    bare = next((file for file in files if file.columns is None), None)
+    named = next((file for file in files if file.columns is not None), None)
+    if bare and named:
+        raise ValueError(f"{name}: {bare.path} has no names of columns, and {named.path} has")
+    if named:
+        files = [_in_order(file, first, name) for file in files]
     for file in files:
         if file.shape[1:] != first.shape[1:]:
             raise ValueError(
@@ -53,3 +163,16 @@ def _check_files(files, name):
             )
     total = (sum(file.shape[0] for file in files), *first.shape[1:])
     arrays.check_not_empty(total, f"{name} ({first.path})")
+    return files
+
+
+def _in_order(file, first, name):
+    """Return a file with its columns in the order of the first one; ValueError if there are others."""
+    missing = [each for each in first.columns if each not in file.columns]
+    more = [each for each in file.columns if each not in first.columns]
+    if missing or more:
+        words = f"has no column {frames.some(missing)}" if missing else f"has the column {frames.some(more)} too"
+        raise ValueError(f"{name}: {file.path} {words}; the columns of {first.path} are {frames.some(first.columns)}")
+    if file.columns == first.columns:
+        return file
+    return file.some([file.columns.index(each) for each in first.columns])

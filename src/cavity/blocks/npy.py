@@ -8,23 +8,20 @@ import ast
 import os
 import re
 from dataclasses import dataclass
-from hashlib import blake2b
 from math import prod
-from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
 from cavity.base import arrays
 from cavity.base.errors import naming
+from cavity.blocks.files import FileState
 from cavity.blocks.parts import Part
 
 LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
 LONGEST_HEADER = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
 HEADER_FIELDS = {"descr", "fortran_order", "shape"}
 DTYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
-SAMPLED = 16  # places at which a file is compared with what it was
-SAMPLED_BYTES = 512  # most bytes of the row there
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,7 @@ class NpyFile(Part):
     dtype: np.dtype
     shape: tuple
     by_columns: bool
-    offset: int  # of the first number, in bytes
-    stamp: tuple  # of the file when the header was read, see `_stamp`
-    sample: bytes  # digest of rows here and there, at that time
+    state: FileState
 
     in_memory = False
 
@@ -53,29 +48,16 @@ class NpyFile(Part):
     def fill(self, out, start, desk):
         """Read the rows from `start` on into out (n,) or (n, d)."""
         with naming(self.path), open(self.place, "rb", buffering=0) as file:
-            if self._is_another(file):
-                raise ValueError(f"{self.path} has changed while it was in use; start again with the file as it is now")
+            self.state.check(file)
             if not self.by_columns:
                 self._read(file, out, start * prod(self.shape[1:]), desk)
                 return
             for column in range(prod(self.shape[1:])):
                 self._read(file, out[:, column], column * self.shape[0] + start, desk)
 
-    def _is_another(self, file):
-        """Whether an open file is not the one whose header was read, or has changed.
-
-        A new name or other rights change the time of status alone; so does who writes to a file and sets its time of
-        modification back. Then some of its rows tell.
-        """
-        *now, status_time = _stamp(file)
-        *then, status_time_then = self.stamp
-        if now != then:
-            return True
-        return status_time != status_time_then and _sample(file, self.offset, self.stamp[0]) != self.sample
-
     def _read(self, file, out, first, desk):
         """Read consecutive numbers, the first-th of the file and those after it, into out."""
-        file.seek(self.offset + first * self.dtype.itemsize)
+        file.seek(self.state.offset + first * self.dtype.itemsize)
         if self.dtype == out.dtype and out.flags.c_contiguous:
             self._read_bytes(file, memoryview(out).cast("B"))
             return
@@ -93,44 +75,20 @@ class NpyFile(Part):
             done += count
 
 
-def _stamp(file):
-    """Return what tells whether an open file has changed: size, time of modification, inode, time of status change.
-
-    Where a system has no such time (the field is then the time of creation, as on Windows), that is 0.
-    """
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns if os.name == "posix" else 0
-
-
-def _sample(file, offset, size):
-    """Return a digest of the bytes at equal distances between the header of an open file and its end."""
-    digest = blake2b(digest_size=16)
-    for start in np.linspace(offset, max(offset, size - SAMPLED_BYTES), SAMPLED, dtype=np.int64).tolist():
-        file.seek(start)
-        digest.update(file.read(SAMPLED_BYTES))
-    return digest.digest()
-
-
 def open_npy(path, name):
     """Return a path, checked to be a whole .npy file of real numbers, as an NpyFile; `name` is the argument's."""
-    path = os.fsdecode(path)
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{name} must be real numbers or the path of a .npy file; there is no file {path!r}")
-    if not Path(path).is_file():
-        raise ValueError(f"{name}: {path} is not a file")
     with naming(path), open(path, "rb") as file:
         try:
             shape, by_columns, dtype = _header(file)
         except ValueError as error:
             raise ValueError(f"{name}: {path} is not a .npy file that can be read ({error})") from error
-        offset, stamp = file.tell(), _stamp(file)
-        sample = _sample(file, offset, stamp[0])
+        state = FileState.of(file, path, file.tell())
     arrays.check_dtype(dtype, f"{name} ({path})")
-    found, needed = stamp[0] - offset, prod(shape) * dtype.itemsize
+    found, needed = state.stamp[0] - state.offset, prod(shape) * dtype.itemsize
     if found < needed:
         raise ValueError(f"{name}: {path} is cut short: shape {shape} takes {needed} bytes, the file has {found}")
     by_columns = by_columns and len(shape) > 1
-    return NpyFile(path, os.path.abspath(path), dtype, shape, by_columns, offset, stamp, sample)
+    return NpyFile(path, os.path.abspath(path), dtype, shape, by_columns, state)
 
 
 def _header(file):

@@ -126,7 +126,7 @@ def _stored(data, name):
     if hasattr(data, "__next__") and not hasattr(data, "__array__"):
         raise TypeError(
             f"the fit needs several passes over the data, but {name} is a one-shot iterator ({type(data).__name__}); "
-            "give an array, a .npy file or a list of .npy files"
+            "give an array, a .npy file, Parquet files, or another table that can be read again"
         )
     if isinstance(data, Source):
         return data

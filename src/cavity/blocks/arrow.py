@@ -1,0 +1,312 @@
+"""Rows of Parquet and Arrow files and of Arrow datasets; needs pyarrow, which is imported where these are given.
+
+A file is read group by group (row groups of Parquet, batches of Arrow), each in small batches of the wanted columns.
+Who reads on from the last row reads every byte once; who goes elsewhere begins with the group of that row.
+"""
+
+import os
+from bisect import bisect_right
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from cavity.base import arrays, frames
+from cavity.base.errors import missing_extra, naming
+from cavity.blocks.files import FileState
+from cavity.blocks.parts import Part
+from cavity.blocks.tables import FrameRows
+
+READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
+LEAST_ROWS = 1 << 10  # of a batch
+BUFFER = 1 << 20  # bytes of a compressed column that are read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows(Part):
+    """Rows of a file or of a fragment of a dataset, with some of its columns."""
+
+    path: str  # as the user wrote it
+    reader: object
+    schema: object  # of pyarrow, all columns
+    ends: tuple  # of the groups, in rows
+    index: tuple  # numbers of the columns
+    vector: bool = False  # whether the only one is (N,)
+    in_memory = False
+
+    @property
+    def shape(self):
+        """Shape (N, D), or (N,)."""
+        rows = self.ends[-1] if self.ends else 0
+        return (rows,) if self.vector else (rows, len(self.index))
+
+    @property
+    def columns(self):
+        """Names of the columns."""
+        names = self.schema.names
+        return tuple(names[j] for j in self.index)
+
+    def where(self, row, column=None):
+        """Words for a row, or for a row and a column, for messages."""
+        column = 0 if self.vector else column
+        words = f"row {row} of {self.path}"
+        return words if column is None else f"row {row}, column {self.columns[column]!r} of {self.path}"
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return f"{value} in {self.where(*place)}"
+
+    def some(self, index, vector=False):
+        """The rows with some of these columns, of which no others are read."""
+        return replace(self, index=tuple(self.index[j] for j in index), vector=vector or self.vector)
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers."""
+        frames.check_numbers(self._empty(), f"{name} ({self.path})")
+
+    def labels(self, index):
+        """The values of a column that are no numbers; None if they are.
+
+        Ordered categories come as a column of Arrow, which knows their order, text as an array of strings.
+        """
+        if frames.holds_numbers(self._empty().column(index)):
+            return None
+        one = self.some([index], vector=True)
+        with reading(self.path):
+            whole = Cursor(one).whole()
+        if getattr(whole.type, "ordered", False):
+            return whole
+        values = whole.cast(whole.type.value_type) if hasattr(whole.type, "value_type") else whole
+        texts = values.to_numpy(zero_copy_only=False)
+        return texts if values.null_count or not all(isinstance(each, str) for each in texts[:1]) else texts.astype(str)
+
+    def fill(self, out, start, desk):
+        """Read the rows from `start` on into out (n, d) or (n,)."""
+        with reading(self.path):
+            self.reader.check(self.path)
+            if desk.part is not self:
+                desk.part, desk.open = None, None  # closed before the next one is open
+                desk.part, desk.open = self, Cursor(self)
+            desk.open.fill(out, start)
+
+    def _empty(self):
+        return self.schema.empty_table().select(list(self.index))
+
+
+class Cursor:
+    """The rows that one thread holds of a file, and where it reads on."""
+
+    def __init__(self, part):
+        self._part, self._names = part, list(part.columns)
+        self._file = part.reader.open()
+        self._size = max(READ_NUMBERS // len(self._names), LEAST_ROWS)
+        self._group, self._low, self._high, self._rows, self._batches = -1, 0, 0, None, iter(())
+
+    def fill(self, out, start):
+        """Read the rows from `start` on into out."""
+        done = 0
+        while done < len(out):
+            row = start + done
+            self._go(row)
+            stop = min(self._high - row, len(out) - done)
+            rows = self._rows.column(0) if out.ndim == 1 else self._rows
+            frames.converted(rows, row - self._low, row - self._low + stop, out[done : done + stop])
+            done += stop
+
+    def whole(self):
+        """Return the only column as a chunked array of Arrow."""
+        from pyarrow import chunked_array
+
+        chunks = []
+        while self._high < self._part.shape[0]:
+            self._go(self._high)
+            chunks.append(self._rows.column(0))
+        return chunked_array(chunks, type=self._part.schema.field(self._part.index[0]).type)
+
+    def _go(self, row):
+        """Read batches until one holds the row."""
+        ends = self._part.ends
+        group = bisect_right(ends, row)
+        if row < self._low or group != self._group:
+            self._group = group
+            self._low = self._high = ends[group - 1] if group else 0
+            self._batches = self._part.reader.batches(self._file, group, self._names, self._size)
+        while self._high <= row:
+            self._rows = next(self._batches, None)
+            if self._rows is None:
+                raise ValueError(f"{self._part.path} has fewer rows than it says, {ends[-1]}")
+            self._rows = self._rows.select(self._names)
+            self._low, self._high = self._high, self._high + len(self._rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetReader:
+    """Reads the row groups of a Parquet file."""
+
+    place: str  # absolute, so that it is found from another working directory
+    state: FileState
+
+    def open(self):
+        """Return the open file."""
+        from pyarrow.parquet import ParquetFile
+
+        return ParquetFile(self.place, pre_buffer=False, buffer_size=BUFFER)
+
+    def groups(self, file):
+        """Return the schema of an open file, and the numbers of rows of its groups."""
+        return file.schema_arrow, [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+    def batches(self, file, group, names, size):
+        """Yield batches of some columns of a group, of at most `size` rows."""
+        return file.iter_batches(size, row_groups=[group], columns=names, use_threads=False)
+
+    def check(self, path):
+        """Raise ValueError if the file has changed."""
+        with open(self.place, "rb", buffering=0) as file:
+            self.state.check(file)
+
+
+class BatchReader(ParquetReader):
+    """Reads the batches of an Arrow (IPC, Feather) file."""
+
+    __slots__ = ()
+
+    def open(self):
+        """Return the place, as files are opened for the columns that are wanted."""
+        return self.place
+
+    def groups(self, file):
+        """Return the schema of a file, and the numbers of rows of its batches."""
+        from pyarrow import ipc
+
+        with ipc.open_file(file) as whole:
+            schema, count = whole.schema, whole.num_record_batches
+        with self._open(file, [0]) as narrow:
+            return schema, [narrow.get_batch(i).num_rows for i in range(count)]
+
+    def batches(self, file, group, names, size):
+        """Yield the batch, with some of its columns."""
+        from pyarrow import ipc
+
+        with ipc.open_file(file) as whole:
+            schema = whole.schema
+        with self._open(file, sorted(map(schema.get_field_index, names))) as narrow:
+            yield narrow.get_batch(group)
+
+    def _open(self, file, fields):
+        """Return the open file, of which some columns are read, by their numbers."""
+        from pyarrow import ipc
+
+        return ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentReader:
+    """Reads a fragment of a dataset, of Parquet by row groups."""
+
+    pieces: list
+    schema: object
+    stamp: tuple  # size and time of modification of the file
+
+    def open(self):
+        """Return the pieces."""
+        return self.pieces
+
+    def batches(self, pieces, group, names, size):
+        """Yield batches of some columns of a piece, of at most `size` rows."""
+        scan = pieces[group].to_batches(
+            self.schema, columns=names, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
+        )
+        return (batch for batch in scan if len(batch))
+
+    def check(self, path):
+        """Raise ValueError if the file has changed."""
+        if file_stamp(self.pieces[0]) != self.stamp:
+            raise ValueError(f"{path} has changed while it was in use; start again with the file as it is now")
+
+
+def file_stamp(fragment):
+    """Return what tells whether the file of a fragment has changed."""
+    info = fragment.filesystem.get_file_info(fragment.path)
+    return info.size, info.mtime_ns
+
+
+def open_parquet(path, name):
+    """Return the rows of a Parquet file; `name` is what the argument is called."""
+    return _opened(ParquetReader, path, name, "Parquet")
+
+
+def open_ipc(path, name):
+    """Return the rows of an Arrow or Feather file."""
+    return _opened(BatchReader, path, name, "Arrow (Feather)")
+
+
+def open_dataset(dataset, name):
+    """Return the fragments of a dataset of pyarrow as parts."""
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError as error:  # of a filter
+        raise ValueError(f"{name} must be a dataset of whole files ({_first_line(error)})") from error
+    parts = []
+    for fragment in fragments:
+        path = getattr(fragment, "path", "")
+        if not path:
+            parts.append(FrameRows(fragment.to_table(dataset.schema), name))
+            continue
+        with reading(path):
+            pieces = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else [fragment]
+            reader = FragmentReader(pieces, dataset.schema, file_stamp(fragment))
+            parts.append(_part(path, reader, dataset.schema, map(_rows_of, pieces), name))
+    arrays.check_not_empty((sum(part.shape[0] for part in parts), len(dataset.schema)), name)
+    return parts
+
+
+def _rows_of(piece):
+    """Return the number of rows of a fragment, of a row group of one included, which `count_rows` counts as whole."""
+    groups = getattr(piece, "row_groups", None)
+    return piece.count_rows() if groups is None else sum(group.num_rows for group in groups)
+
+
+def _opened(kind, path, name, words):
+    """Return the rows of a file of one kind."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise missing_extra("pyarrow", "arrow") from error
+    with naming(path), open(path, "rb") as file:
+        reader = kind(os.path.abspath(path), FileState.of(file, path))
+    try:
+        schema, sizes = reader.groups(reader.open())
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{name}: {path} is not a {words} file that can be read ({_first_line(error)})") from error
+    return _part(path, reader, schema, sizes, name)
+
+
+def _part(path, reader, schema, sizes, name):
+    """Return rows whose columns have been checked to have different names."""
+    names = schema.names
+    twice = next((each for each in names if names.count(each) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
+    if not names:
+        raise ValueError(f"{name}: {path} has no columns")
+    return ArrowRows(path, reader, schema, tuple(accumulate(sizes)), tuple(range(len(names))))
+
+
+@contextmanager
+def reading(path):
+    """Say which file the errors of pyarrow are about."""
+    from pyarrow import ArrowException
+
+    try:
+        with naming(path):
+            yield
+    except ArrowException as error:
+        raise ValueError(f"{path} cannot be read ({_first_line(error)})") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ValueError(f"{path} cannot be read ({_first_line(error)})") from error  # damaged, as pyarrow tells it
+
+
+def _first_line(error):
+    return str(error).partition("\n")[0].rstrip(".")

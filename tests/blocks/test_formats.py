@@ -1,0 +1,52 @@
+"""Text files as sources, among files that fit together or do not."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity.blocks.sources import open_source
+from cavity.blocks.taking import taken
+
+ROWS = np.random.default_rng(0).normal(size=(40, 2))
+
+
+def text(folder, name, rows=ROWS, header="a,b"):
+    lines = [header, *(",".join(map(repr, row)) for row in rows.tolist())]
+    content = "\n".join(lines).encode()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
+
+
+def test_text_files_are_tables(tmp_path):
+    paths = [text(tmp_path, "a.csv", ROWS[:9]), text(tmp_path, "b.csv.gz", ROWS[9:, ::-1], "b,a")]
+    source = open_source(paths, "X", ndim=(2,))
+    assert (source.shape, source.names) == ((40, 2), ("a", "b"))
+    assert source.rows().tobytes() == ROWS.tobytes()
+    X, (y,), roles = taken(tmp_path, {"y": "b"})
+    assert (X.names, roles) == (("a",), {"y": "b"})
+    np.testing.assert_array_equal(y, ROWS[:, 1])
+    assert cavity.source(paths[0], columns="b").rows().tolist() == ROWS[:9, 1].tolist()
+
+
+def test_labels_of_text(tmp_path):
+    (tmp_path / "t.tsv").write_text("x\tkind\n1\tu\n2\tv\n3\tu\n")
+    X, (y,), _ = taken(str(tmp_path / "t.tsv"), {"y": "kind"})
+    assert (X.rows().tolist(), y.tolist()) == ([[1.0], [2.0], [3.0]], ["u", "v", "u"])
+    with pytest.raises(TypeError, match="X .*must hold real numbers, got text in column 'kind'"):
+        taken(str(tmp_path / "t.tsv"), {"y": "x"})
+
+
+def test_files_of_several_formats(tmp_path):
+    np.save(tmp_path / "z.npy", ROWS)
+    text(tmp_path, "a.csv")
+    for names in (["a.csv", "z.npy"], ["z.npy", "a.csv"]):
+        with pytest.raises(ValueError, match="X: .*z.npy has no names of columns, and .*a.csv has"):
+            open_source([tmp_path / name for name in names], "X", ndim=(2,))
+    with pytest.raises(ValueError, match="has files of several formats in it"):
+        open_source(tmp_path, "X", ndim=(2,))
+    with pytest.raises(ValueError, match="t.csv.zip is an archive, which is not read; unpack it"):
+        open_source(text(tmp_path, "t.csv.zip"), "X", ndim=(2,))
+    with pytest.raises(FileNotFoundError, match="X must be real numbers or the path .* there is no file '.*none.csv'"):
+        open_source(tmp_path / "none.csv", "X", ndim=(2,))

@@ -122,7 +122,7 @@ def best_of(starts, n, climb, job):
         That of all of them. It keeps the best fit so far, and which starts led to it.
     """
     best, done = None, 0
-    for number, (start, stage) in enumerate(zip(starts, job.stages("start", n), strict=True)):
+    for number, (start, stage) in enumerate(job.through("start", starts, n)):
         kept = job.resumed(MeanFieldFit, start) if number == 0 else None
         if kept is not None:
             best, done = kept["best"], kept["done"]

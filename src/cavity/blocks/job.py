@@ -78,7 +78,7 @@ class Job:
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
-        self._place = place  # in the checkpoint: the names of the stages on the way
+        self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
         self._since = perf_counter()
 
     @classmethod
@@ -133,7 +133,7 @@ class Job:
     def stage(self, name):
         """Return the job of a part of the fit."""
         whole = f"{self.name}, {name}" if self.name else name
-        return Job(self._watch, whole, self._before, self._floor, False, (*self._place, name))
+        return Job(self._watch, whole, self._before, self._floor, False, self._inside(name))
 
     def numbered(self, name, number, n, single=None):
         """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
@@ -155,7 +155,14 @@ class Job:
 
     def within(self, name):
         """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
-        return Job(self._watch, self.name, self._before, self._floor, False, (*self._place, name))
+        return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
+
+    def unkept(self):
+        """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
+        return Job(self._watch, self.name, self._before, self._floor, False, None)
+
+    def _inside(self, name):
+        return None if self._place is None else (*self._place, name)
 
     def quiet(self):
         """Return the job of inner fits that nobody wants to hear of."""
@@ -198,7 +205,7 @@ class Job:
 
     @property
     def _checkpoint(self):
-        return None if self._watch is None else self._watch.checkpoint
+        return None if self._watch is None or self._place is None else self._watch.checkpoint
 
     @contextmanager
     def opened(self, model, data, **settings):

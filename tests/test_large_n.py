@@ -57,6 +57,8 @@ FITS = {
     "clutter of numbers": (clutter, X[:, 0]),
     "clutter in turn": (clutter_in_turn, X[:20_000]),
     "clutter adf": (clutter_adf, X),
+    "stream": (stream, X[FEW]),
+    "stream of labels": (stream_of_labels, X[FEW]),
 }
 
 

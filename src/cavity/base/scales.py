@@ -7,7 +7,14 @@ from cavity.base.constants import MAD_TO_SD
 NUMBERS_TOGETHER = 1 << 20  # that are converted at a time
 
 
-def column_scales(X, weights=None):
+def _each(X, step):
+    """Yield (slice, rows) of an array, float64, so many rows at a time."""
+    for start in range(0, len(X), step):
+        part = slice(start, start + step)
+        yield part, np.asarray(X[part], dtype=np.float64, order="C")
+
+
+def column_scales(X, weights=None, each_block=_each):
     """Return the mean and the standard deviation of each column of an array; of a column of one value exactly 0.
 
     Parameters
@@ -16,6 +23,8 @@ def column_scales(X, weights=None):
         Finite real numbers of any dtype.
     weights : ndarray (N,), optional
         Not negative, not all zero.
+    each_block : callable, optional
+        each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
 
     Returns
     -------
@@ -31,9 +40,8 @@ def column_scales(X, weights=None):
 
     def average(function):
         found, step = np.zeros(X.shape[1]), max(1, NUMBERS_TOGETHER // X.shape[1])
-        for start in range(0, len(X), step):
-            part = slice(start, start + step)
-            values = function(np.asarray(X[part], dtype=np.float64, order="C") / unit)
+        for part, x in each_block(X, step):
+            values = function(x / unit)
             found += np.sum(values, axis=0) if weights is None else weights[part] @ values
         return found / total
 
@@ -66,12 +74,12 @@ def constant_columns(X, weights=None):
     if weights is not None and not np.all(weights > 0):
         X = X[weights > 0]
     if hasattr(X, "tocsr"):
-        X = X.tocsc()
-        mask = np.diff(X.indptr) == X.shape[0]
-        for j in np.flatnonzero(mask):
-            column = X.data[X.indptr[j] : X.indptr[j + 1]]
-            mask[j] = column[0] != 0 and bool(np.all(column == column[0]))
-        return mask
+        first, counts = np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=np.int64)
+        first[X.indices[: X.indptr[1]]] = X.data[: X.indptr[1]]
+        for start in range(0, X.nnz, NUMBERS_TOGETHER):
+            part = slice(start, start + NUMBERS_TOGETHER)
+            counts += np.bincount(X.indices[part][X.data[part] == first[X.indices[part]]], minlength=X.shape[1])
+        return (counts == X.shape[0]) & (first != 0)
     first = np.asarray(X[0])
     mask = (first != 0) & (X[len(X) // 2] == first) & (X[-1] == first)  # most columns are known to vary by now
     for j in np.flatnonzero(mask):

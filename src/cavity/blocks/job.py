@@ -216,6 +216,11 @@ class Job:
         with self._checkpoint.opened(model, data, **settings):
             yield
 
+    @property
+    def keeps(self):
+        """Whether there is a checkpoint."""
+        return self._checkpoint is not None
+
     def resumed(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
         return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)

@@ -6,9 +6,10 @@ import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.base.scales import constant_columns
+from cavity.blocks.reading import each_block
 from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.models.glm.design import constant_columns
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import (
@@ -143,6 +144,7 @@ def learned(problem, names, groups, threads, options):
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
     if status == CONVERGED:
         sd, note = _errors(evidence, vector, x, bounds, value, names, job.stage("standard errors"))
+    evidence.remember()
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
     scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]
@@ -191,8 +193,7 @@ def _fitted(problem):
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    blocks = (slice(low, low + BLOCK_ROWS) for low in range(0, rows.n, BLOCK_ROWS))
-    return offset + np.concatenate([np.asarray(rows.X[part], dtype=np.float64) @ weights for part in blocks])
+    return offset + np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
 
 
 def _start(objective, vector, likelihoods, bounds, job):

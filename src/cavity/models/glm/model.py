@@ -20,17 +20,19 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of, taken
+from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen, put
 from cavity.base.labels import coded
-from cavity.base.rows import Rows, design_matrix, with_exposure
+from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
+from cavity.blocks.taking import taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import resolved
+from cavity.models.glm.design import design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
@@ -155,9 +157,9 @@ class GLM(Frozen):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, or scipy.sparse for approximation="diagonal"
-            Design matrix; float64 is not copied, other types are converted block by block. The posterior keeps the
-            names of the columns of a data frame.
+        X : array_like (N, D), data frame, path, list of paths, Source, or scipy.sparse for approximation="diagonal"
+            Design matrix; float64 is not copied, other types are converted block by block. Files are read in every
+            sweep, block by block. The posterior keeps the names of the columns of a table.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
@@ -234,6 +236,12 @@ class GLM(Frozen):
         before, all together take as long as some twenty fits. Where the evidence has no maximum a NumericalWarning says
         so: a dispersion without bound, for example, means that the counts are Poisson.
 
+        Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
+        are in memory. EP keeps two numbers a row, from 2^24 rows in files on in a scratch file of the temporary folder.
+        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
+        the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
+        the scales of columns are wanted.
+
         With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
         the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.
 
@@ -252,12 +260,8 @@ class GLM(Frozen):
         known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
         y, classes = coded(y, known.likelihood)
         offset = with_exposure(known.likelihood, offset, exposure, X)
-        rows = Rows.checked(known.likelihood, design_matrix(X, self.approximation), y, offset, sample_weight)
-        found = resolved(known, rows)
-        problem = GLMProblem.of(found.model, found.rows)
         arrays.choice(method, "method", ("ep", "adf"))
-        names = names_to_learn(problem.model.likelihood, learn)
-        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
+        names = names_to_learn(known.likelihood, learn)
         options = Options.checked(
             schedules=(*SCHEDULES, "stochastic"),
             schedule=schedule,
@@ -268,9 +272,6 @@ class GLM(Frozen):
             job=Job.checked(callback, progress, checkpoint, checkpoint_every),
         )
         n_threads = threads_of(n_threads)
-        if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
-            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-            raise about(ValueError(words), "schedule", "power")
         check_can_learn(self, names, method, schedule)
         if method == "adf" and (damping != 1 or power != 1 or names or schedule != "parallel"):
             words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
@@ -278,7 +279,17 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
-        with options.job:
+        rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
+        given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
+        asked = {"method": method, "learn": names, "prior_groups": prior_groups}
+        with options.job, options.job.opened(known, given, options=options, **asked):
+            look(rows.X, rows.weights)
+            found = resolved(known, rows)
+            problem = GLMProblem.of(found.model, found.rows)
+            groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
+            if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
+                words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+                raise about(ValueError(words), "schedule", "power")
             solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)

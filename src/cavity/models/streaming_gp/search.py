@@ -121,7 +121,7 @@ class _Search:
     def first(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         few = sampled(rows, FIRST_ROWS)
-        bounds, found = starts(settings, _data(few, self.model), self.vector)
+        bounds, found = starts(settings, _data(few, self.model, self.threads), self.vector)
         objectives = [self.objective(None, self.chosen(x, Z), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
@@ -221,7 +221,7 @@ def sampled(rows, most):
     return replace(rows.observed(index), X=X)
 
 
-def _data(rows, model):
+def _data(rows, model, threads):
     """Rows as searches want them to find starts."""
     X, _ = rows.candidates(rows.n)
-    return replace(rows, X=X, offset=rows.bases(model))
+    return replace(rows, X=X, offset=rows.bases(model, threads))

@@ -421,7 +421,7 @@ def begun(model, X, options, roles):
 def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
     """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
     now, options = state._now, replace(state._options, job=job)
-    X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
+    X, (y, offset, exposure, *others), roles = by_name(X, y, *given, now.columns, now.roles)
     learn, scales = what_to_learn(now.model, learn, others[0] is not None, scales_of(now.model.likelihood))
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:

@@ -340,7 +340,7 @@ class Source:
         ValueError
             Naming the first number, by rows, that is nan or infinite.
         """
-        sums = reduce_runs(SUMMARY, (self, missing), [self], threads, add=_join)
+        sums = reduce_runs(SUMMARY, (self, missing), [self], threads, add=_join, stage="reading")
         low, high, total, huge, seen = sums
         counts = np.maximum(seen, 1.0)
         with np.errstate(over="ignore"):

@@ -167,7 +167,7 @@ class LinearRegression(Public):
         X = opened(X)
         X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
         rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas(), options.job:
+        with Threads(options.n_threads, options.job) as threads, single_blas(), options.job:
             sweeps = LinearSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)

@@ -158,7 +158,7 @@ class LogisticRegression(Public):
         X = opened(X)
         X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
         rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas(), options.job:
+        with Threads(options.n_threads, options.job) as threads, single_blas(), options.job:
             sweeps = LogisticSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(

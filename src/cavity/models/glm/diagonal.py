@@ -99,7 +99,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     if method == "adf":
         return _filter(_Data(likelihood, rows), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
-    outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS)
+    outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
     ended = dict(status=outcome.status[0], n_iter=int(outcome.n_iter[0]), residual=0.0, trace=trace)
     return Fit(**ep.results(), **ended)
@@ -357,6 +357,17 @@ class _Expectation:
         state = np.zeros((self.data.d, 4))  # tau, rho, and what rounding leaves of them
         state[:, 1] = self.prior_rho
         return state
+
+    def kept(self):
+        """Return what decides how passes go on, for `resume`."""
+        kept = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.kept()}
+        return kept | {"skipped": np.array(self.skipped, dtype=np.intp)}
+
+    def resume(self, kept):
+        """Be what `kept` was asked of."""
+        self.state[:], self.sites[:] = kept["state"], kept["sites"]
+        self.skipped = kept["skipped"].tolist()
+        self.damping.resume(kept["damping"])
 
     def step(self, active):
         """One pass; see `cavity.base.loop.iterate`."""

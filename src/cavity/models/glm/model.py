@@ -280,14 +280,16 @@ class GLM(Frozen):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
         rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
-        look(rows.X, rows.weights)
-        found = resolved(known, rows)
-        problem = GLMProblem.of(found.model, found.rows)
-        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
-        if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
-            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-            raise about(ValueError(words), "schedule", "power")
-        with options.job:
+        given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
+        asked = {"method": method, "learn": names, "prior_groups": prior_groups}
+        with options.job, options.job.opened(known, given, options=options, **asked):
+            look(rows.X, rows.weights)
+            found = resolved(known, rows)
+            problem = GLMProblem.of(found.model, found.rows)
+            groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
+            if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
+                words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+                raise about(ValueError(words), "schedule", "power")
             solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)

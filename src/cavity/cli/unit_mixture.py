@@ -7,14 +7,14 @@ import numpy as np
 
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
+from cavity.cli import derived, readers
 from cavity.cli import options as shared
-from cavity.cli import readers, tables
 from cavity.cli import table as cli_table
 from cavity.cli.options import COUNT, POSITIVE, Number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
 HELP = "a mixture of Gaussians of one common variance in one dimension"
-DATA = "a shipped data set (galaxies), a .csv or a .npy file of any size"
+DATA = readers.DATA.format("galaxies")
 DRAWN = "histogram, components, responsibilities and ELBO"
 MODEL = (
     Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
@@ -28,6 +28,7 @@ SEARCH = 200  # most passes while several numbers are compared: empty components
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
+    readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
@@ -49,21 +50,25 @@ def fit(options):
     (best, tried), seconds = shared.timed(search, y, mean, sample, options)
 
     def draw(plot):
-        return plot.unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
+        return plot.unit_mixture_figure(
+            best, sample, title, f"{label or 'value'} [{unit}]" if unit else label or "value"
+        )
 
-    named = best if isinstance(y, str) else replace(best, columns=(label,))  # a .npy file has no names
-    return named, report(title, tried, best, unit, seconds), draw
+    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), draw
 
 
 def read(options):
-    """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
-    path = Path(options.data)
-    if path.suffix == ".npy" and not options.column and path.exists() and readers.open_npy(options.data)[0].ndim == 1:
-        return options.data, path.name, "value", ""
-    values, names, about = tables.read(options.data, options.column)
+    """Return the column as a Source (N,), and words about the data: title, name of the column or None, unit."""
+    table = readers.whole(options)
+    names = table.select(options.column)
     if len(names) > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
-    return values[:, 0], about["title"], names[0], about["unit"]
+    known = table.rows.names is not None or options.column
+    if options.missing == "drop":
+        table, _ = derived.complete(table, names, options)
+    table.ranges(names)
+    title = table.about.get("title", Path(options.data).name)
+    return table.of(names).column(0), title, names[0] if known else None, table.about.get("unit", "")
 
 
 def search(y, mean, sample, options):

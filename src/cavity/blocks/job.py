@@ -78,7 +78,7 @@ class Job:
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
-        self._place = place  # in the checkpoint: the names of the stages on the way
+        self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
         self._since = perf_counter()
 
     @classmethod
@@ -133,7 +133,7 @@ class Job:
     def stage(self, name):
         """Return the job of a part of the fit."""
         whole = f"{self.name}, {name}" if self.name else name
-        return Job(self._watch, whole, self._before, self._floor, False, (*self._place, name))
+        return Job(self._watch, whole, self._before, self._floor, False, self._inside(name))
 
     def numbered(self, name, number, n, single=None):
         """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
@@ -155,7 +155,14 @@ class Job:
 
     def within(self, name):
         """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
-        return Job(self._watch, self.name, self._before, self._floor, False, (*self._place, name))
+        return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
+
+    def unkept(self):
+        """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
+        return Job(self._watch, self.name, self._before, self._floor, False, None)
+
+    def _inside(self, name):
+        return None if self._place is None else (*self._place, name)
 
     def quiet(self):
         """Return the job of inner fits that nobody wants to hear of."""
@@ -198,7 +205,7 @@ class Job:
 
     @property
     def _checkpoint(self):
-        return None if self._watch is None else self._watch.checkpoint
+        return None if self._watch is None or self._place is None else self._watch.checkpoint
 
     @contextmanager
     def opened(self, model, data, **settings):
@@ -208,6 +215,11 @@ class Job:
             return
         with self._checkpoint.opened(model, data, **settings):
             yield
+
+    @property
+    def keeps(self):
+        """Whether there is a checkpoint."""
+        return self._checkpoint is not None
 
     def resumed(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
@@ -301,24 +313,30 @@ class Lines:
 
 
 class Bar:
-    """Events as a bar of tqdm, whose length is what is left as far as that is known."""
+    """Events as a bar of tqdm, whose length is what is left; a line that changes where that is not known."""
 
     seconds, share = BAR_SECONDS, 0.0
 
     def __init__(self, tqdm):
-        self._bar = tqdm(bar_format="{desc}: {n_fmt}{bar:-20b} [{elapsed}{postfix}]", file=sys.stderr)
+        self._tqdm, self._bar = tqdm, None
 
     def show(self, event):
         """Draw an event."""
-        bar, left = self._bar, event.passes_left
-        bar.n, bar.total = event.n_iter, None if left is None else max(1, round(event.n_iter + left))
+        left = event.passes_left
+        total = None if left is None else max(1, round(event.n_iter + left))
+        form = f"{{desc}}: {{n_fmt}}{'' if total is None else ' |{bar:20}|'} [{{elapsed}}{{postfix}}]"
+        if self._bar is None:
+            self._bar = self._tqdm(desc=event.stage, bar_format=form, file=sys.stderr)
+        bar = self._bar
+        bar.n, bar.total, bar.bar_format = event.n_iter, total, form
         bar.set_description_str(event.stage, refresh=False)
         bar.set_postfix_str(", ".join(words(event)), refresh=False)
         bar.refresh()
 
     def close(self):
         """Leave the bar as it is."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def words(event):

@@ -14,8 +14,9 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.blocks import formats
-from cavity.blocks.merge import ROWS_PER_CALL, merge, starts
+from cavity.blocks.merge import ROWS_PER_CALL, starts
 from cavity.blocks.parts import ArrayRows, Desk
+from cavity.blocks.runs import by_blocks, reduce_runs
 from cavity.blocks.tables import FrameRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
@@ -177,6 +178,24 @@ def _join(left, right):
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
+def _summary(block, start, known):
+    """Return the minima, maxima and sums of the columns of a block of a source, and how many numbers were seen."""
+    source, missing = known
+    low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
+    gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
+    if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
+        row, *column = at = tuple(np.argwhere(np.isinf(block) if missing else ~np.isfinite(block))[0].tolist())
+        raise ValueError(f"{source.name} must be finite, got {source.found(block[at], start + row, *column)}")
+    seen = np.full(len(low), float(len(block)))
+    if gaps:
+        seen -= np.sum(np.isnan(block), axis=0)
+        block = np.nan_to_num(block)  # there are no infinities
+    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
+
+
+SUMMARY = by_blocks(_summary, add=_join)
+
+
 class Source:
     """Rows in one or several parts that follow each other, in blocks that can be read again and again, by any thread.
 
@@ -264,6 +283,13 @@ class Source:
         for part in self.parts:
             part.check_numbers(name)
 
+    def check_finite(self, rows, start):
+        """Raise ValueError naming the first number of some rows, from row `start` on, that is nan or infinite."""
+        bad = arrays.first_nonfinite(rows)
+        if bad is not None:
+            row, *column = bad
+            raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
+
     def span(self, index):
         """Return the (start, stop) of the rows of a block."""
         start = index * self.block_rows
@@ -314,20 +340,8 @@ class Source:
         ValueError
             Naming the first number, by rows, that is nan or infinite.
         """
-
-        def task(index):
-            block = self.read(index)
-            low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
-            gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
-            if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
-                self._raise_bad(index, np.isinf if missing else lambda rows: ~np.isfinite(rows))
-            seen = np.full(len(low), float(len(block)))
-            if gaps:
-                seen -= np.sum(np.isnan(block), axis=0)
-                block = np.nan_to_num(block)  # there are no infinities
-            return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
-
-        low, high, total, huge, seen = merge(threads.imap(task, zip(range(self.block_count))), _join)
+        sums = reduce_runs(SUMMARY, (self, missing), [self], threads, add=_join)
+        low, high, total, huge, seen = sums
         counts = np.maximum(seen, 1.0)
         with np.errstate(over="ignore"):
             mean = total / counts + np.ldexp(huge / counts, SHRINK)
@@ -355,11 +369,6 @@ class Source:
             if first < stop - start:
                 parts.append(self.read(index)[first::step].copy())
         return np.concatenate(parts)
-
-    def _raise_bad(self, index, is_bad):
-        block, start = self.read(index), self.span(index)[0]
-        row, *column = at = tuple(map(int, np.argwhere(is_bad(block))[0]))
-        raise ValueError(f"{self.name} must be finite, got {self.found(block[at], start + row, *column)}")
 
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""

@@ -251,7 +251,7 @@ class GaussianMixture(Public):
 
         The optimum is a local one, and its components can be permuted. If the sample that decides where to start is
         all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
-        is called for those after them.
+        hears of those before as of trials.
 
         Examples
         --------
@@ -269,7 +269,7 @@ class GaussianMixture(Public):
         moves = arrays.flag(moves, "moves")
         X, sample_weight, roles = by_name(X, sample_weight)
         columns = names_of(X)
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, job:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             given = {"X": data.source, "sample_weight": data.weights}
@@ -278,7 +278,7 @@ class GaussianMixture(Public):
                 model = settled(self, data, threads)
                 prior = state_of(model, data)
                 sweeps = MixtureSweeps(prior, data, threads)
-                chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter}
+                chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter, "job": job}
                 starts = first_states(data, prior, means, init, **chances)
                 climb = partial(climbed, sweeps, options, moves)
                 best = engine.best_of(starts, n_init, climb, job)
@@ -375,14 +375,15 @@ class GaussianMixture(Public):
         options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             stream = stochastic.stream_of(X, "X", n_samples, options, check)
-            rows, columns = (X, names_of(X)) if stream is None else (stream.first, stream.columns)
+            rows = X if stream is None else stream.first
             data = open_rows(rows, None, threads, self.n_components, self.covariance)
+            columns = data.source.names if stream is None else stream.columns
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)
-            state, _ = next(first_states(data, prior, means, init))
+            state, _ = next(first_states(data, prior, means, init, job=options.job))
             n = data.n_samples if stream is None else stream.n_samples
             sweeps = MixtureSweeps(prior, data, threads, n)
             rows = data.source if stream is None else stream

@@ -77,12 +77,12 @@ def improved(sweeps, climb, options, like=()):
             if left < 1:
                 break
             more = options.after(fit)
-            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.within("trial"))
+            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").within("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + _noise(fit.elbo)
             if better and trial.status == MAX_ITER and left > trial.n_iter:
                 more = options.after(fit, trial)
-                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.within("rest")))
+                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
                 trial = engine.joined(trial, rest)
             fit = engine.joined(fit, trial, kept=better)
             if better:

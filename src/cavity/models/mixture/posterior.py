@@ -10,13 +10,14 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, coefficient_names, names_of, taken
+from cavity.base.frames import check_alike, coefficient_names, names_of
 from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.executors import Threads
 from cavity.blocks.job import Event, Job
+from cavity.blocks.taking import taken
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
@@ -314,7 +315,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
         columns = names_of(X) if self.columns is None else self.columns
         k, kind = self.model.n_components, self.model.covariance
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             data = open_rows(X, sample_weight, threads, k, kind, scaling=self._scaling)
             prior = self._state
             if data.missing:

@@ -113,8 +113,8 @@ class LinearRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D) or data frame
-            Columns to predict from, of any scale.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Columns to predict from, of any scale; files are read block by block.
         y : array_like (N,) or str
             Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
@@ -167,7 +167,7 @@ class LinearRegression(Public):
         X = opened(X)
         X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
         rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas():
+        with Threads(options.n_threads) as threads, single_blas(), options.job:
             sweeps = LinearSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)

@@ -107,8 +107,8 @@ class LogisticRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D) or data frame
-            Columns to predict from.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Columns to predict from; files are read block by block, in every pass.
         y : array_like (N,) or str
             Labels, of any two values, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
@@ -158,7 +158,7 @@ class LogisticRegression(Public):
         X = opened(X)
         X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
         rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas():
+        with Threads(options.n_threads) as threads, single_blas(), options.job:
             sweeps = LogisticSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(

@@ -207,10 +207,10 @@ class UnitMixture(Public):
         given = checked_means(initial_means, self)
         source = sources.open_source(y, "y")
         decide = {"options": options, "initial_means": given, "n_init": n_init, "rng": generator}
-        with Threads(options.n_threads) as threads, job.opened(self, {"y": source}, **decide):
+        with Threads(options.n_threads) as threads, job, job.opened(self, {"y": source}, **decide):
             extent = checked_extent(self, source, threads, given)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
-            means = start_means(self, given, source.sample(), n_init, generator)
+            means = start_means(self, given, source.sample(), n_init, generator, job)
             starts = (first_state(self, each, source.n_rows) for each in means)
             best = engine.best_of(
                 starts, n_init, lambda start, job: engine.ascend(sweeps, start, replace(options, job=job)), job
@@ -305,7 +305,7 @@ class UnitMixture(Public):
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             if stream is None:
                 rows = sources.open_source(y, "y")
                 n, extent = rows.n_rows, checked_extent(self, rows, threads, given)
@@ -313,7 +313,7 @@ class UnitMixture(Public):
             else:
                 rows, n, sample = stream, stream.n_samples, stream.first
                 sweeps = UnitMixtureSweeps(n, self.learn)
-            state = first_state(self, next(start_means(self, given, sample)), n)
+            state = first_state(self, next(start_means(self, given, sample, job=job)), n)
             data = sources.open_source(sample, "y") if stream is not None else rows
             with job.opened(self, {"y": data}, options=options, n_samples=n, initial_means=given):
                 state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)

@@ -1,10 +1,12 @@
 """Jobs: files of options, results as JSON, what is said of files, data sets and the machine, and every way to read."""
 
 import gzip
+import io
 import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from support.commands import runner, write
 
 import cavity
 from cavity import data
-from cavity.cli import doctor
+from cavity.cli import bench, doctor
 
 
 @pytest.fixture
@@ -231,3 +233,28 @@ def test_standard_input_is_a_table(tmp_path):
     done = subprocess.run(command.split(), input=rows, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert json.loads(done.stdout)["n_samples"] == 60
+
+
+def test_bench(run, monkeypatch):
+    for name in ("mixture", "unit_mixture", "glm"):
+        monkeypatch.setattr(bench, name, partial(getattr(bench, name), 2000))
+    monkeypatch.setattr(bench, "REPEATS", 1)
+    status, out, _ = run("bench")
+    assert status == 0
+    assert [line.split(",")[0] for line in out.splitlines()[1:4]] == ["mixture", "unit mixture", "glm"]
+    cases = result(run, "bench")["cases"]
+    assert all(case["ratio"] > 0 and case["numpy_ms"] > 0 for case in cases)
+
+
+def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):
+    """Unless it is told not to."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    for words in ("glm pima", "unit-mixture galaxies --components 3", "mixture faithful --components 2"):
+        assert run("fit", *words.split(), "--quiet")[0] == 0
+        assert screen.getvalue() == ""
+        assert run("fit", *words.split())[0] == 0
+        assert screen.getvalue() != ""
+        screen.truncate(0)
+        screen.seek(0)

@@ -16,6 +16,7 @@ from functools import partial
 from cavity import __version__
 from cavity.base.errors import naming
 from cavity.cli import (
+    bench,
     clutter,
     doctor,
     glm,
@@ -63,7 +64,7 @@ def parser():
         shared.output(command, model.DRAWN)
         command.set_defaults(run=partial(shared.fit_and_deliver, model.fit))
         top.commands["fit", name] = command
-    for other in (predict, info, doctor):
+    for other in (predict, info, doctor, bench):
         top.commands |= {(name,): command for name, command in other.add(commands).items()}
     return top
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.results import counted
 from cavity.blocks import merge
 from cavity.blocks.lines import Column
 from cavity.blocks.sources import Source
 from cavity.blocks.text import Kept, TextRows
-from cavity.cli.table import Columns, counted, listed
+from cavity.cli.table import Columns, listed
 
 AGAINST = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
 INTERCEPT = "intercept"  # the name of a column of ones

@@ -1,4 +1,4 @@
-"""`cavity doctor` and `cavity bench`: what this installation uses, whether it works, and how fast it is here."""
+"""`cavity doctor`: what this installation uses, and whether it works."""
 
 import importlib.metadata
 import os
@@ -31,7 +31,7 @@ LEVELS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX
 
 
 def add(commands):
-    """Add the commands to the parser; return them by name."""
+    """Add the command to the parser; return it by name."""
     words = (
         "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be"
     )

@@ -7,9 +7,9 @@ from pathlib import Path
 from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
+from cavity.base.results import counted
 from cavity.cli import options as shared
 from cavity.cli.described import described
-from cavity.cli.table import counted
 from cavity.models.saved import load
 
 ROWS_SHOWN = 5

@@ -15,9 +15,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import naming
+from cavity.base.results import counted
 from cavity.blocks.executors import THREADS_VARIABLE, threads_of
 from cavity.cli.described import described
-from cavity.cli.table import counted
 
 PRINTED = "standard output"  # where results go, for messages
 KEYWORDS = {  # options that the library knows by other names
@@ -137,13 +137,11 @@ THREADS = Number("--threads", CORES, help=THREADS_WORDS)
 DAMPING = Number("--damping", SHARE, default=1.0)
 
 
-def iteration(command, *, max_iter, tol, threads=True):
+def iteration(command, *, max_iter, tol):
     """Add the options of every iterative fit; return their group."""
     fit = command.add_argument_group("fit")
     passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
-    add(fit, passes, Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol))
-    if threads:
-        add(fit, THREADS)
+    add(fit, passes, Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol), THREADS)
     return fit
 
 
@@ -165,7 +163,13 @@ def ascent(fit):
 
 def fit_options(options, *names):
     """Return the options of any `fit`, and those with the given names."""
-    return {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+    given = {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+    return given | {"progress": shows(options)}
+
+
+def shows(options):
+    """Whether to show how far the work is: on a terminal, unless told otherwise."""
+    return sys.stderr.isatty() and not options.quiet
 
 
 def site_options(options):
@@ -245,6 +249,7 @@ def job(group):
     group.add_argument("--json", action="store_true", help="print one JSON object in place of text")
     words = "a TOML file with options, like components = 3; those that are typed win"
     group.add_argument("--config", metavar="FILE", help=words)
+    group.add_argument("--quiet", action="store_true", help="do not show on a terminal how far the work is")
 
 
 def check_paths(options):
@@ -294,9 +299,9 @@ def say(options, lines, known):
 
 
 @contextmanager
-def progress():
+def progress(options):
     """Give a function show(fraction, words) that tells how far the work is, if somebody looks at standard error."""
-    if not sys.stderr.isatty():
+    if not shows(options):
         yield lambda fraction, words: None
         return
     try:

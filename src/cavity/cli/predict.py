@@ -11,11 +11,12 @@ from numpy.lib import format as npy
 
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
+from cavity.base.results import counted
 from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import readers, tables
-from cavity.cli.table import counted, some
+from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent import Predictions, probabilities
 from cavity.models.saved import load

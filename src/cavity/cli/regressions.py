@@ -3,10 +3,10 @@
 from argparse import BooleanOptionalAction
 from dataclasses import replace
 
+from cavity.base.results import counted
 from cavity.cli import derived, readers, targets
 from cavity.cli import options as shared
 from cavity.cli.options import POSITIVE, Number
-from cavity.cli.table import counted
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
 
@@ -20,7 +20,7 @@ def add_options(command, *numbers):
     shared.add(model, PRIOR, *numbers)
     words = "learn a prior variance for each coefficient, or one for all (default each)"
     model.add_argument("--ard", action=BooleanOptionalAction, help=words)
-    shared.iteration(command, max_iter=1000, tol=1e-10, threads=False)
+    shared.iteration(command, max_iter=1000, tol=1e-10)
 
 
 def fitted(options, kind, likelihood, numbers=()):
@@ -31,8 +31,7 @@ def fitted(options, kind, likelihood, numbers=()):
     problem = targets.chosen(table, options, likelihood, stored=True).with_columns(table.source)
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
     model = kind(**{"prior_variance": None} | shared.given(options, [PRIOR, *numbers]), ard=ard)
-    limits = {"max_iter": options.max_iter, "tol": options.tol}
-    posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **limits)
+    posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **shared.fit_options(options))
     known = {"classes": problem.classes} if problem.classes else {}
     posterior = replace(posterior, columns=tuple(problem.names), roles=problem.roles, **known)
     return posterior, report(problem, posterior, seconds), None

@@ -9,12 +9,13 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
+from cavity.base.results import counted
 from cavity.cli import derived, gaussian_processes, readers, targets
 from cavity.cli import options as shared
 from cavity.cli.gaussian_processes import MEANS, STARTS
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
-from cavity.cli.table import counted, in_order_of, some
+from cavity.cli.table import in_order_of, some
 from cavity.likelihoods.named import REAL, named
 
 HELP = "the same as gp for tables of any length, in the order of their rows"
@@ -75,7 +76,7 @@ def fit(options):
     stream = Stream(options)
     started = time.perf_counter()
     try:
-        with shared.progress() as show:
+        with shared.progress(options) as show:
             for table, share in readers.batches(options, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
@@ -160,7 +161,7 @@ class Stream:
         model = StreamingGP(covariance, likelihood, mean=mean, **shared.given(options, SPARSITY))
         self.learn = "covariance" if given else True
         self.learnt = options.learn != "never" and self.learn
-        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
+        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options) | {"progress": False})
         rename(state, tuple(problem.names), self.classes, problem.roles)
         self.scores = Scores(state.model.likelihood)
         return state

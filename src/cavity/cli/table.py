@@ -232,12 +232,6 @@ def some(words, most=NAMED):
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
-def counted(count, word):
-    """Return a number of things: "1 pass", "3 passes"."""
-    several = f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"
-    return f"{count} {word if count == 1 else several}"
-
-
 def digits(value, sd):
     """Return a number with as many digits as its uncertainty leaves, at least 6."""
     known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0

@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
+from cavity.blocks.job import Job
 from cavity.cli import derived, readers
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
@@ -74,25 +75,28 @@ def read(options):
 def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
 
-    def fitted(k, max_iter):
-        return model_of(k, mean, sample, options).fit(y, **shared.ascent_options(options) | {"max_iter": max_iter})
+    given = shared.ascent_options(options)
+
+    def fitted(k, max_iter, job):
+        return model_of(k, mean, sample, options).fit(y, **given | {"max_iter": max_iter, "callback": job})
 
     if options.components is not None:
-        best = fitted(options.components, options.max_iter)
+        best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
     tried = {}
-    for k in range(1, MOST_TRIED + 1):
-        try:
-            tried[k] = fitted(k, min(SEARCH, options.max_iter))
-        except ArithmeticError as error:
-            tried[k], reason = None, error
+    with Job.checked(progress=given.pop("progress")) as job:
+        for k in range(1, MOST_TRIED + 1):
+            try:
+                tried[k] = fitted(k, min(SEARCH, options.max_iter), job.stage(f"K = {k}"))
+            except ArithmeticError as error:
+                tried[k], reason = None, error
     ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not merged(posterior)}
     if not ranked:
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
     chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - SAME)
     if not tried[chosen].converged and options.max_iter > SEARCH:
-        tried[chosen] = fitted(chosen, options.max_iter)
+        tried[chosen] = fitted(chosen, options.max_iter, None)
     return tried[chosen], tried
 
 

@@ -14,7 +14,7 @@ from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, name_lines, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
-from cavity.blocks import merge
+from cavity.blocks import formats, merge, sources
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 
@@ -213,6 +213,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
+        if isinstance(y, sources.Source) or formats.is_stored(y):
+            return sources.open_source(y, "y").rows()
         y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 

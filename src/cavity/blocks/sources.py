@@ -283,6 +283,13 @@ class Source:
         for part in self.parts:
             part.check_numbers(name)
 
+    def check_finite(self, rows, start):
+        """Raise ValueError naming the first number of some rows, from row `start` on, that is nan or infinite."""
+        bad = arrays.first_nonfinite(rows)
+        if bad is not None:
+            row, *column = bad
+            raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
+
     def span(self, index):
         """Return the (start, stop) of the rows of a block."""
         start = index * self.block_rows

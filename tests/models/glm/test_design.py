@@ -1,6 +1,8 @@
 """Rows of X in files: the same bits as from an array in memory, whoever reads them; what is kept for each row."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -165,3 +167,31 @@ def test_vectors_of_the_engine(paths, monkeypatch):
     assert made == []
     cavity.GLM("probit", **FIXED).fit(paths[0], LABELS)
     assert made
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import cavity
+from cavity.blocks import runs, scratch
+
+path, n = sys.argv[1], int(sys.argv[2])
+scratch.MOST_IN_MEMORY, runs.AHEAD_BYTES = 1000, 1 << 20
+model = cavity.GLM("probit", prior_variance=1.0, intercept=False)
+model.fit(path, np.arange(n) % 2, max_iter=1, method="adf")  # what is loaded and read ahead is no memory of a row
+y = (np.arange(n) % 3 == 0).astype(float)
+now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[3]), resource.RLIM_INFINITY))
+print(model.fit(path, y, callback=lambda event: event.n_iter == 2).n_iter)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are those of Linux")
+def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
+    """The rows are 48 MB, their sites as vectors of the engine 10 MB; both stay in files."""
+    n = 300_000
+    np.save(tmp_path / "x.npy", RNG.normal(size=(n, 20)))
+    limit = 40 * n + (24 << 20)
+    code = [sys.executable, "-c", MEMORY, str(tmp_path / "x.npy"), str(n), str(limit)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr

@@ -279,9 +279,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
-            Rows. The columns of a data frame are found by their names, in whatever order. Where the posterior has
-            `centre`, `spread` or `intercept`, they are the columns before scaling, without a column of ones.
+        X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
+            Rows; those of files are read block by block. The columns of a table are found by their names, in whatever
+            order. Where the posterior has `centre`, `spread` or `intercept`, they are the columns before scaling,
+            without a column of ones.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -423,7 +424,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
+        X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
         y : array_like (n,) or str
             Their observations. What the fit took from columns of X is found there by its name, unless it is given.

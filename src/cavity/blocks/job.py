@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from threading import RLock
 from time import perf_counter
 from typing import Any
@@ -209,7 +210,7 @@ class Job:
         event = Event(
             stage=self.name or WHOLE,
             n_iter=self._before + n_iter,
-            objective=None if objective is None else max(self._floor, float(objective)),
+            objective=None if objective is None or not isfinite(objective) else max(self._floor, float(objective)),
             change=_number(change),
             rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
             passes_left=_number(left),

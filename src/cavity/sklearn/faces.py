@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
@@ -33,6 +34,11 @@ class Face(BaseEstimator):
     def _settings(self, *names):
         """Return the arguments of these names as a dictionary."""
         return {name: getattr(self, name) for name in names}
+
+    def _shows_progress(self):
+        """Return whether a fit shows progress: its `verbose` is a bool, or an integer above 0."""
+        verbose = self.verbose
+        return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
 
     def _new_rows(self, X, dtype=np.float64, **options):
         """Return checked rows to predict; options of `validate_data`."""

@@ -67,6 +67,7 @@ class Streaming(Face):
         Without one (None) the batch is the first of such a kernel and likelihood. `learn` is that of `StreamingGP.fit`.
         """
         options = dict(sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
+        options["progress"] = self._shows_progress()
         if state is not None:
             return state.copy().update(batch.X, y, **options)
         settings = self._settings("inducing", "n_inducing", "tolerance", "jitter")

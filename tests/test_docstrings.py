@@ -19,6 +19,15 @@ WORDS = {  # of an option: what its type is like, and what its description is li
         "callable, optional",
         r"Called as callback\(event\) with a `cavity.Event` after each .*; a true result stops the fit and keeps what",
     ),
+    "checkpoint": (
+        "str or path-like, optional",
+        "File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data "
+        "and options, and ends in the same bits. The file stays when the fit is done.$",
+    ),
+    "checkpoint_every": (
+        "float, default 60.0",
+        "Seconds from one writing of it to the next; 0 writes it after each (pass|sweep|step).$",
+    ),
     "damping": (
         r"float in [(\[].*, 1\], default 1\.0",
         r"(The|The largest|Largest) fraction of each site change that is made",

@@ -292,7 +292,7 @@ SWITCHES = [
     Switch("models.glm.diagonal.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
-    Switch("models.regression.logistic.ROWS_OF_PASS", (N, 7), logistic, ROUNDING),
+    Switch("models.regression.logistic.LEAST_ROWS models.regression.logistic.MOST_ROWS", (N, 7), logistic, ROUNDING),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
     Switch(
         "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.LEAST_ROWS",

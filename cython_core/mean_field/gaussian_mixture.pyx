@@ -16,7 +16,7 @@ Design:
 * Weights are powers 2^((x - top)/16), x = 16/log 2 log rho, top the largest of the point. One division a point; without
   sample weights no logarithm a point: mantissas of the sums are multiplied lane by lane, exponents added.
 * Sums are in eight lanes within a group (point i in lane i mod 8), groups are added in their order within chunks of
-  CHUNK points, chunks in theirs: the result depends on the rows and their order alone.
+  CHUNK points, chunks in theirs, blocks along a tree: the result depends on the rows, their order and the block alone.
 Errors: those of log rho and of d = z - m, that is a few eps of |c_k - max c| + sum_j (sum_i |F_ji d_i|)^2 D, and a few
 eps of everything else. Weights below 2^-1022 may be 0.
 
@@ -27,6 +27,7 @@ from libc.float cimport DBL_MAX
 from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 
+from cavity._core.block_sums cimport add_equal, add_rest, levels_of
 from cavity._core.lanes cimport (
     CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
     cv8_max, cv8_mul, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
@@ -68,6 +69,7 @@ cdef struct Mixture:
     double *inverse         # (ROWS,): sample weight / total, 0 beyond the last point
     double *rest            # (D + CV_TILE, ROWS), for the loops over coordinates
     double *sums            # (K, n_sums)
+    double *blocks          # sums of blocks, see block_sums.pxd
 
 
 cdef Py_ssize_t sums_of(Py_ssize_t n_features, Kind kind) noexcept nogil:
@@ -76,13 +78,16 @@ cdef Py_ssize_t sums_of(Py_ssize_t n_features, Kind kind) noexcept nogil:
     return CV_TILE_SUMS * (n_tiles * (n_tiles + 1) // 2 if kind == FULL else n_tiles) + (kind != FULL) * LANES
 
 
-cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind) noexcept nogil:
-    """Allocate and set up the scratch; NULL without memory. `log_weight` may be empty: only distances are wanted."""
+cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind, Py_ssize_t room) noexcept nogil:
+    """Allocate and set up the scratch, with `room` for sums of blocks; NULL without memory.
+
+    `log_weight` may be empty: only distances are wanted.
+    """
     cdef Py_ssize_t d = mix.n_features, k = mix.n_components, n = ROWS, i
     cdef double *memory
     mix.n_sums = sums_of(d, kind)
-    memory = <double *>malloc((n * ((2 * d + CV_TILE) + k + 3 + (d if kind == SEEN else 0)) + k * (mix.n_sums + 1) + 8)
-                              * sizeof(double))
+    memory = <double *>malloc((n * ((2 * d + CV_TILE) + k + 3 + (d if kind == SEEN else 0)) + k * (mix.n_sums + 1) + 8
+                               + room) * sizeof(double))
     if memory == NULL:
         return NULL
     mix.z = aligned(memory)
@@ -94,6 +99,7 @@ cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind) noexce
     mix.seen = mix.inverse + n
     mix.sums = mix.seen + (d * n if kind == SEEN else 0)
     mix.height = mix.sums + k * mix.n_sums
+    mix.blocks = mix.height + k
     mix.top = -DBL_MAX
     for i in range(log_weight.shape[0]):
         mix.top = max(mix.top, log_weight[i])
@@ -344,9 +350,9 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *rows, const double *weig
     return -1
 
 
-cdef Py_ssize_t statistics(const Mixture *mix, const double *rows, const double *weight, Py_ssize_t n, Kind kind,
-                           double *out, Py_ssize_t width, double *total) noexcept nogil:
-    """The chunks of n rows, one after the other."""
+cdef Py_ssize_t block(const Mixture *mix, const double *rows, const double *weight, Py_ssize_t n, Kind kind,
+                      double *out, Py_ssize_t width, double *total) noexcept nogil:
+    """The chunks of the n rows of a block, one after the other."""
     cdef const double *none = NULL
     cdef Py_ssize_t step, at, bad
     for at in range(mix.n_components * width):
@@ -359,6 +365,32 @@ cdef Py_ssize_t statistics(const Mixture *mix, const double *rows, const double 
         if bad >= 0:
             return at + bad
     return -1
+
+
+cdef Py_ssize_t statistics(const Mixture *mix, const double *rows, const double *weight, Py_ssize_t n,
+                           Py_ssize_t block_rows, Kind kind, double *out, Py_ssize_t width,
+                           double *total) noexcept nogil:
+    """The blocks of n rows, added up along the tree."""
+    cdef const double *none = NULL
+    cdef double *top
+    cdef Py_ssize_t numbers = mix.n_components * width, size = numbers + 1, depth = 0, count, at, bad
+    for count in range((n + block_rows - 1) // block_rows):
+        at, top = count * block_rows, mix.blocks + depth * size
+        bad = block(mix, rows + at * mix.n_features, none if weight == NULL else weight + at, min(block_rows, n - at),
+                    kind, top, width, top + numbers)
+        if bad >= 0:
+            return at + bad
+        depth = add_equal(mix.blocks, size, depth + 1, count + 1)
+    add_rest(mix.blocks, size, depth)
+    for at in range(numbers):
+        out[at] = mix.blocks[at]
+    total[0] = mix.blocks[numbers]
+    return -1
+
+
+cdef inline Py_ssize_t room_for(Py_ssize_t n, Py_ssize_t block_rows, Py_ssize_t numbers) noexcept nogil:
+    """How much `statistics` needs for sums of blocks."""
+    return levels_of((n + block_rows - 1) // block_rows) * (numbers + 1)
 
 
 cdef Py_ssize_t all_distances(const Mixture *mix, const double *rows, Py_ssize_t n, Kind kind,
@@ -403,19 +435,20 @@ def full(const double[:, ::1] rows,         # in  (N, D), N > 0
          const double[:, :, ::1] factor,    # in  (K, D, D): F_k, of which the lower triangle is read
          const double[::1] height,          # in  (K,): c_k, finite or -inf, one of them finite
          double[:, ::1] out,                # out (K, 1 + D + D (D + 1)/2): N_k, s_k, the lower triangle of S_k by rows
-         double[::1] totals):               # out (1,): sum_n w_n log sum_k rho_nk
+         double[::1] totals,                # out (1,): sum_n w_n log sum_k rho_nk
+         Py_ssize_t block_rows=0):          # rows of a block, 0 for all
     """N_k = sum_n w_n r_nk, s_k = sum_n w_n r_nk (z_n - m_k), S_k = sum_n w_n r_nk (z_n - m_k)(z_n - m_k)'.
 
     Return the index of the first row that has no finite log rho, or -1. Such a row is nan, infinite or so far that its
-    distances to all components overflow; out and totals mean nothing then.
+    distances to all components overflow; out and totals mean nothing then. Sums of blocks are added up along a tree.
     """
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, height, FULL)
+    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
+    cdef void *memory = prepare(&mix, height, FULL, room_for(n, size, out.shape[0] * out.shape[1]))
     if memory == NULL:
         raise MemoryError
     with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, rows.shape[0], FULL,
+        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, FULL,
                          &out[0, 0], out.shape[1], &totals[0])
         free(memory)
     return bad
@@ -430,7 +463,8 @@ def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
              const double[::1] height,          # in  (K,): c_k, finite or -inf, one of them finite
              const double[:, ::1] gain,         # in  (K, D) to leave out what is nan, or (0, 0)
              double[:, ::1] out,                # out (K, 1 + 2 D), or (K, 1 + 3 D) with gain
-             double[::1] totals):               # out (1,): sum_n w_n log sum_k rho_nk
+             double[::1] totals,                # out (1,): sum_n w_n log sum_k rho_nk
+             Py_ssize_t block_rows=0):          # rows of a block, 0 for all
     """As `full`, for log rho_nk = c_k - sum_d precision_kd (z_nd - m_kd)^2/2.
 
     out holds N_k, sum_n w_n r_nk (z_nd - m_kd), D of them, and sum_n w_n r_nk (z_nd - m_kd)^2, D of them.
@@ -440,12 +474,12 @@ def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
     cdef bint seen = gain.shape[0] > 0
     cdef Kind kind = SEEN if seen else DIAGONAL
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], &gain[0, 0] if seen else NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, height, kind)
+    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
+    cdef void *memory = prepare(&mix, height, kind, room_for(n, size, out.shape[0] * out.shape[1]))
     if memory == NULL:
         raise MemoryError
     with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, rows.shape[0], kind,
+        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, kind,
                          &out[0, 0], out.shape[1], &totals[0])
         free(memory)
     return bad
@@ -460,7 +494,7 @@ def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
     """Return the index of the first row whose distances are all infinite or nan, or -1."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
     cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], FULL)
+    cdef void *memory = prepare(&mix, origin[:0], FULL, 0)
     if memory == NULL:
         raise MemoryError
     with nogil:
@@ -478,7 +512,7 @@ def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan
     """Return as `distances` does."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], NULL)
     cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], SEEN)
+    cdef void *memory = prepare(&mix, origin[:0], SEEN, 0)
     if memory == NULL:
         raise MemoryError
     with nogil:

@@ -15,7 +15,7 @@ Design:
   their bits.
 * One division a point. No logarithm a point: mantissas of the sums are multiplied lane by lane, exponents added.
 * Sums are in eight lanes per component (point i of a group in lane i mod 8) within chunks of CHUNK points, and chunks
-  are added in their order: the result depends on the points and their order alone.
+  are added in their order, blocks along a tree: the result depends on the points, their order and the block alone.
 Errors: a log weight is off by a few eps of |c_k - max c| + h (y_i - m_k)^2, everything else by a few eps. Weights below
 2^-1022 may be 0, that is responsibilities below 1e-187.
 
@@ -25,6 +25,7 @@ Errors: a log weight is off by a few eps of |c_k - max c| + h (y_i - m_k)^2, eve
 from libc.math cimport INFINITY, ldexp
 from libc.stdlib cimport free, malloc
 
+from cavity._core.block_sums cimport add_equal, add_rest, levels_of
 from cavity._core.lanes cimport (
     CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
     cv8_max, cv8_mul, cv8_root_exp, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
@@ -251,22 +252,43 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *y, Py_ssize_t n, bint sq
     return -1
 
 
+cdef Py_ssize_t block(const Mixture *mix, const double *y, Py_ssize_t n, bint squares, double *weight, double *lanes,
+                      double *sums) noexcept nogil:
+    """The chunks of the n points of a block, one after the other, into sums: out and totals of `statistics`."""
+    cdef Py_ssize_t numbers = 2 * mix.n_components, step, at, bad
+    for at in range(numbers + 2):
+        sums[at] = 0.0
+    for step in range((n + CHUNK - 1) // CHUNK):
+        at = step * CHUNK
+        bad = chunk(mix, y + at, min(<Py_ssize_t>CHUNK, n - at), squares, weight, lanes, sums, sums + numbers)
+        if bad >= 0:
+            return at + bad
+    sums[numbers] += n * mix.top
+    return -1
+
+
 def statistics(const double[::1] y,             # in  (N,), N > 0
                const double[::1] mean,          # in  (K,), finite
                const double[::1] log_weight,    # in  (K,): c, finite or -inf, one of them finite
                double h,                        # 1/(2 noise variance)
                bint squares,                    # whether Q is wanted
                double[:, ::1] out,              # out (K, 2): N_k = sum_i r_ik, D_k = sum_i r_ik (y_i - m_k)
-               double[::1] totals):             # out (2,): L = sum_i log sum_k exp(.), Q = sum_ik r_ik (y_i - m_k)^2
+               double[::1] totals,              # out (2,): L = sum_i log sum_k exp(.), Q = sum_ik r_ik (y_i - m_k)^2
+               Py_ssize_t block_rows=0):        # points of a block, 0 for all
     """One pass over the points. Return the index of the first point that has no weight in any component, or -1.
 
     Such a point is nan, infinite or so far that (y - m)^2 or h (y - m)^2 overflows for every component (1e154 for the
-    former); out and totals mean nothing then. Differences y - m must not overflow. Q is 0 without `squares`.
+    former); out and totals mean nothing then. Differences y - m must not overflow. Q is 0 without `squares`. Sums of
+    blocks are added up along a tree.
     """
-    cdef Py_ssize_t n = y.shape[0], n_components = mean.shape[0], i, bad = -1
-    cdef double *memory = <double *>malloc((n_components * (ROWS + 2 * LANES + 1) + LANES + 8) * sizeof(double))
+    cdef Py_ssize_t n = y.shape[0], n_components = mean.shape[0], i, k, bad = -1, depth = 0
+    cdef Py_ssize_t size = n if block_rows == 0 else block_rows, numbers = 2 * n_components + 2
+    cdef Py_ssize_t n_blocks = (n + size - 1) // size
+    cdef double *memory = <double *>malloc((n_components * (ROWS + 2 * LANES + 1) + LANES + 8
+                                            + levels_of(n_blocks) * numbers) * sizeof(double))
     cdef double *weight
     cdef double *lanes
+    cdef double *blocks
     cdef Mixture mix
     if memory == NULL:
         raise MemoryError
@@ -275,16 +297,19 @@ def statistics(const double[::1] y,             # in  (N,), N > 0
             weight = aligned(memory)
             lanes = weight + n_components * ROWS
             mix = prepare(mean, log_weight, h, lanes + (2 * n_components + 1) * LANES)
-            for i in range(n_components):
-                out[i, 0] = out[i, 1] = 0.0
-            totals[0] = totals[1] = 0.0
-            for i in range((n + CHUNK - 1) // CHUNK):
-                bad = chunk(&mix, &y[i * CHUNK], min(<Py_ssize_t>CHUNK, n - i * CHUNK), squares, weight, lanes,
-                            &out[0, 0], &totals[0])
+            blocks = lanes + (2 * n_components + 1) * LANES + n_components
+            for i in range(n_blocks):
+                bad = block(&mix, &y[i * size], min(size, n - i * size), squares, weight, lanes,
+                            blocks + depth * numbers)
                 if bad >= 0:
-                    bad += i * CHUNK
+                    bad += i * size
                     break
-            totals[0] += n * mix.top
+                depth = add_equal(blocks, numbers, depth + 1, i + 1)
+            if bad < 0:
+                add_rest(blocks, numbers, depth)
+                for k in range(n_components):
+                    out[k, 0], out[k, 1] = blocks[2 * k], blocks[2 * k + 1]
+                totals[0], totals[1] = blocks[numbers - 2], blocks[numbers - 1]
     finally:
         free(memory)
     return bad

@@ -178,9 +178,9 @@ def test_other_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [*saved.LEFT])
-def test_kinds_that_have_left_name_the_last_version_that_reads_them(kind, tmp_path):
+def test_kinds_that_are_not_read_say_what_to_do(kind, tmp_path):
     persistence.write(tmp_path / "file.npz", kind, {"a": np.zeros(1)}, {"n_samples": 1})
-    with pytest.raises(ValueError, match=f"holds a '{kind}'; the last version of cavity that reads it is 0.2.0"):
+    with pytest.raises(ValueError, match=f"holds a '{kind}'; {saved.LEFT[kind]}"):
         cavity.load(tmp_path / "file.npz")
 
 

@@ -39,24 +39,28 @@ def test_events_say_what_is_known():
 
 def test_stages_nest_and_what_follows_counts_on():
     job, seen = listening()
-    start = job.stage("K = 4").stages("start", 3)[1]
+    start = job.stage("K = 4").numbered("start", 2, 3)
     start.after(1)
     start.going_on(5, -1.0).going_on(2, -3.0).after(1, objective=-2.0)
     assert [(event.stage, event.n_iter, event.objective) for event in seen] == [
         ("K = 4, start 2 of 3", 1, None),
         ("K = 4, start 2 of 3", 8, -1.0),
     ]
-    assert job.stages("start", 1) == [job]
+    assert job.numbered("start", 1, 1) is job
+    assert job.numbered("search", 1, 1, "search").name == "search"
 
 
 def test_a_true_result_stops_all_stages_for_good():
     job, seen = listening(stop_at=2)
-    first, second = job.stages("start", 2)
-    assert not first.after(1)
-    assert first.after(2)
-    assert second.after(1)
-    assert second.stopped
-    assert len(seen) == 2
+    items = iter("abc")
+    for _, stage in job.through("start", items, 3):
+        assert not stage.after(1)
+        assert stage.after(2)
+        assert stage.after(3)
+    assert list(items) == ["b", "c"]
+    assert job.numbered("start", 2, 3).stopped
+    assert [(event.stage, event.n_iter) for event in seen] == [("start 1 of 3", 1), ("start 1 of 3", 2)]
+    assert job.ending() is QUIET
 
 
 def test_nobody_listens_to_quiet_jobs_and_copies():

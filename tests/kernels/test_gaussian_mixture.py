@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reference import gaussian_mixture_kernel as reference
 
 from cavity import _core
+from cavity.blocks.merge import merge, starts
 
 VARIANTS = _core.variants("gaussian_mixture")
 MAIN = _core.best("gaussian_mixture")
@@ -40,16 +41,16 @@ def gain_of(kind, mean):
     return np.sin(np.arange(mean.size, dtype=float)).reshape(mean.shape) if kind == "seen" else NO_GAIN
 
 
-def call(kind, rows, origin, scale, mean, shape, height, weight=NO_WEIGHT, module=MAIN, gain=None):
+def call(kind, rows, origin, scale, mean, shape, height, weight=NO_WEIGHT, module=MAIN, gain=None, block_rows=0):
     """Return (status, out, total) of the kernel."""
     n_components, size = mean.shape
     width = {"full": size + size * (size + 1) // 2, "diagonal": 2 * size, "seen": 3 * size}[kind]
     out, totals = np.full((n_components, 1 + width), np.nan), np.full(1, np.nan)
     if kind == "full":
-        status = module.full(rows, weight, origin, scale, mean, shape, height, out, totals)
+        status = module.full(rows, weight, origin, scale, mean, shape, height, out, totals, block_rows)
     else:
         gain = gain_of(kind, mean) if gain is None else gain
-        status = module.diagonal(rows, weight, origin, scale, mean, shape, height, gain, out, totals)
+        status = module.diagonal(rows, weight, origin, scale, mean, shape, height, gain, out, totals, block_rows)
     return status, out, totals[0]
 
 
@@ -463,3 +464,21 @@ def test_a_row_out_of_reach_of_some_components_only():
     distances = np.empty((2, 2))
     assert MAIN.distances(rows, origin, scale, mean, factor, distances) == -1
     np.testing.assert_array_equal(distances[:, 0], np.inf)
+
+
+# ---------------------------------------------------------------------------------------------- blocks
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [1, 64, 65, 5 * 64, 7 * 64 + 3, 16 * 64])
+def test_blocks_are_added_up_along_the_tree(variant, kind, n):
+    """The same bits as one block after the other, merged; a bad row is counted from the first of all."""
+    rows, *place = draw(kind, n, 3, 2, seed=n)
+    weight = np.random.default_rng(n).gamma(1.0, size=n)
+    module = _core.load("gaussian_mixture", variant)
+    for each in (NO_WEIGHT, weight):
+        parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in starts(n, 64))
+        assert_same_bits(run(kind, rows, *place, weight=each, module=module, block_rows=64), merge(parts))
+    rows[n - 1] = np.inf
+    assert call(kind, rows, *place, module=module, block_rows=64)[0] == n - 1

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from reference import unit_mixture as reference
 
 from cavity import _core
+from cavity.blocks.merge import merge, starts
 
 VARIANTS = _core.variants("unit_mixture")
 MAIN = _core.best("unit_mixture")
@@ -359,3 +360,22 @@ def test_the_last_point_of_a_chunk_counts():
             one = y[:n].copy()
             one[-1] = far
             assert_within_rounding(statistics(one, mean, log_weight, 0.5), one, mean, log_weight, 0.5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("n", [1, 64, 65, 5 * 64, 7 * 64 + 3, 16 * 64])
+def test_blocks_are_added_up_along_the_tree(variant, n):
+    """The same bits as one block after the other, merged; a bad point is counted from the first of all."""
+    y, *place = draw(n, 3, seed=n)
+    module = _core.load("unit_mixture", variant)
+
+    def sums(y, size=0):
+        out, totals = np.empty((3, 2)), np.empty(2)
+        return module.statistics(y, *place, True, out, totals, size), out, totals
+
+    status, *found = sums(y, 64)
+    assert status == -1
+    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in starts(n, 64)), strict=True):
+        assert one.tobytes() == other.tobytes()
+    y[n - 1] = np.inf
+    assert sums(y, 64)[0] == n - 1

@@ -84,15 +84,21 @@ def _create(temporary, path):
 
 def _temporary_prefix(name):
     """Return what the names of temporary files for a file begin with on this host; then comes the process."""
-    prefix = f".{name}.{_host()}."
+    prefix = f".{name}.{host()}."
     if len(os.fsencode(prefix)) > LONGEST_PREFIX:
         return f".{blake2b(os.fsencode(prefix), digest_size=16).hexdigest()}."
     return prefix
 
 
 @cache
-def _host():
-    """Return a word for where numbers of processes have one meaning: this machine, or a container on it."""
+def host():
+    """Return a word for where numbers of processes have one meaning: this machine, or a container on it.
+
+    Returns
+    -------
+    str
+        Of letters, digits, underscores and hyphens.
+    """
     name = re.sub(r"[^\w-]", "-", platform.node())
     try:
         return f"{name}-{os.stat('/proc/self/ns/pid').st_ino}"
@@ -102,19 +108,30 @@ def _host():
 
 def _remove_abandoned(folder, prefix):
     """Remove temporary files with that prefix of processes that have ended."""
-    if os.name != "posix":  # to ask for a process there is to end it
-        return
     ours = re.compile(rf"{re.escape(prefix)}([0-9]+)\.[0-9a-f]{{8}}\.part")
     with suppress(OSError):  # what cannot be seen or removed is no reason not to save
         with os.scandir(folder) as entries:
             found = [match for entry in entries if (match := ours.fullmatch(entry.name))]
         for match in found:
-            if _has_ended(int(match[1])):
+            if has_ended(int(match[1])):
                 os.unlink(folder / match[0])
 
 
-def _has_ended(process):
-    """Whether there is no process of that number."""
+def has_ended(process):
+    """Return whether there is no process of that number on this host; False where the system does not tell.
+
+    Parameters
+    ----------
+    process : int
+        Its number.
+
+    Returns
+    -------
+    bool
+        True if it is certain.
+    """
+    if os.name != "posix":  # to ask for a process there is to end it
+        return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -142,7 +159,7 @@ def read(path, kinds, left=()):
     kinds : collection of str
         The kinds that are read.
     left : dict of str
-        Kinds that are read no more, with the last version that read each.
+        Kinds that are not read, and what to do about each, in words.
 
     Raises
     ------
@@ -155,7 +172,9 @@ def read(path, kinds, left=()):
     except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
     if arrays is None and kind in [*left]:  # of a newer format it may be anything
-        raise ValueError(f"{path} holds a {kind!r}; the last version of cavity that reads it is {left[kind]}")
+        raise ValueError(f"{path} holds a {kind!r}; {left[kind]}")
+    if arrays is None and version <= FORMAT:
+        raise ValueError(f"{path} holds a {kind!r}, not one of: {', '.join(kinds)}")
     if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
     return kind, arrays, settings

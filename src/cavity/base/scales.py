@@ -7,7 +7,14 @@ from cavity.base.constants import MAD_TO_SD
 NUMBERS_TOGETHER = 1 << 20  # that are converted at a time
 
 
-def column_scales(X, weights=None):
+def _each(X, step):
+    """Yield (slice, rows) of an array, float64, so many rows at a time."""
+    for start in range(0, len(X), step):
+        part = slice(start, start + step)
+        yield part, np.asarray(X[part], dtype=np.float64, order="C")
+
+
+def column_scales(X, weights=None, each_block=_each):
     """Return the mean and the standard deviation of each column of an array; of a column of one value exactly 0.
 
     Parameters
@@ -16,6 +23,8 @@ def column_scales(X, weights=None):
         Finite real numbers of any dtype.
     weights : ndarray (N,), optional
         Not negative, not all zero.
+    each_block : callable, optional
+        each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
 
     Returns
     -------
@@ -31,9 +40,8 @@ def column_scales(X, weights=None):
 
     def average(function):
         found, step = np.zeros(X.shape[1]), max(1, NUMBERS_TOGETHER // X.shape[1])
-        for start in range(0, len(X), step):
-            part = slice(start, start + step)
-            values = function(np.asarray(X[part], dtype=np.float64, order="C") / unit)
+        for part, x in each_block(X, step):
+            values = function(x / unit)
             found += np.sum(values, axis=0) if weights is None else weights[part] @ values
         return found / total
 

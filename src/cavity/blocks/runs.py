@@ -243,6 +243,8 @@ class Reader:
             self._free.put(None)
             if self._thread is not threading.current_thread():  # which may collect what others have left
                 self._thread.join()
+            while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
+                self._free.get()
 
     def _read(self):
         for start, stop in self._runs:

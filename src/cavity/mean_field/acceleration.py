@@ -26,6 +26,14 @@ class SweepHistory:
         self._pairs = []  # (x, statistics of x, M(x), statistics of M(x))
         self._in_a_row = 0  # how many of the last points were the image of the one before
 
+    def kept(self):
+        """Return all that the history is, for `resume`."""
+        return {"pairs": list(self._pairs), "in_a_row": self._in_a_row}
+
+    def resume(self, kept):
+        """Be the history that `kept` was asked of."""
+        self._pairs, self._in_a_row = kept["pairs"], kept["in_a_row"]
+
     def add(self, point, image, in_a_row):
         """Take in a point and its image, (natural, statistics) each, and whether the point is the last image."""
         self._pairs = [*self._pairs[-DIFFERENCES_KEPT:], (*point, *image)]

@@ -62,9 +62,15 @@ def ascend(model, state, options):
         A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
     accelerate = options.accelerate
-    climb = _Climb(model, state)
+    kept = options.job.resumed(state)
+    climb = _Climb(model)
     status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
+    if kept is None:
+        climb.visit(state)
+    else:
+        close = climb.resume(kept)
     while True:
+        options.job.keep(lambda close=close: climb.kept() | {"close": close})
         close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
         left = partial(climb.passes_left, options)
         stop = options.job.after(climb.n_iter, objective=climb.elbo, change=climb.change, rows=model.n_rows, left=left)
@@ -101,6 +107,35 @@ def ascend(model, state, options):
     )
 
 
+def best_of(starts, n, climb, job):
+    """Return the fit with the largest ELBO of those from several starts.
+
+    Parameters
+    ----------
+    starts : iterable
+        The starts, in order.
+    n : int
+        Their number.
+    climb : callable
+        climb(start, job) returns the `MeanFieldFit` from a start.
+    job : Job
+        That of all of them. It keeps the best fit so far, and which starts led to it.
+    """
+    best, done = None, 0
+    for number, (start, stage) in enumerate(job.through("start", starts, n)):
+        kept = job.resumed(MeanFieldFit, start) if number == 0 else None
+        if kept is not None:
+            best, done = kept["best"], kept["done"]
+        if number < done:
+            continue
+        fit = climb(start, stage.within("climb"))
+        best = fit if best is None or fit.elbo > best.elbo else best
+        if job.stopped:
+            break
+        job.keep(lambda number=number, best=best: {"best": best, "done": number + 1})
+    return best
+
+
 def joined(first, second, kept=True):
     """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
     trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in first.trace}
@@ -118,7 +153,7 @@ def outcome(done, n_samples, options):
 class _Climb:
     """The current state, its image under a sweep, and the history of both."""
 
-    def __init__(self, model, state):
+    def __init__(self, model):
         self._model = model
         self.history = SweepHistory()
         self.n_iter = 0
@@ -126,7 +161,21 @@ class _Climb:
         self._away, self._reach = False, SHORTEST_REACH
         self.elbo = -np.inf
         self._onward = None  # coordinates of the image, where plain sweeps go next
-        self.visit(state)
+
+    def kept(self):
+        """Return all that the climb is, for `resume`."""
+        names = {"trace": self.trace(), "history": self.history.kept(), "away": self._away, "reach": self._reach}
+        return names | {"state": self.state, "image": self.image, "elbo": self.elbo, "onward": self._onward}
+
+    def resume(self, kept):
+        """Be the climb that `kept` was asked of; return what else was kept with it."""
+        trace = {name: values.tolist() for name, values in kept["trace"].items()}
+        self._elbos, self._changes, self._rates = trace["elbo"], trace["change"], trace["contraction"]
+        self.n_iter = len(self._elbos)
+        self.history.resume(kept["history"])
+        self._away, self._reach = kept["away"], kept["reach"]
+        self.state, self.image, self.elbo, self._onward = (kept[name] for name in ("state", "image", "elbo", "onward"))
+        return kept["close"]
 
     @property
     def contraction(self):

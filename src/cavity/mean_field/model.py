@@ -211,7 +211,8 @@ def fit(
     """
     state = _check(model, initial)
     options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
-    done = engine.ascend(ModelSweeps(model), state, options)
+    with options.job:
+        done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
 
 
@@ -295,7 +296,8 @@ def fit_stochastic(
     generator = None if rng is None else arrays.generator(rng)
     batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)
-    state, lengths = stochastic.take_steps(sweeps, state, batches, options)
+    with options.job:
+        state, lengths = stochastic.take_steps(sweeps, state, batches, options)
     n_passes = stochastic.passes(len(lengths), model.n_samples, options)
     return MeanFieldPosterior(factors=state, **stochastic.outcome(sweeps.elbo(state), lengths, n_passes))
 

@@ -6,6 +6,8 @@ References
    Learning Research 14, 2013, eqs. (25) and (26).
 """
 
+from itertools import islice
+
 import numpy as np
 
 from cavity.blocks.minibatches import OneShot, minibatches
@@ -16,13 +18,17 @@ PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping ru
 def take_steps(model, state, batches, options):
     """Take a step of length (t + delay)^-forgetting for minibatch t = 1, 2, ... [H]_; return the state and the lengths.
 
-    The ELBO of all data is the caller's to evaluate, if at all.
+    The ELBO of all data is the caller's to evaluate, if at all. A fit that goes on skips the minibatches that it has
+    seen.
     """
-    lengths = []
-    for batch in batches:
+    kept = options.job.resumed(state)
+    lengths = [] if kept is None else kept["lengths"].tolist()
+    state = state if kept is None else kept["state"]
+    for batch in islice(batches, len(lengths), None):
         length = (len(lengths) + 1 + options.delay) ** -options.forgetting
         state = model.blend(state, model.estimate(state, batch), length)
         lengths.append(length)
+        options.job.keep(lambda state=state: {"state": state, "lengths": np.array(lengths)})
         rows = len(batch) if isinstance(batch, np.ndarray) else options.batch_size
         if options.job.after(len(lengths), change=length, rows=rows):
             break

@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.frames import data_frame, taken
+from cavity.base.frames import data_frame
 from cavity.base.kept import kept
 from cavity.base.labels import recoded
 from cavity.base.records import (
@@ -27,6 +27,7 @@ from cavity.base.records import (
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, FloatArray, Seed
+from cavity.blocks.taking import taken
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts

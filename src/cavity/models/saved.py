@@ -24,7 +24,10 @@ OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`
     "streaming_gp": "models.streaming_gp.saved",
 }
 SAVED_KINDS = (*MODELS, *OTHERS)
-LEFT = {"univariate_gaussian": "0.2.0"}  # kinds that are read no more, and the last version that read them
+LEFT = {  # kinds that are not read, and what to do about them
+    "univariate_gaussian": "the last version of cavity that reads it is 0.2.0",
+    "checkpoint": "give its path as checkpoint to the fit that wrote it, which goes on where it was",
+}
 
 
 def load(path: str | PathLike[str]) -> Any:

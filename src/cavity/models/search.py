@@ -1,8 +1,13 @@
 """Searches for settings by the log evidence: L-BFGS with exact gradients, over places where EP may fail."""
 
+from contextlib import suppress
+from itertools import count
+
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn
+from cavity.base.loop import CONVERGED, STOPPED
+from cavity.blocks.job import QUIET
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
@@ -26,6 +31,9 @@ FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside 
 def search_tol(slope):
     """The tolerance of a fit on the way, where the last gradient had this largest entry."""
     return float(np.clip(TOL_A_NAT * slope, SEARCH_TOL, ROUGH_TOL))
+
+
+STARTS = "starting points"  # the stage of a search before it climbs
 
 
 class Objective:
@@ -71,22 +79,42 @@ class Objective:
         return value, -gradient
 
 
+class _Stopped(Exception):
+    """The callback has asked to stop."""
+
+
+def values_of(objective, places, job, before=lambda: None):
+    """Return the values at places, of all up to where the callback stops; `before` is called before each."""
+    values = []
+    for number, x in enumerate(places, 1):
+        before()
+        values.append(objective.value(x))
+        if job.after(number, objective=_worth(min(values))):
+            break
+    return values
+
+
+def _worth(value):
+    """Return the log evidence of a value, None where EP has failed."""
+    return -value if np.isfinite(value) else None
+
+
 def warn_without_start(n):
     """Warn that EP failed wherever a search could have begun."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
 
 
-def came_to_rest(objective, value, slope):
-    """Whether a search that ended with this value and slope did so at rest; if not, warn."""
+def ended(objective, value, slope, job):
+    """Return the status of a search that ended with this value and slope; warn if it did not come to rest."""
     # a place where EP failed counts with a flat slope
-    at_rest = -value in objective.values and is_flat(slope, value)
-    if not at_rest:
-        warn(
-            f"the search for hyperparameters stopped with a gradient of {slope:.2g} nats "
-            f"after {len(objective.values) + objective.failures} evaluations",
-            ConvergenceWarning,
-        )
-    return at_rest
+    if -value in objective.values and is_flat(slope, value):
+        return CONVERGED
+    warn(
+        f"the search for hyperparameters {'was stopped by callback' if job.stopped else 'stopped'} with a gradient of "
+        f"{slope:.2g} nats after {len(objective.values) + objective.failures} evaluations",
+        ConvergenceWarning,
+    )
+    return STOPPED if job.stopped else NOT_LEARNT
 
 
 def is_flat(slope, value):
@@ -94,20 +122,27 @@ def is_flat(slope, value):
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=QUIET):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
     The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
     the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
+    The `job` hears of every evaluation, with the best value so far.
     """
-    place = np.clip(start, *bounds.T)
+    place, number = np.clip(start, *bounds.T), count(1)
     best = place, *objective(place)
+
+    def enough(best):
+        return job.after(next(number), objective=_worth(best[1]), change=lambda: free_slope(best, bounds))
+
+    enough(best)
     for _ in range(rounds):
         before = best[1]
-        best = _descend(objective, best, bounds, gain, most)
+        if not job.stopped:
+            best = _descend(objective, best, bounds, gain, most, enough)
         slope = free_slope(best, bounds)
-        if is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
+        if job.stopped or is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
     return best[1], best[0], slope
 
@@ -119,7 +154,7 @@ def free_slope(best, bounds):
     return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
 
 
-def _descend(objective, best, bounds, gain, most):
+def _descend(objective, best, bounds, gain, most, enough):
     """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
     from scipy.optimize import minimize
 
@@ -129,20 +164,24 @@ def _descend(objective, best, bounds, gain, most):
 
     def scaled(x):
         nonlocal best
-        value, slope = known.pop(x.tobytes(), None) or objective(x)
+        before = known.pop(x.tobytes(), None)
+        value, slope = before or objective(x)
         if value < best[1]:
             best = x.copy(), value, slope
+        if before is None and enough(best):
+            raise _Stopped
         return length * value, length * slope
 
     options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
-    minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    with suppress(_Stopped):
+        minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return best
 
 
-def curvature(evidence, vector, x, free):
+def curvature(evidence, vector, x, free, job=QUIET):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
-    By differences of the gradient.
+    By differences of the gradient; None, too, where the callback stops.
     """
 
     def gradient(i, step):
@@ -156,12 +195,14 @@ def curvature(evidence, vector, x, free):
         return slopes[free]
 
     rows = np.empty((len(free), len(free)))
-    for row, i in zip(rows, free, strict=True):
+    for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
             ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
+        if job.after(number, left=len(free) - number):
+            return None
     return 0.5 * (rows + rows.T)
 
 

@@ -1,5 +1,6 @@
 """Learning of Gaussian processes: gradients of the evidence against differences, maxima against dense searches."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -304,3 +305,24 @@ def test_an_interrupted_search_raises_and_a_stopped_one_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert model.fit(X, y).log_evidence >= known("Probit", n=40)[2] - 1e-9
+
+
+def test_a_callback_hears_of_searches_for_gaussian_noise_and_stops_them():
+    """At the best settings so far, of which the posterior is the exact one."""
+    likelihood, X, y = problem("Gaussian", n=40)
+    model, events = GaussianProcess(covariance()[0], likelihood), []
+    whole = model.fit(X, y, n_starts=2, callback=events.append)
+    stages = list(dict.fromkeys(event.stage for event in events))
+    assert stages == ["starting points", "search 1 of 2", "search 2 of 2"]
+    assert len(events) == len(whole.trace["learning"])
+    assert max(event.objective for event in events) == max(whole.trace["learning"])
+    for stop in (1, 5, 8):
+        heard = itertools.count(1)
+        with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback with a gradient") as caught:
+            stopped = model.fit(X, y, callback=lambda _, heard=heard, stop=stop: next(heard) == stop)
+        assert len(caught) == 1
+        assert (stopped.converged, stopped.status) == (False, "stopped by callback")
+        values = stopped.trace["learning"]
+        assert len(values) == max(2, stop)  # at the place that counts a gradient is needed, too
+        fixed = stopped.model.fit(X, y, learn=False)
+        assert fixed.log_evidence + stopped.model.covariance.log_prior()[0] == pytest.approx(max(values), rel=1e-12)

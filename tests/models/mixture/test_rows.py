@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.events import writing
 from support.mixtures import (
     COVARIANCES,
     assert_same_bits,
@@ -272,7 +273,7 @@ def test_stochastic_fit_of_an_iterator(covariance, tmp_path):
     assert_same_bits(cavity.load(tmp_path / "post.npz"), streamed)
     with pytest.warns(cavity.NumericalWarning, match="the stream held 9000 points"):
         model.fit_stochastic(iter(batches), n_samples=600)
-    stopped = model.fit_stochastic(X, batch_size=500, callback=lambda event: event.n_iter == 3)
+    stopped = model.fit_stochastic(X, batch_size=500, callback=writing([], stop=3))
     assert len(stopped.trace["step"]) == 3
 
 

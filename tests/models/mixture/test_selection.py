@@ -155,3 +155,18 @@ def test_the_figure_shows_every_number(monkeypatch, faithful):
     assert sum(text.startswith("-") and float(text) > -200 for text in texts) == 3  # differences to the best
     np.testing.assert_array_equal(upper.lines[0].get_xydata()[:, 0], [1, 2, 4, 5])
     np.testing.assert_array_equal(lower.lines[1].get_xydata()[:, 1], chosen.occupied[[0, 1, 3, 4]])
+
+
+def test_a_callback_hears_of_every_number_of_components_and_keeps_those_that_were_fitted(faithful):
+    events, model, numbers = [], cavity.GaussianMixture(1), range(1, 4)
+    whole = cavity.select_components(model, faithful[::3], numbers, callback=events.append)
+    stages = list(dict.fromkeys(event.stage for event in events))
+    assert [stage for stage in stages if "," not in stage] == ["K = 1", "K = 2", "K = 3"]
+    assert "K = 3, trial 1 of 3" in stages
+    last = [event for event in events if event.stage == "K = 3"][-1]
+    assert (last.n_iter, last.objective) == (whole.posteriors[2].n_iter, whole.posteriors[2].elbo)
+    assert last.passes_left == 0.0
+    with pytest.warns(cavity.ConvergenceWarning, match="stopped by callback"):
+        stopped = cavity.select_components(model, faithful, numbers, callback=lambda event: "K = 2" in event.stage)
+    assert stopped.n_components.tolist() == [1, 2]
+    assert [each.status for each in stopped.posteriors] == ["converged", "stopped by callback"]

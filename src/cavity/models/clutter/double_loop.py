@@ -13,6 +13,7 @@ from cavity import _core
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.blocks.merge import starts
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
+from cavity.models.clutter.points import extremes
 from cavity.models.clutter.sites import moment_change
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
@@ -51,8 +52,8 @@ class Spherical:
 
     def start(self):
         """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
-        units, data, prior = self.points.units, self.points.data, self.prior()
-        corners = (np.stack([data.min(axis=0), data.max(axis=0)]) - units.origin) * units.scale - prior.mean
+        units, prior = self.points.units, self.prior()
+        corners = (extremes(self.points.data) - units.origin) * units.scale - prior.mean
         reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
         return self.sharpened(prior, max(1.0, prior.variance / reach))
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from cavity.blocks.executors import Threads
-from cavity.blocks.merge import merge, starts
+from cavity.blocks.merge import merge
+from cavity.blocks.runs import map_runs
 from cavity.models.clutter import lost
 from cavity.models.clutter.lost import kernel
-
-SUMMED_ROWS = kernel.chunk_rows  # rows of a partial sum
+from cavity.models.clutter.points import SUMMED_ROWS
 
 
 def evaluate(points, sites, threads, *, fitted=True, values_only=False):
@@ -16,24 +16,28 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     Fitted points are judged under their cavities, others under the posterior. With `values_only` the first two are
     scratch of the size of a block, so that memory stays that of the sites.
     """
-    n, d = points.shape
-    value, sums = np.empty(n), np.empty(-(-n // SUMMED_ROWS))
+    n = points.shape[0]
+    value = np.empty(n)
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
-
-    def task(start, stop):
-        part = slice(start, stop)
-        densities = np.empty((2, stop - start)) if values_only else (log_z[part], odds[part])
-        without = sites.part(part) if fitted else (np.zeros((stop - start, d)), np.zeros(stop - start))
-        chunks = sums[start // SUMMED_ROWS : -(-stop // SUMMED_ROWS)]
-        kernel.evaluate(*points.arguments(part), *without, sites.tau, sites.rho, *densities, value[part], chunks)
-
-    threads.run(task, starts(n))
+    known = points.units, sites, fitted, (log_z, odds, value)
+    sums = np.concatenate(list(map_runs(_evaluate, known, [points.source], threads)))
     for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
         first = i - i % SUMMED_ROWS
         sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]  # in the order of the rows, as ever
     return log_z, odds, value, sums
+
+
+def _evaluate(run, known):
+    """Evaluate the points of a run into their places; return the sums of site values by chunk."""
+    units, sites, fitted, (log_z, odds, value) = known
+    part, (x,) = slice(run.start, run.stop), run.arrays
+    densities = np.empty((2, len(x))) if log_z is None else (log_z[part], odds[part])
+    without = sites.part(part) if fitted else (np.zeros(x.shape), np.zeros(len(x)))
+    sums = np.empty(-(-len(x) // SUMMED_ROWS))
+    kernel.evaluate(*units.arguments(x), *without, sites.tau, sites.rho, *densities, value[part], sums)
+    return sums
 
 
 def set_evidence(points, sites, threads):

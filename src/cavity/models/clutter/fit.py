@@ -28,13 +28,14 @@ def ep(points, options, visits, n_threads):
         With an axis for the problems in all of the outcome, but in the sites only for a batch.
     """
     lanes = points.data.ndim == 3 and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
-    with Threads(n_threads) as threads:
+    with Threads(n_threads) as threads, options.job:
         if lanes:
             return settled(LaneSweeper(points, options, visits, threads))
         kind, problems = Sweeper if options.power == 1 else PowerSweeper, points.problems
-        orders = visits.of_problems(len(problems))
+        orders, n = visits.of_problems(len(problems)), len(problems)
+        owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
         results = threads.run(
-            lambda one, order: settled(kind(one, options, order, threads)), zip(problems, orders, strict=True)
+            lambda one, order, own: settled(kind(one, own, order, threads)), zip(problems, orders, owns, strict=True)
         )
     sites, outcomes = zip(*results, strict=True)
     return ClutterSites.together(points, sites), beside(outcomes)
@@ -66,10 +67,10 @@ def settled(sweeper):
         trace["double_loop"] = rest.trace["double_loop"]
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
     status, steps = loop.status, {}
-    jobs = options.job.going_on(swept).stages("problem", n_problems)
+    onward = options.job.going_on(swept)
     for b in np.flatnonzero(status == STUCK):
         single = sweeper.problem(b)
-        status[b], steps[b] = single.rescue(jobs[b])
+        status[b], steps[b] = single.rescue(onward.numbered("problem", b + 1, n_problems))
         sweeper.replace(b, single.sites)
     for b in sweeper.tight():
         single = sweeper.problem(b)

@@ -15,17 +15,17 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
+from cavity.blocks.sources import Source
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
-from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.points import Points, WorkingUnits, opened
 from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.sweeps import Visits
 
@@ -94,8 +94,8 @@ class Clutter(Public):
 
         Parameters
         ----------
-        x : array_like, shape (N,) or (N, d)
-            The data.
+        x : array_like, shape (N,) or (N, d), path, list of paths, or Source
+            The data; those of files are read into memory, which the medians need.
         keep : sequence of str, default ()
             Settings to leave as they are: "noise_variance", from which the other variances follow, "clutter_weight",
             "clutter_variance", "clutter_mean", "prior_variance", "prior_mean".
@@ -121,11 +121,12 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data = arrays.data_array(x, "x", ndim=(1, 2))
+        data, _, _ = opened(x, (1, 2))
         names = [field.name for field in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
-        points = np.asarray(data[:, None] if data.ndim == 1 else data, dtype=np.float64)
+        points = data.rows() if isinstance(data, Source) else np.asarray(data, dtype=np.float64)
+        arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
         return replace(self, **settings.scaled(points, given))
 
@@ -149,9 +150,10 @@ class Clutter(Public):
 
         Parameters
         ----------
-        x : array_like, shape (N,), (N, d) or (B, N, d)
+        x : array_like, shape (N,), (N, d) or (B, N, d), path, list of paths, or Source
             The data: N numbers, N points, or B independent problems of N points each (d may be 1), fitted together.
-            Any real dtype, layout or writeability; contiguous float64 is not copied.
+            Any real dtype, layout or writeability; contiguous float64 is not copied. Points in files are read block by
+            block in each sweep; `order` and ``power < 1`` need an array.
         method : {"ep", "adf"}, default "ep"
             "adf" sees each point once, in the order of the rows (or `order`); max_iter, tol and callback are EP's.
         schedule : {"sequential", "parallel"}, default "sequential"
@@ -228,14 +230,15 @@ class Clutter(Public):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [1.97, 2.21])
         """
-        data = arrays.data_array(x, "x", ndim=(1, 2, 3))
-        scalar, data = data.ndim == 1, data[:, None] if data.ndim == 1 else data
+        data, scalar, columns = opened(x, (1, 2, 3))
         arrays.choice(method, "method", ("ep", "adf"))
         given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
         options = Options.checked(**LIMITS, **given, job=Job.checked(callback, progress))
         visits = Visits.checked(order, rng, data.shape[-2])
         n_threads = threads_of(n_threads)
         _check_combination(method, options, order)
+        if isinstance(data, Source):
+            _check_rereadable(options, order)
         points = Points(data, WorkingUnits.of(data, self))
         if method == "adf":
             sites, outcome = adf(points, visits, n_threads)
@@ -243,9 +246,18 @@ class Clutter(Public):
             sites, outcome = ep(points, options, visits, n_threads)
             last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
             warn_unconverged(outcome.status, last, options.tol, options.max_iter)
-        posterior = posterior_of(self, points.units, sites, outcome, scalar=scalar, method=method, columns=names_of(x))
-        settings.warn_strangers(data, self, posterior)
+        posterior = posterior_of(self, points.units, sites, outcome, scalar=scalar, method=method, columns=columns)
+        settings.warn_strangers(points, self, posterior)
         return posterior
+
+
+def _check_rereadable(options, order):
+    if order is not None:
+        words = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
+        raise about(ValueError(words), "order")
+    if options.power != 1:
+        words = f"power must be 1 for points in files, got {options.power!r}; others need an array"
+        raise about(ValueError(words), "power")
 
 
 def _check_combination(method, options, order):

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity import _core
 from cavity.base import arrays
-from cavity.blocks.sources import rows
+from cavity.base.frames import in_order, names_of
+from cavity.blocks.executors import Threads
+from cavity.blocks.formats import is_stored
+from cavity.blocks.parts import ArrayRows
+from cavity.blocks.sources import Source, open_source, rows
+
+SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum
 
 MEDIAN_POINTS = 64  # points whose median is the working origin: near most of the data will do
 FARTHEST_POINT = 1e100  # noise standard deviations, or ratio of two variances: squares of squares stay in range
@@ -28,8 +35,7 @@ class WorkingUnits:
     @classmethod
     def of(cls, data, model):
         """Choose an origin for data (N, d), or for each problem of (B, N, d), and a scale; put the model into them."""
-        n, d = data.shape[-2:]
-        sample = np.asarray(data[..., :: max(1, n // MEDIAN_POINTS), :], dtype=np.float64)
+        d, sample = data.shape[-1], _sample(data)
         middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
         ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
         origin = np.ascontiguousarray(ordered[..., middle])
@@ -56,8 +62,7 @@ class WorkingUnits:
 
     def check_distance(self, data, where):
         """Raise ValueError for points (N, d) or (B, N, d) so far away that squares of their distance overflow."""
-        extremes = np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
-        if not np.max(np.abs((extremes - self.origin) * self.scale)) < FARTHEST_POINT:
+        if not np.max(np.abs((extremes(data) - self.origin) * self.scale)) < FARTHEST_POINT:
             raise ValueError(f"x must be within {FARTHEST_POINT:g} noise standard deviations of {where}")
 
     @property
@@ -70,17 +75,62 @@ class WorkingUnits:
         """The noise variance s."""
         return self.model[0]
 
+    def arguments(self, x):
+        """What kernels read of points x (n, d) of one problem."""
+        return self.model, x, self.origin, self.scale, self.centre
+
     def problem(self, b):
         """Return the units of problem b of a batch."""
         rho = self.prior_rho if np.ndim(self.prior_rho) == 0 else float(self.prior_rho[b])
         return WorkingUnits(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], rho)
 
 
+def opened(x, ndim, columns=None):
+    """Return points checked, in the order of columns that were named before.
+
+    Returns
+    -------
+    data : ndarray or Source
+        (N, d) or (B, N, d); numbers (N,) are points of one column. Those of a Source are checked by `extremes`.
+    numbers : bool
+        Whether they were (N,).
+    columns : tuple of str or None
+        Names of the columns.
+    """
+    if isinstance(x, Source) or is_stored(x):
+        data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
+        return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
+    data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)
+    return (data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(x)
+
+
+def extremes(data):
+    """Return the largest and the least coordinates of an array (N, d) or (B, N, d), or of a Source, which is checked.
+
+    Shape (2, d) or (2, B, d).
+    """
+    if isinstance(data, Source):
+        with Threads(1) as thread:
+            return np.stack(data.summary(thread)[1::-1])
+    return np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
+
+
+def _sample(data):
+    """Return some points at equal distances, (n, d) or (B, n, d)."""
+    step = max(1, data.shape[-2] // MEDIAN_POINTS)
+    if isinstance(data, Source):
+        return np.concatenate([data.rows(row, row + 1) for row in range(0, data.n_rows, step)])
+    return np.asarray(data[..., ::step, :], dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Checked data (N, d), or (B, N, d) for a batch, of any real dtype and layout, and their working units."""
+    """Checked data and their working units: an array (N, d), or (B, N, d) for a batch, of any real dtype and layout.
 
-    data: np.ndarray
+    Points (N, d) that are not in memory are a Source.
+    """
+
+    data: np.ndarray | Source
     units: WorkingUnits
 
     @property
@@ -93,10 +143,16 @@ class Points:
         """The points of each problem of a batch; of one problem these alone."""
         return [self] if self.data.ndim == 2 else [self.problem(b) for b in range(len(self.data))]
 
+    @property
+    def source(self):
+        """The points of one problem in blocks of SUMMED_ROWS."""
+        parts = self.data.parts if isinstance(self.data, Source) else [ArrayRows(self.data, "x")]
+        return Source(parts, "x", SUMMED_ROWS)
+
     def arguments(self, part):
-        """What kernels read of a slice of the points of one problem, or of rows in any order."""
-        units = self.units
-        return units.model, rows(self.data, part), units.origin, units.scale, units.centre
+        """What kernels read of a slice of the points of one problem, or of those in memory in any order."""
+        in_files = isinstance(self.data, Source)
+        return self.units.arguments(self.data.rows(part.start, part.stop) if in_files else rows(self.data, part))
 
     def problem(self, b):
         """Return the points of problem b of a batch."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frames import coefficient_names, in_order, names_of
+from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
 from cavity.base.results import Posterior, Summarized, name_lines, table
@@ -21,7 +20,7 @@ from cavity.ep.evidence import influence
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
-from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.points import Points, WorkingUnits, opened
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
@@ -226,19 +225,21 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x, wanted, fitted=False):
-        """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
+        """Return x as Points in the units of the fit, if they are `wanted`, and the names of its columns.
+
+        They are the fitted ones, or like them but for N.
+        """
         shape = self._sites.site_tau.shape
         ndim = (1,) if isinstance(self.mean, float) else (len(shape),)
-        data = arrays.data_array(in_order(x, self.columns, "x"), "x", ndim=ndim)
-        data = data[:, None] if data.ndim == 1 else data
+        data, _, columns = opened(x, ndim, self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
             raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
         self._units.check_distance(data, "the fitted data")
-        return Points(data, self._units)
+        return Points(data, self._units), columns
 
     def _evaluate(self, x, fitted):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
-        return densities(self._points(x, wanted, fitted), self._sites, fitted)
+        return densities(self._points(x, wanted, fitted)[0], self._sites, fitted)
 
     def update(self, x: ArrayLike, *, n_threads: int | None = None) -> ClutterPosterior:
         """Assimilate more points by ADF, on top of what is known.
@@ -256,13 +257,13 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, its sites and
             leave-one-out densities are those of the new points.
         """
-        points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
+        points, columns = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
         n_threads = threads_of(n_threads)
         units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
         sites, outcome = adf(Points(points.data, units), Visits(), n_threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
-        columns = names_of(x) if self.columns is None else self.columns
+        columns = columns if self.columns is None else self.columns
         scalar = isinstance(self.mean, float)
         return posterior_of(
             self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self

@@ -33,7 +33,8 @@ from cavity.blocks.executors import spans
 from cavity.blocks.merge import starts
 from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import SUMMED_ROWS, evaluate
+from cavity.models.clutter.evidence import evaluate
+from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
@@ -298,7 +299,7 @@ class PowerSweeper(Sweeper):
     def one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         sites, damping, total = self.sites, self.damping.step, 0
-        order = self.visits.of_pass(len(self.points.data))
+        order = self.visits.of_pass(self.points.shape[0])
         for i in range(n) if order is None else order[:n]:
             tau, rho, skipped = self.changes(slice(i, i + 1))
             # a step of alpha lands on the tilted moments; a longer one may take all of the posterior's precision
@@ -316,7 +317,7 @@ class PowerSweeper(Sweeper):
 
     def first_rows(self):
         """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super().one_by_one(min(SUMMED_ROWS, len(self.points.data))) + self.settle()
+        return super().one_by_one(min(SUMMED_ROWS, self.points.shape[0])) + self.settle()
 
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
@@ -332,7 +333,7 @@ class PowerSweeper(Sweeper):
                 total += skipped
             return total
 
-        n = len(self.points.data)
+        n = self.points.shape[0]
         return sum(self.threads.run(task, spans(n, self.threads.count, SITES_AT_ONCE))) + self.settle()
 
     def rescue(self, _):

@@ -4,13 +4,15 @@ import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
 from cavity.base.errors import SettingsWarning, warn
+from cavity.blocks.executors import Threads
 from cavity.blocks.merge import starts
-from cavity.blocks.sources import rows
+from cavity.blocks.runs import reduce_runs
+from cavity.blocks.sources import Source, rows
 
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
 BEYOND = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
-JUDGED_ROWS = 8192  # rows judged together
+JUDGED_ROWS = 8192  # rows of batches judged together
 FEW, STRANGE_SHARE = 5, 0.05  # strangers that are too many to be gross errors
 
 
@@ -40,18 +42,23 @@ def scaled(values, given):
 
 
 def strangers(points, model, mean, variance):
-    """How many points, (N, d) or of each problem of (B, N, d), lie far from both signal and clutter.
+    """How many points, a Source (N, d) or of each problem of (B, N, d), lie far from both signal and clutter.
 
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
     """
     n, d = points.shape[-2:]
     limit = (np.sqrt(d) + BEYOND) ** 2
-    if points.ndim == 2:
-        parts = (rows(points, slice(*part)) for part in starts(n, JUDGED_ROWS))
-        return sum(_far(x, model, mean, variance, limit) for x in parts)
+    if isinstance(points, Source):
+        with Threads(1) as thread:
+            return reduce_runs(_far_of, (model, mean, variance, limit), [points], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
     parts = (slice(*part) for part in starts(len(points), max(1, JUDGED_ROWS // n)))
     return np.concatenate([_far(rows(points, b), model, mean[b], variance[b], limit) for b in parts])
+
+
+def _far_of(run, known):
+    """How many of the points of a run are far from both."""
+    return _far(*run.arrays, *known)
 
 
 def _far(x, model, mean, variance, limit):
@@ -65,16 +72,18 @@ def _far(x, model, mean, variance, limit):
 
 
 def warn_strangers(points, model, posterior):
-    """Warn if many points (N, d), or of some problem of (B, N, d), are neither signal nor clutter by the settings."""
-    n, d = points.shape[-2:]
-    if d == 1:  # where not even the extremes are far from the clutter
+    """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
+    (n, d), data = points.shape, points.data
+    if d == 1 and not isinstance(data, Source):  # where not even the extremes are far from the clutter
         centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND) * model.clutter_variance**0.5
-        if max(float(points.max()) - centre, centre - float(points.min())) <= limit:
+        if max(float(data.max()) - centre, centre - float(data.min())) <= limit:
             return
-    found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
+    found = np.atleast_1d(
+        strangers(points.source if data.ndim == 2 else data, model, posterior.mean, posterior.variance)
+    )
     against = (found >= FEW) & (found > STRANGE_SHARE * n)
     if np.any(against):
-        where = f" in {np.sum(against)} of {len(points)} problems" if points.ndim == 3 else ""
+        where = f" in {np.sum(against)} of {len(data)} problems" if data.ndim == 3 else ""
         warn(
             f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + BEYOND:.3g} standard deviations from "
             f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "

@@ -21,7 +21,7 @@ class ClutterSites:
     def empty(cls, points):
         """Return sites that say nothing of the points of one problem, under the prior."""
         units = points.units
-        return cls(np.zeros(points.shape), np.zeros(len(points.data)), units.prior_tau.copy(), units.prior_rho)
+        return cls(np.zeros(points.shape), np.zeros(points.shape[0]), units.prior_tau.copy(), units.prior_rho)
 
     @classmethod
     def together(cls, points, several):

@@ -6,11 +6,13 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.blocks.merge import merge, starts
+from cavity.blocks.runs import reduce_runs
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.models.clutter import lost
 from cavity.models.clutter.double_loop import minimise
-from cavity.models.clutter.evidence import SUMMED_ROWS, set_evidence
+from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.lost import kernel
+from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sites import ClutterSites, moment_change
 
 
@@ -66,6 +68,15 @@ def assimilate(points, order):
     return sites
 
 
+def renewed(run, known):
+    """Renew the sites of a run of points from one posterior; return how many were skipped, and the sum of the sites."""
+    units, sites, damping = known
+    (x,), part = run.arrays, slice(run.start, run.stop)
+    sums = np.empty((-(-len(x) // SUMMED_ROWS), x.shape[1] + 1))
+    arguments = *units.arguments(x), *sites.part(part), sites.tau, sites.rho
+    return kernel.sweep_parallel(*arguments, damping, sums), merge(sums)
+
+
 class Sweeper:
     """EP on one problem: its sweeps, and what makes a proper posterior of them."""
 
@@ -82,7 +93,7 @@ class Sweeper:
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""
         before = [self.sites.moments]
         if self.options.schedule == "sequential":
-            skipped = self.one_by_one(len(self.points.data))
+            skipped = self.one_by_one(self.points.shape[0])
         elif self.improper:
             skipped = self.all_at_once()
         else:  # from the bare prior all sites would see a flat posterior: let the first rows go first
@@ -96,11 +107,11 @@ class Sweeper:
 
     def first_rows(self):
         """Visit the first rows one after the other; return how many were skipped."""
-        return self.one_by_one(min(SUMMED_ROWS, len(self.points.data)))
+        return self.one_by_one(min(SUMMED_ROWS, self.points.shape[0]))
 
     def one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
-        sites, total, order = self.sites, 0, self.visits.of_pass(len(self.points.data))
+        sites, total, order = self.sites, 0, self.visits.of_pass(self.points.shape[0])
         for start, stop in starts(n):
             index = None if order is None else order[start:stop]
             arguments = self.points.arguments(slice(start, stop) if index is None else index)
@@ -113,17 +124,10 @@ class Sweeper:
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
-
-        def task(start, stop):
-            part, sums = slice(start, stop), np.empty((-(-(stop - start) // SUMMED_ROWS), d + 1))
-            posterior = sites.tau, sites.rho
-            arguments = *self.points.arguments(part), *sites.part(part), *posterior
-            return kernel.sweep_parallel(*arguments, self.damping.step, sums), sums
-
-        skipped, sums = zip(*self.threads.run(task, starts(len(sites.site_rho))), strict=True)
-        total = merge(np.concatenate(sums))
+        known = units, sites, self.damping.step
+        skipped, total = reduce_runs(renewed, known, [self.points.source], self.threads)
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
-        left = self.visit_lost(sum(skipped))
+        left = self.visit_lost(skipped)
         return left + self.settle() if lost.possible(sites.rho, units) else left
 
     def visit_lost(self, skipped):

@@ -243,7 +243,7 @@ class FactorizedGaussian(Frozen):
         start = self._start(initial_mean)
         sweeps = FactorizedSweeps(self._target)
 
-        with single_blas():
+        with single_blas(), options.job:
             done = engine.ascend(sweeps, start, replace(options, tol=0.0, job=_ToTheMinimum(options, self.kl_minimum)))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
         outcome = engine.outcome(_judged(done, self.kl_minimum, options), 1, options)

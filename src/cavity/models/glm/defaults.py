@@ -15,8 +15,9 @@ from cavity.base.errors import SettingsWarning, warn, within_range
 from cavity.base.frozen import unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
-from cavity.base.scales import column_scales, constant_columns
+from cavity.blocks.reading import is_stored
 from cavity.models.defaults import location_and_spread
+from cavity.models.glm.design import column_scales, constant_columns
 from cavity.models.glm.problem import Prior
 from cavity.models.glm.weights import prepared_rows
 
@@ -62,7 +63,8 @@ def resolved(model, rows):
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
-        within_range(rows.X, "X: columns divided by their spread")
+        ends = [rows.X.low, rows.X.high] if is_stored(rows.X) else rows.X
+        within_range(ends, "X: columns divided by their spread")
     kept = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
     if variance is not model.prior_variance:

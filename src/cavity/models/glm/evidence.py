@@ -110,6 +110,10 @@ class Evidence:
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start = replace(options, job=QUIET), None
 
+    def forget(self):
+        """Start the next fit without sites."""
+        self.start = None
+
     def problem_at(self, settings):
         """The problem with a prior."""
         prior, problem = self.problem.prior, self.problem

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.scales import constant_columns
+from cavity.base.loop import CONVERGED, STOPPED
+from cavity.blocks.reading import each_block
 from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.models.glm.design import constant_columns
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
 from cavity.models.learnt import Learnt
 from cavity.models.search import (
@@ -15,11 +17,13 @@ from cavity.models.search import (
     NO_FIXED_POINT,
     NOT_LEARNT,
     SEARCH_TOL,
+    STARTS,
     Objective,
-    came_to_rest,
     climb,
     curvature,
+    ended,
     errors_of,
+    values_of,
     warn_without_start,
 )
 
@@ -114,7 +118,7 @@ class Found:
     problem: object
     start: tuple | None = None
     learnt: Learnt | None = None
-    at_rest: bool = True
+    status: str = CONVERGED  # of the search
 
 
 def learned(problem, names, groups, threads, options):
@@ -127,18 +131,19 @@ def learned(problem, names, groups, threads, options):
         return Found(problem)
     evidence = Evidence(problem, vector, threads, options)
     objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
-    start = _start(objective, vector, starts, bounds)
-    x, value, at_rest = start, np.inf, False
+    job = options.job
+    start = _start(objective, vector, starts, bounds, job.stage(STARTS))
+    x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
     if objective.values:
-        value, x, slope = climb(objective, start, bounds)
-        at_rest = came_to_rest(objective, value, slope)
+        value, x, slope = climb(objective, start, bounds, job=job.stage("search"))
+        status = ended(objective, value, slope, job)
     else:
         warn_without_start(len(starts))
     settings = vector.unpack(x)
     names, units = _labels(vector, problem.prior.variance)
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
-    if at_rest:
-        sd, note = _errors(evidence, vector, x, bounds, value, names)
+    if status == CONVERGED:
+        sd, note = _errors(evidence, vector, x, bounds, value, names, job.stage("standard errors"))
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
     scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]
@@ -146,7 +151,7 @@ def learned(problem, names, groups, threads, options):
     learnt = Learnt(tuple(names), tuple(values), errors, note)
     best = evidence.problem_at(settings)
     model = replace(problem.model, prior_variance=best.prior.variance, likelihood=settings.likelihood)
-    return Found(replace(best, model=model), evidence.start, learnt, at_rest)
+    return Found(replace(best, model=model), evidence.start, learnt, STOPPED if job.stopped else status)
 
 
 # ------------------------------------------------------------------------------------------ starts
@@ -187,26 +192,25 @@ def _fitted(problem):
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    blocks = (slice(low, low + BLOCK_ROWS) for low in range(0, rows.n, BLOCK_ROWS))
-    return offset + np.concatenate([np.asarray(rows.X[part], dtype=np.float64) @ weights for part in blocks])
+    return offset + np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
 
 
-def _start(objective, vector, likelihoods, bounds):
+def _start(objective, vector, likelihoods, bounds, job):
     """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
 
     Far from the maximum the evidence is flat.
     """
 
-    def cold_value(x):
-        objective.evidence.start = None
-        return objective.value(x)
+    def best_of(places, job):
+        return int(np.argmin(values_of(objective, places, job, before=objective.evidence.forget)))
 
     tried = [np.clip(vector.pack(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
-    best = min((cold_value(x), i) for i, x in enumerate(tried))[1] if len(tried) > 1 or not vector.n_prior else 0
-    if not vector.n_prior:
+    several = len(tried) > 1 or not vector.n_prior
+    best = best_of(tried, job) if several else 0
+    if job.stopped or not vector.n_prior:
         return tried[best]
     scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in LEARN_SCAN]
-    return scan[min((cold_value(x), i) for i, x in enumerate(scan))[1]]
+    return scan[best_of(scan, job.going_on(several * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
@@ -224,7 +228,7 @@ def _labels(vector, variance):
     return [*names, *vector.free.labels()], np.array(units)
 
 
-def _errors(evidence, vector, x, bounds, value, names):
+def _errors(evidence, vector, x, bounds, value, names, job):
     """Return the standard errors of the free numbers, None where there are none, and why.
 
     They come from the curvature of the log evidence. Where it has no maximum, a warning says so.
@@ -234,7 +238,9 @@ def _errors(evidence, vector, x, bounds, value, names):
         return none, f"no standard errors of more than {MOST_ERRORS} numbers"
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
     free = np.flatnonzero(~stopped)
-    bent = curvature(evidence, vector, x, free)
+    bent = curvature(evidence, vector, x, free, job)
+    if job.stopped:
+        return none, f"no standard errors: {STOPPED}"
     if bent is not None:
         stopped[free[np.diagonal(bent) < CLEAR]] = True
     flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,17 +20,19 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of, taken
+from cavity.base.frames import names_of
 from cavity.base.frozen import Frozen, put
 from cavity.base.labels import coded
-from cavity.base.rows import Rows, design_matrix, with_exposure
+from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
+from cavity.blocks.taking import taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import resolved
+from cavity.models.glm.design import design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
@@ -147,6 +150,8 @@ class GLM(Frozen):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> GLMPosterior:
         """Approximate the posterior of the weights.
 
@@ -196,6 +201,11 @@ class GLM(Frozen):
             stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each sweep.
 
         Returns
         -------
@@ -244,12 +254,8 @@ class GLM(Frozen):
         known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
         y, classes = coded(y, known.likelihood)
         offset = with_exposure(known.likelihood, offset, exposure, X)
-        rows = Rows.checked(known.likelihood, design_matrix(X, self.approximation), y, offset, sample_weight)
-        found = resolved(known, rows)
-        problem = GLMProblem.of(found.model, found.rows)
         arrays.choice(method, "method", ("ep", "adf"))
-        names = names_to_learn(problem.model.likelihood, learn)
-        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
+        names = names_to_learn(known.likelihood, learn)
         options = Options.checked(
             schedules=(*SCHEDULES, "stochastic"),
             schedule=schedule,
@@ -257,12 +263,9 @@ class GLM(Frozen):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress),
+            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
         )
         n_threads = threads_of(n_threads)
-        if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
-            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-            raise about(ValueError(words), "schedule", "power")
         check_can_learn(self, names, method, schedule)
         if method == "adf" and (damping != 1 or power != 1 or names or schedule != "parallel"):
             words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
@@ -270,7 +273,16 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
-        solution = solved(problem, method, options, (names, groups), n_threads)
+        rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
+        look(rows.X, rows.weights)
+        found = resolved(known, rows)
+        problem = GLMProblem.of(found.model, found.rows)
+        groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
+        if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
+            words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+            raise about(ValueError(words), "schedule", "power")
+        with options.job:
+            solution = solved(problem, method, options, (names, groups), n_threads)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

@@ -12,15 +12,19 @@ from scipy.linalg import solve_triangular
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, names_of, taken
+from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.results import name_lines, short, table
-from cavity.base.rows import Rows, design_matrix, with_exposure
+from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.blocks.reading import is_stored
+from cavity.blocks.scratch import MOST_IN_MEMORY, ScratchVector
+from cavity.blocks.taking import taken
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
+from cavity.models.glm.design import design_of, look
 from cavity.models.glm.evidence import PRIOR, weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
@@ -29,10 +33,12 @@ from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.models.search import NOT_LEARNT
 
 if TYPE_CHECKING:
     from cavity.models.glm.model import GLM
+
+
+NOT_KEPT = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY} rows in files"
 
 
 def posterior_of(solution, method, before=None, **labels):
@@ -50,10 +56,10 @@ def posterior_of(solution, method, before=None, **labels):
             new = rows.part(rows.left_out)
             offset = np.zeros(new.n) if new.offset is None else new.offset
             loo[rows.left_out] = log_density(likelihood, new.y, *weights.predict(new.X, offset))
-    if method == "ep" and fit.tau is not None:
+    if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     ended = fit if before is None else before
-    status = ended.status if solution.at_rest or not fit.converged else NOT_LEARNT
+    status = ended.status if solution.searched == CONVERGED or not fit.converged else solution.searched
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
@@ -223,7 +229,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             If the fit has none (ADF, stochastic EP), or if a cavity without a row is improper, naming the row.
         """
         if self._loo is None:
-            raise ValueError("leave-one-out densities need a fit by EP with the sites kept (not ADF, not stochastic)")
+            raise ValueError(f"leave-one-out densities need a fit by EP with the sites kept ({NOT_KEPT})")
         return self._proper_loo()
 
     def _influences(self):
@@ -242,7 +248,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def sites(self) -> Any:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
-            raise ValueError("sites are kept by fits with EP and approximation='full' only (not ADF, not stochastic)")
+            raise ValueError(f"sites are kept by fits with EP and approximation='full' only ({NOT_KEPT})")
         return Gaussian(*(np.nan_to_num(values, nan=0.0) for values in (self._tau, self._rho)))  # 0 for rows not in use
 
     @property
@@ -320,7 +326,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         known = self._known_part(offset, exposure, X.shape[0])
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            f = ((self._prepared(X) if self._prepares else X) @ weights.T).T  # (n, D) (D, draws)
+            blocks = X.checked_blocks() if is_stored(X) else [(slice(None), X)]
+            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in blocks]
+            f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     @property
@@ -340,7 +348,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
     def _rows_of(self, X):
         """Return new rows in the order of the fit checked, not yet prepared."""
-        X = design_matrix(X, self.model.approximation)
+        X = design_of(X, self.model.approximation)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
         return X
@@ -437,11 +445,12 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         offset = with_exposure(self.model.likelihood, offset, exposure, X)
         columns = names_of(X) if self.columns is None else self.columns
         X = self._rows_of(X)
+        look(X, None)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._prepared(X)
             if self.centre is not None:
-                within_range(X, "X: columns divided by spread")
+                within_range([X.low, X.high] if is_stored(X) else X, "X: columns divided by spread")
         rows = Rows.checked(self.model.likelihood, X, y, offset, sample_weight)
         problem = GLMProblem.of(self.model, rows)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()

@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import Rows
+from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.dense import Dense
 from cavity.models.glm.weights import ROWS_TOGETHER
 
@@ -71,12 +72,13 @@ class GLMProblem:
 
 def _silent(X, scale):
     """Return which rows of X are zero, or so small that the variance of f underflows: they say nothing about w."""
-    silent = np.empty(len(X), dtype=bool)
-    for low in range(0, len(X), ROWS_TOGETHER):
-        part = slice(low, low + ROWS_TOGETHER)
-        reach = scale * np.max(np.abs(X[part]), axis=1).astype(np.float64)
+    silent = np.zeros(len(X), dtype=bool)
+    if is_stored(X) and scale * X.least >= SMALLEST_REACH and scale * max(*X.high, *-X.low) < LARGEST_REACH:
+        return silent
+    for part, x in each_block(X, ROWS_TOGETHER):
+        reach = scale * np.max(np.abs(x), axis=1)
         silent[part] = reach < SMALLEST_REACH
         if not np.all(reach < LARGEST_REACH):
-            row = low + int(np.argmax(~(reach < LARGEST_REACH)))
+            row = part.start + int(np.argmax(~(reach < LARGEST_REACH)))
             raise OverflowError(f"the latent value of row {row} leaves the range of float64; rescale the columns of X")
     return silent

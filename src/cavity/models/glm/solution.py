@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
@@ -27,7 +28,7 @@ class GLMSolution:
     fit: Fit
     weights: Weights
     learnt: Learnt | None = None
-    at_rest: bool = True  # whether the search for what was learnt came to rest
+    searched: str = CONVERGED  # how the search for what was learnt ended
 
 
 def solved(problem, method, options=None, learn=((), None), n_threads=1, before=None):
@@ -53,9 +54,9 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
             problem = found.problem
             sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
             geometry = problem.geometry(threads)
-            fit = engine_of(geometry, sites, options, found.start).run()
+            fit = engine_of(geometry, sites, replace(options, job=options.job.ending()), found.start).run()
         weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
-        return GLMSolution(problem, fit, weights, found.learnt, found.at_rest)
+        return GLMSolution(problem, fit, weights, found.learnt, found.status)
 
 
 def _refuse_open(likelihood):

@@ -1,12 +1,13 @@
 """The Gaussian posterior of the weights, and what it says about the latent values of rows."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import check_moments
-from cavity.blocks.sources import rows
+from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.weights import WeightRoot
 
 ROWS_TOGETHER = 8192  # rows that are converted, and worked on, at a time
@@ -38,9 +39,9 @@ class Weights:
         else:
             mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
             with np.errstate(over="ignore", invalid="ignore"):
-                for low in range(0, X.shape[0], ROWS_TOGETHER):
-                    part = slice(low, low + ROWS_TOGETHER)
-                    x = rows(X, part) if prepared is None else prepared(X[part])
+                blocks = X.checked_blocks(ROWS_TOGETHER) if is_stored(X) else each_block(X, ROWS_TOGETHER)
+                for part, x in blocks:
+                    x = x if prepared is None else prepared(x)
                     mean[part] = x @ self.mean
                     variance[part] = (x * x) @ self.variance if self.covariance is None else self.covariance.spread(x)
                 mean += offset
@@ -57,7 +58,7 @@ def prepared_rows(X, centre, spread, intercept):
 
     Parameters
     ----------
-    X : ndarray (n, D), or scipy.sparse
+    X : ndarray (n, D), scipy.sparse, or StoredRows
         Rows; sparse ones stay sparse where they are not scaled.
     centre, spread : ndarray (D,) or None
         What is subtracted from each column, and what it is then divided by.
@@ -66,13 +67,16 @@ def prepared_rows(X, centre, spread, intercept):
 
     Returns
     -------
-    ndarray or CSR array
-        In memory of its own.
+    ndarray, CSR array, or StoredRows
+        In memory of its own; rows in files are prepared whenever they are read.
     """
     if hasattr(X, "tocsr") and centre is None:
         from scipy import sparse
 
         return sparse.hstack([np.ones((X.shape[0], int(intercept))), X], format="csr")
+    if is_stored(X):
+        prepared = partial(prepared_rows, centre=centre, spread=spread, intercept=intercept)
+        return X.changed(prepared, X.shape[1] + intercept, float(intercept))
     X = X.toarray() if hasattr(X, "toarray") else X
     out = np.ones((len(X), intercept + X.shape[1]))
     columns = out[:, 1:] if intercept else out

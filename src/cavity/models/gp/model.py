@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
@@ -202,13 +202,13 @@ class GaussianProcess(LatentProcess):
             job=Job.checked(callback, progress),
         )
         n_threads = threads_of(n_threads)
-        with Threads(n_threads) as threads, single_blas():
+        with Threads(n_threads) as threads, single_blas(), options.job:
             evidence = Evidence(model.likelihood, rows, threads, options)
             start = Settings.of(model, evidence.rows)
             if not isinstance(self.covariance, Covariance):
                 start = begun_at_data(start, evidence.rows)
-            found = search.learn(start, evidence, learn, names, n_starts)
-            point = evidence.final(found.settings, options)
+            found = search.learn(start, evidence, learn, names, n_starts, options.job)
+            point = evidence.final(found.settings, replace(options, job=options.job.ending()))
             kept = {"columns": columns, "classes": classes, "roles": roles}
             posterior = posterior_of(model, evidence, point, found, **kept)
         if point.fit is not None:

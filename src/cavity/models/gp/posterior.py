@@ -31,7 +31,6 @@ from cavity.models.gp.search import with_errors
 from cavity.models.latent import log_density
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.models.search import NOT_LEARNT
 
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
@@ -44,7 +43,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     variance, fit = ended(evidence.rows, point)
     model = point.settings.put_in(model)
-    status = NOT_LEARNT if found is not None and fit.converged and not found.at_rest else fit.status
+    status = found.status if found is not None and fit.converged else fit.status
     values = np.zeros(0) if found is None else found.values
     solver = point.geometry.final_solver(belief)
     for i, row in enumerate(solver.triangle):

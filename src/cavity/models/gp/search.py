@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import within_range
+from cavity.base.loop import CONVERGED, STOPPED
 from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.named import NOISE
@@ -15,11 +16,14 @@ from cavity.models.gp.evidence import Settings
 from cavity.models.learnt import Learnt
 from cavity.models.search import (
     NO_FIXED_POINT,
+    NOT_LEARNT,
+    STARTS,
     Objective,
-    came_to_rest,
     climb,
     curvature,
+    ended,
     errors_of,
+    values_of,
     warn_without_start,
 )
 
@@ -150,11 +154,11 @@ class Found:
 
     settings: Settings
     values: np.ndarray  # (n,): log evidence plus log prior of every fixed point on the way
-    at_rest: bool
+    status: str  # of the search
     learnt: Learnt | None = None
 
 
-def learn(settings, evidence, covariance, names, n_starts):
+def learn(settings, evidence, covariance, names, n_starts, job):
     """Return the settings of the largest evidence found, as `Found`.
 
     Free are the coefficients of the mean, named parameters of the likelihood and, if said, those of the covariance. Of
@@ -162,17 +166,20 @@ def learn(settings, evidence, covariance, names, n_starts):
     """
     vector = Vector(settings, covariance, names, unit_of(evidence.rows.y))
     if vector.size == 0:
-        return Found(settings, np.zeros(0), True)
+        return Found(settings, np.zeros(0), CONVERGED)
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
-    ranked = sorted((objective.value(x), i, x) for i, x in enumerate(found))
+    tried = values_of(objective, found, job.stage(STARTS))
+    ranked = [found[i] for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     if not objective.values:
         warn_without_start(len(found))
-        return Found(settings, np.zeros(0), False)
-    runs = (climb(objective, start, bounds) for value, _, start in ranked[:n_starts] if np.isfinite(value))
+        return Found(settings, np.zeros(0), STOPPED if job.stopped else NOT_LEARNT)
+    begun = ranked[:n_starts]
+    searches = job.through("search", begun, len(begun), "search")
+    runs = [climb(objective, x, bounds, job=stage) for x, stage in searches]
     value, x, slope = min(runs, key=lambda run: run[0])
-    at_rest = came_to_rest(objective, value, slope)
+    status = ended(objective, value, slope, job)
     settings = vector.unpack(x)
-    return Found(settings, np.array(objective.values), at_rest, vector.learnt(settings))
+    return Found(settings, np.array(objective.values), status, vector.learnt(settings))
 
 
 def with_errors(learnt, model, evidence):

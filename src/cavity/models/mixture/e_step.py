@@ -18,6 +18,9 @@ NO_WEIGHT, NO_GAIN = np.empty(0), np.empty((0, 0))  # what kernels take for None
 
 MOST_ROWS, LEAST_ROWS = 1 << 15, 1 << 10  # of a block
 BLOCK_WORK = 1 << 20  # products of responsibilities and features per block, about half a millisecond
+RUN_WORK = (
+    1 << 27
+)  # most of them in a call, unless a block has more: some ten milliseconds, fifty without wide registers
 
 
 def block_rows(n_components, n_features, full):
@@ -27,6 +30,19 @@ def block_rows(n_components, n_features, full):
     while size > LEAST_ROWS and size * n_components * (features + 4) > BLOCK_WORK * 2:
         size //= 2
     return size
+
+
+class OutOfReach(Exception):
+    """A row has no weight in any component; its number is what the kernel or the task knows of it."""
+
+    def told(self, where):
+        """Return the error for users; where(row) is the words for the row."""
+        return out_of_reach(where(*self.args))
+
+
+def out_of_reach(words):
+    """Return the error of a row without weight in any component, given words for it."""
+    return OverflowError(f"{words} is so far from every component that its density leaves float64; rescale it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +91,22 @@ class EStep:
         k, dim = self.mean.shape
         return k, 1 + dim + dim * (dim + 1) // 2 if self.full else 1 + (2 if self.gain is None else 3) * dim
 
-    @property
-    def size(self):
-        """How many numbers these are."""
-        return self.shape[0] * self.shape[1]
+    def most_blocks(self, size):
+        """Return how many blocks of `size` rows may go through the kernels in one call."""
+        return max(1, RUN_WORK // (size * self.shape[0] * (self.shape[1] + 4)))
 
-    def raw_sums(self, rows, weight=NO_WEIGHT):
-        """Return the sums (K, numbers) and the sum of the log densities (1,) of a block, and a bad row or -1."""
+    def raw_sums(self, rows, weight=None, size=0):
+        """Return the sums (K, numbers) and the sum of the log densities (1,) of rows, in blocks of `size` or in one."""
         out, totals = np.empty(self.shape), np.zeros(1)
+        weight = NO_WEIGHT if weight is None else weight
         place = rows, weight, self.scaling.origin, self.scaling.scale, self.mean, self.precision, self.height
         if self.full:
-            bad = _kernel.full(*place, out, totals)
+            bad = _kernel.full(*place, out, totals, size)
         else:
-            bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals)
-        return out, totals, bad
+            bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals, size)
+        if bad >= 0:
+            raise OutOfReach(bad)
+        return out, totals
 
     def log_weights(self, rows):
         """Return E log pi_k + E log N(x_n; mu_k, 1/L_k) (n, K) of rows in the units of the data."""
@@ -105,9 +123,3 @@ class EStep:
         call = _kernel.distances if self.full else _kernel.distances_diagonal
         call(rows, self.scaling.origin, self.scaling.scale, self.mean, self.precision, out)
         return out
-
-
-def check_reached(bad, where):
-    """Raise OverflowError if a kernel has found a row without weight in any component."""
-    if bad >= 0:
-        raise OverflowError(f"{where(bad)} is so far from every component that its density leaves float64; rescale it")

@@ -11,6 +11,7 @@ References
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.moves import improved
+from cavity.models.mixture.moves import climbed
 from cavity.models.mixture.posterior import posterior_of
 from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import by_name, open_minibatch, open_rows
@@ -173,6 +174,8 @@ class GaussianMixture(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> GaussianMixturePosterior:
         """Approximate the posterior by coordinate ascent.
 
@@ -214,6 +217,11 @@ class GaussianMixture(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
 
         Returns
         -------
@@ -243,7 +251,7 @@ class GaussianMixture(Public):
 
         The optimum is a local one, and its components can be permuted. If the sample that decides where to start is
         all of the data, the passes from the start that was chosen count in `n_iter`, `trace` and max_iter; callback
-        is called for those after them.
+        hears of those before as of trials.
 
         Examples
         --------
@@ -254,27 +262,26 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
         X, sample_weight, roles = by_name(X, sample_weight)
-        columns, best = names_of(X), None
-        with Threads(options.n_threads) as threads:
+        columns = names_of(X)
+        with Threads(options.n_threads) as threads, job:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
-            model = settled(self, data, threads)
-            prior = state_of(model, data)
-            sweeps = MixtureSweeps(prior, data, threads)
-            chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter}
-            for start, trial in first_states(data, prior, means, init, **chances):
-                if trial is None:
-                    done = engine.ascend(sweeps, start, options)
-                else:
-                    done = engine.joined(trial, engine.ascend(sweeps, start, options.after(trial)))
-                if moves:
-                    done = improved(sweeps, done, options)
-                best = done if best is None or done.elbo > best.elbo else best
+            given = {"X": data.source, "sample_weight": data.weights}
+            decide = {"options": options, "initial_means": means, "init": init, "moves": moves}
+            with job.opened(self, given, **decide, n_init=n_init, rng=generator):
+                model = settled(self, data, threads)
+                prior = state_of(model, data)
+                sweeps = MixtureSweeps(prior, data, threads)
+                chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter, "job": job}
+                starts = first_states(data, prior, means, init, **chances)
+                climb = partial(climbed, sweeps, options, moves)
+                best = engine.best_of(starts, n_init, climb, job)
         state = replace(best.state, counts=best.image.counts)
         outcome = engine.outcome(best, data.n_samples, options)
         return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns, roles)
@@ -293,6 +300,8 @@ class GaussianMixture(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> GaussianMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
@@ -326,6 +335,11 @@ class GaussianMixture(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each step.
 
         Returns
         -------
@@ -357,22 +371,24 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             stream = stochastic.stream_of(X, "X", n_samples, options, check)
             rows, columns = (X, names_of(X)) if stream is None else (stream.first, stream.columns)
             data = open_rows(rows, None, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)
-            state, _ = next(first_states(data, prior, means, init))
+            state, _ = next(first_states(data, prior, means, init, job=options.job))
             n = data.n_samples if stream is None else stream.n_samples
             sweeps = MixtureSweeps(prior, data, threads, n)
-            state, image, outcome = stochastic.fit_rows(
-                sweeps, state, data.source if stream is None else stream, options
-            )
+            rows = data.source if stream is None else stream
+            decide = {"options": options, "n_samples": n, "initial_means": means, "init": init}
+            with job.opened(self, {"X": data.source}, **decide):
+                state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         state = replace(state, counts=image.counts)
         return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from cavity.base.loop import MAX_ITER, STOPPED
 from cavity.mean_field import engine
+from cavity.mean_field.engine import MeanFieldFit
 from cavity.models.mixture.state import RowSums
 
 OVERTAKING = 15  # passes that a move has to overtake the current optimum
@@ -24,38 +25,78 @@ TRIED_OF_A_KIND = 5  # of each kind and round
 OCCUPIED = 0.5  # expected rows below which a component is empty
 
 
-def improved(sweeps, fit, options):
-    """Return the fit with all moves made that raise the ELBO; its passes and traces count those of the trials too.
+def climbed(sweeps, options, moves, start, job):
+    """Return the fit from a start, with moves if they are wanted.
 
     Parameters
     ----------
     sweeps : MixtureSweeps
         The model.
-    fit : MeanFieldFit
-        A fit of it.
     options : AscentOptions
         Of the fit; max_iter counts all passes.
+    moves : bool
+        Whether to try moves.
+    start : tuple
+        The first state, and the passes that led there or None, see `start.first_states`.
+    job : Job
+        That of the fit.
     """
-    accepted = []
-    tried = True
-    while tried and fit.n_iter < options.max_iter and fit.status != STOPPED:
-        tried = False
-        fit = _revisited(fit)  # for the sums that candidates are made of
-        for state in _candidates(sweeps, fit.state):
+    state, trial = start
+    options = replace(options, job=job)
+    if moves:
+        return improved(sweeps, lambda: climbed(sweeps, options, False, start, job.within("climb")), options, start)
+    if trial is None:
+        return engine.ascend(sweeps, state, options)
+    return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))
+
+
+def improved(sweeps, climb, options, like=()):
+    """Return a fit with all moves made that raise the ELBO; its passes and traces count those of the trials too.
+
+    Parameters
+    ----------
+    sweeps : MixtureSweeps
+        The model.
+    climb : callable
+        Returns a fit of it, without arguments.
+    options : AscentOptions
+        Of the fit; max_iter counts all passes.
+    like : object
+        What the state is like that the fit begins with.
+    """
+    kept = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
+    fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
+    while fit.n_iter < options.max_iter and fit.status != STOPPED:
+        if before is None:
+            fit, before = _revisited(fit), 0  # for the sums that candidates are made of
+        better = False
+        for number, state in enumerate(_candidates(sweeps, fit.state)):
             left = options.max_iter - fit.n_iter
+            if number < before:
+                continue
             if left < 1:
                 break
-            trial = engine.ascend(sweeps, state, replace(options.after(fit), max_iter=min(OVERTAKING, left)))
+            more = options.after(fit)
+            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").within("trial"))
+            trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + _noise(fit.elbo)
             if better and trial.status == MAX_ITER and left > trial.n_iter:
-                more = engine.ascend(sweeps, trial.image, options.after(fit, trial))
-                trial = engine.joined(trial, more)
+                more = options.after(fit, trial)
+                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
+                trial = engine.joined(trial, rest)
             fit = engine.joined(fit, trial, kept=better)
             if better:
-                accepted.append(fit.n_iter)
-            tried = better and trial.status != STOPPED
-            if tried or trial.status == STOPPED:
+                accepted = [*accepted, fit.n_iter]
+            if trial.status == STOPPED:
+                better = False
+            else:
+                now = {"fit": fit, "accepted": accepted, "tried": None if better else number + 1}
+                options.job.keep(lambda now=now: now)
+            if better or trial.status == STOPPED:
                 break
+        before = None
+        if not better:
+            break
     return replace(fit, trace=fit.trace | {"moves": np.array(accepted, dtype=int)})
 
 

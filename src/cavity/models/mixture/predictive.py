@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.base.lazy import special
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
-from cavity.models.mixture.e_step import EStep, block_rows, check_reached
+from cavity.models.mixture.e_step import EStep, block_rows, out_of_reach
 from cavity.models.mixture.rows import check_rows, open_source
 
 
@@ -34,7 +34,7 @@ def by_blocks(source, logs_of, finish, shape, dtype):
         logs = logs_of(source.read(index))
         reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
         if not reached.all():
-            check_reached(start + int(np.argmin(reached)), source.where)
+            raise out_of_reach(source.where(start + int(np.argmin(reached))))
         out[start:stop] = finish(logs)
     return out
 

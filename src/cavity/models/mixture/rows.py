@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import frames
-from cavity.blocks import merge, sources
+from cavity.blocks import runs, sources
 from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.models.mixture.e_step import NO_WEIGHT, EStep, block_rows, check_reached
+from cavity.models.mixture.e_step import EStep, OutOfReach, block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
 
-BLOCKS_AT_ONCE = 4  # most blocks of some 0.2 ms that a thread takes
-SUMS_AT_ONCE = 1 << 18  # most numbers that the sums of these blocks are, 2 MB
 LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
 
@@ -30,21 +28,13 @@ class MixtureRows:
     n_samples: float  # the sum of the weights
     log_scale: float  # what the units of the coordinates take from the log density of all rows
 
-    def block(self, index):
-        """Return the rows and the weights of a block."""
-        return self.source.read(index), NO_WEIGHT if self.weights is None else self.weights.read(index)
-
     def sums(self, e_step, threads):
         """Return the `RowSums` of all rows and the sum of their log densities."""
-
-        def task(index):
-            out, totals, bad = e_step.raw_sums(*self.block(index))
-            check_reached(bad, lambda row: self.source.where(self.source.span(index)[0] + row))
-            return out, totals
-
-        numbers = range(self.source.block_count)
-        grain = max(1, min(BLOCKS_AT_ONCE, len(numbers) // (2 * threads.count), SUMS_AT_ONCE // e_step.size))
-        out, totals = merge.merge(threads.imap(task, zip(numbers), grain=grain))
+        given, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
+        try:
+            out, totals = runs.reduce_runs(sums_of, e_step, given, threads, grain=grain)
+        except OutOfReach as error:
+            raise error.told(self.source.where) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
     def sample(self):
@@ -66,6 +56,14 @@ class MixtureRows:
         """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
         rows = self.scaling.rows(self.source.rows())
         return rows, None if self.weights is None else self.weights.rows()
+
+
+def sums_of(run, e_step):
+    """A task: the sums of the rows of a run, and the sum of their log densities."""
+    try:
+        return e_step.raw_sums(*run.arrays, run.block_rows)
+    except OutOfReach as error:
+        raise OutOfReach(run.start + error.args[0]) from None
 
 
 def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=None):

@@ -10,7 +10,7 @@ References
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
+from cavity.blocks.job import Event, Job
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -33,7 +34,13 @@ COMPONENTS_TRIED = tuple(range(1, 11))
 
 
 def select_components(
-    model: GaussianMixture, X: Data, n_components: Iterable[int] = COMPONENTS_TRIED, **fit_options: Any
+    model: GaussianMixture,
+    X: Data,
+    n_components: Iterable[int] = COMPONENTS_TRIED,
+    *,
+    callback: Callable[[Event], object] | None = None,
+    progress: bool = False,
+    **fit_options: Any,
 ) -> Selection:
     """Fit a Gaussian mixture for several numbers of components and compare their ELBOs.
 
@@ -45,6 +52,11 @@ def select_components(
         The data, as for `GaussianMixture.fit`.
     n_components : iterable of int, default range(1, 11)
         The numbers K to try, each once.
+    callback : callable, optional
+        Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what is
+        known: the fits so far.
+    progress : bool, default False
+        Whether to show progress on stderr: a bar where tqdm is installed, else lines.
     **fit_options
         As for `GaussianMixture.fit`, the same for all K; not `initial_means`.
 
@@ -100,22 +112,25 @@ def select_components(
     if fit_options.get("initial_means") is not None:
         raise ValueError("initial_means would fit one number of components only; leave them out")
     known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
-    settled = model.settle(X, **known)
     posteriors, seconds, failures = [], [], []
-    for k in candidates:
-        started = time.perf_counter()
-        try:
-            one = replace(settled, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
-            posterior, failure = one.fit(X, **fit_options), None
-        except (ArithmeticError, NotPositiveDefiniteError) as error:
-            posterior, failure = None, error
-        posteriors.append(posterior)
-        failures.append(failure)
-        seconds.append(time.perf_counter() - started)
+    with Job.checked(callback, progress) as job:
+        settled = model.settle(X, **known)
+        for k in candidates:
+            started = time.perf_counter()
+            try:
+                one = replace(settled, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
+                posterior, failure = one.fit(X, **fit_options, callback=job.stage(f"K = {k}")), None
+            except (ArithmeticError, NotPositiveDefiniteError) as error:
+                posterior, failure = None, error
+            posteriors.append(posterior)
+            failures.append(failure)
+            seconds.append(time.perf_counter() - started)
+            if job.stopped:
+                break
     if all(posterior is None for posterior in posteriors):
         raise failures[0]
     return Selection(
-        n_components=np.array(candidates),
+        n_components=np.array(candidates[: len(posteriors)]),
         elbo=np.array([np.nan if each is None else each.elbo for each in posteriors]),
         occupied=np.array([0 if each is None else np.count_nonzero(each.counts > OCCUPIED) for each in posteriors]),
         posteriors=tuple(posteriors),

@@ -16,6 +16,7 @@ from scipy import linalg, sparse
 
 from cavity.base import arrays
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
 from cavity.models.mixture.prior import placed
@@ -243,7 +244,9 @@ def _nearest(cloud, centres):
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1):
+def first_states(
+    data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1, job=QUIET
+):
     """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
@@ -262,6 +265,8 @@ def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=No
         Source of randomness.
     max_iter : int
         Most passes over all data of a fit, of which trials leave one at least.
+    job : Job
+        Who hears of trials.
     """
     sample, k = data.sample(), len(prior.counts)
     points, weight = sample.points()
@@ -274,7 +279,8 @@ def first_states(data, prior, means=None, init="auto", *, n_init=1, generator=No
     else:
         labels = [initial_labels(standard, weight, k, init, **options)]
     states = [state_of_labels(prior, points, weight, each) for each in labels]
-    state, trial = _best(sample, prior, states, min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES)
+    passes = min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES
+    state, trial = _best(sample, prior, states, passes, job)
     yield state, trial if sample is data else None
     for _ in range(n_init - 1):
         drawn = initial_labels(standard, weight, k, "random", generator, **options)
@@ -292,14 +298,15 @@ def checked_means(means, n_components, data):
     return placed(array, "initial_means", data.scaling)
 
 
-def _best(sample, prior, states, passes):
+def _best(sample, prior, states, passes, job):
     """Return where passes over the sample lead from the best of the states, and how; the only one as it is."""
     if len(states) == 1 or passes < 1:
         return states[0], None
     options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
     with Threads(1) as thread:
         sweeps = MixtureSweeps(prior, sample, thread)
-        trials = [engine.ascend(sweeps, state, options) for state in states]
+        begun = job.unkept().through("trial", states, len(states))
+        trials = [engine.ascend(sweeps, state, replace(options, job=stage)) for state, stage in begun]
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 

@@ -16,17 +16,16 @@ from scipy.linalg import solve_triangular
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of, taken
 from cavity.base.frozen import check_positive
 from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
-from cavity.base.rows import Rows, design_matrix, row_vector
+from cavity.base.rows import row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Event, Job
-from cavity.blocks.merge import starts
-from cavity.blocks.sources import rows as rows_of
+from cavity.blocks.runs import by_blocks
+from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
@@ -34,8 +33,9 @@ from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
+from cavity.models.regression.rows import RegressionRows, opened
 
-ROWS_OF_QR = 4096  # taken into the triangle at a time, or four times the columns
+ROWS_OF_QR = 4096  # of a block, or four times the columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,7 @@ class LinearRegression(Public):
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
+        n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
     ) -> LinearRegressionPosterior:
@@ -122,6 +123,9 @@ class LinearRegression(Public):
             Most passes.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -159,11 +163,12 @@ class LinearRegression(Public):
         ([1.036], -15.466)
         """
         X, (y,), roles = taken(X, {"y": y})
-        columns, X = names_of(X), design_matrix(X, "full")
-        rows = Rows(X, row_vector(y, "y", len(X)))
-        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
-        with single_blas():
-            sweeps = LinearSweeps(self, rows)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        X = opened(X)
+        X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
+        rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
+        with Threads(options.n_threads) as threads, single_blas(), options.job:
+            sweeps = LinearSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
             mean, root, _, _ = sweeps.weights(done.state)
         alpha, noise = done.state
@@ -173,11 +178,21 @@ class LinearRegression(Public):
             alpha=alpha,
             noise_precision=noise,
             n_samples=rows.n,
-            columns=columns,
+            columns=rows.X.names,
             roles=roles,
             _root=root,
             **engine.outcome(done, rows.n, options),
         )
+
+
+def triangle_of(X, y, start, _):
+    """Return the triangular factor of a block of [X y]."""
+    return np.linalg.qr(np.column_stack([X, y]), mode="r")
+
+
+def stacked(upper, lower):
+    """Return the triangular factor of rows of which it is known for those above and those below."""
+    return np.linalg.qr(np.concatenate([upper, lower]), mode="r")
 
 
 class LinearSweeps:
@@ -185,14 +200,11 @@ class LinearSweeps:
 
     n_rows = None  # sweeps see their sums only
 
-    def __init__(self, model, rows):
+    def __init__(self, model, rows, threads):
         self._model = model
         self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
-        triangle = np.empty((0, size + 1))
-        for start, stop in starts(rows.n, max(ROWS_OF_QR, 4 * size)):
-            block = np.column_stack([rows_of(rows.X, slice(start, stop)), rows.y[start:stop]])
-            triangle = np.linalg.qr(np.concatenate([triangle, block]), mode="r")
+        triangle = rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
         self._factor, self._target = triangle[:, :size], triangle[:, size]
 
     def start(self):

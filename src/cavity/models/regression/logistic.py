@@ -16,15 +16,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of, taken
 from cavity.base.labels import coded
 from cavity.base.names import Public
-from cavity.base.rows import Rows, design_matrix
+from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Event, Job
-from cavity.blocks.merge import merge, starts
-from cavity.blocks.sources import rows as rows_of
+from cavity.blocks.runs import by_blocks
+from cavity.blocks.taking import taken
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
@@ -32,8 +31,10 @@ from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
+from cavity.models.regression.rows import RegressionRows, opened
 
-ROWS_OF_PASS = 4096  # of a block
+LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
+BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 _likelihood = Logit()
@@ -98,6 +99,7 @@ class LogisticRegression(Public):
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
+        n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
     ) -> LogisticRegressionPosterior:
@@ -115,6 +117,9 @@ class LogisticRegression(Public):
             Most passes.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -149,17 +154,19 @@ class LogisticRegression(Public):
         """
         X, (y,), roles = taken(X, {"y": y})
         y, classes = coded(y, _likelihood)
-        columns, rows = names_of(X), Rows.checked(_likelihood, design_matrix(X, "full"), y)
-        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
-        with single_blas():
-            sweeps = LogisticSweeps(self, rows)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        X = opened(X)
+        X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
+        rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
+        with Threads(options.n_threads) as threads, single_blas(), options.job:
+            sweeps = LogisticSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(
             model=self,
             mean=done.state.weights.mean,
             alpha=done.state.alpha,
             n_samples=rows.n,
-            columns=columns,
+            columns=rows.X.names,
             classes=classes,
             roles=roles,
             _root=covariance_root(done.state.weights),
@@ -179,25 +186,35 @@ class LogisticState:
     weights: MultivariateGaussian
 
 
+def first_sums(X, y, start, _):
+    """Return X'X, and X'y/2 of labels -1 and 1, of a block."""
+    return X.T @ X, 0.5 * y @ X
+
+
+def bound_sums(X, y, start, weights):
+    """Return the bound of a block at its best xi, and the sum of 2 lambda(xi_n) x_n x_n'; weights are (mean, root)."""
+    mean, root = weights
+    f, spread = X @ mean, X @ root
+    xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
+    bound = np.sum(0.5 * (y * f - xi) - np.log1p(np.exp(-xi)))
+    return bound, (X * curvature(xi)[:, None]).T @ X
+
+
 class LogisticSweeps:
     """The engine's view, over `LogisticState`s."""
 
-    def __init__(self, model, rows):
-        self._rows = rows
-        (self.n_samples, size), self.n_rows = rows.X.shape, len(rows.y)
+    def __init__(self, model, rows, threads):
+        self._rows, self._threads = rows, threads
+        (self.n_samples, size), self.n_rows = rows.X.shape, rows.n
         self._prior = WeightPrior.of(model, size)
-        self._tau = merge(0.5 * rows.y[part] @ rows_of(rows.X, part) for part in self._blocks())
-
-    def _blocks(self):
-        return (slice(start, stop) for start, stop in starts(self.n_samples, ROWS_OF_PASS))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._products, self._tau = rows.total(by_blocks(first_sums), None, threads)
+        within_range(self._products, "X: squares of the columns")
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            products = merge(rows_of(self._rows.X, part).T @ rows_of(self._rows.X, part) for part in self._blocks())
-        within_range(products, "X: squares of the columns")
-        squares = np.diag(products) / self.n_samples
-        return self._state(0.25 * products, self._prior.around(np.where(squares > 0, squares, 1.0)))
+        squares = np.diag(self._products) / self.n_samples
+        return self._state(0.25 * self._products, self._prior.around(np.where(squares > 0, squares, 1.0)))
 
     def _state(self, data, alpha):
         precision = data + np.diag(self._prior.mean(alpha))
@@ -205,15 +222,8 @@ class LogisticSweeps:
 
     def sweep(self, state):
         weights = state.weights
-
-        def block(part):
-            x = rows_of(self._rows.X, part)
-            f, spread = x @ weights.mean, x @ covariance_root(weights)
-            xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
-            bound = np.sum(0.5 * (self._rows.y[part] * f - xi) - np.log1p(np.exp(-xi)))
-            return bound, (x * curvature(xi)[:, None]).T @ x
-
-        bound, data = merge(block(part) for part in self._blocks())
+        known = weights.mean, covariance_root(weights)
+        bound, data = self._rows.total(by_blocks(bound_sums), known, self._threads)
         second = weights.mean**2 + np.diag(weights.covariance)
         elbo = float(bound) + self._prior.elbo(state.alpha, second) + weights.entropy()
         return self._state(0.5 * (data + data.T), self._prior.update(second)), elbo

@@ -1,14 +1,15 @@
 """Rows taken in: by sums over blocks, or by EP on sites that see f through independent noise."""
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
-from cavity.blocks import merge
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
@@ -81,13 +82,12 @@ def add_squares(W, weights, out, scratch):
 def absorbed(basis, information, rows, model, alpha, threads, known=None):
     """The factor with rows of Gaussian noise added, factorised; O(N M^2), in memory that does not grow with N."""
 
-    def task(start, stop):
-        part = slice(start, stop)
-        X = rows.block(start, stop)
+    def statistics(X, start):
+        part = slice(start, start + len(X))
         W, residual = basis.features(X, INLINE) if known is None else known[start // ROWS_AT_ONCE]
         return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
 
-    return information.plus(Information(*merge.merge(threads.imap(task, rows.spans())))).factorised()
+    return information.plus(Information(*rows.total(statistics, threads))).factorised()
 
 
 def _statistics(W, residual, rows, part, base, likelihood, alpha):
@@ -125,11 +125,8 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
     In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
     `start` are sites on f, tau less the prior mean, to start from.
     """
-    if known is None:
-        known = [basis.features(rows.block(*span), threads) for span in rows.spans()]
-    W = np.concatenate([part[0] for part in known])
-    residual = np.concatenate([part[1] for part in known])
-    mean = rows.bases(model)
+    W, residual = _features(basis, rows, model.likelihood, threads, known)
+    mean = rows.bases(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
     seen = (explained > UNSEEN * residual) & (explained > KNOWN_VARIANCE)
@@ -159,6 +156,24 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
     if fit is None:
         return Assimilated(out, tau, rho, CONVERGED, 0, np.zeros(0))
     return Assimilated(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
+
+
+def _features(basis, rows, likelihood, threads, known):
+    """Return W (N, M) and residuals (N,) of all rows; `known` are those of the blocks, if they are kept."""
+    words = f"the likelihood {type(likelihood).__name__}, whose rows are taken in together: two matrices, each"
+    way_out = "; give the rows in batches, one after the other, as from Source.batches"
+    W, _ = arrays.matrices(2, (rows.n, basis.n), words, way_out)  # the second for the rows as EP sees them
+    residual = np.empty(rows.n)
+
+    def features(X, start):
+        part = slice(start, start + len(X))
+        if known is None:
+            residual[part] = basis.features(X, INLINE, out=W[part])[1]
+        else:
+            W[part], residual[part] = known[start // ROWS_AT_ONCE]
+
+    deque(rows.each(features, threads), maxlen=0)
+    return W, residual
 
 
 def _on_g(tau, rho, mean, residual, fraction):

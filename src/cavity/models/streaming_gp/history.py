@@ -31,7 +31,7 @@ from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
 from cavity.models.gp.evidence import gaussian_log_density
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.streaming_gp.rows import is_exact
+from cavity.models.streaming_gp.rows import INLINE, is_exact
 
 ENOUGH = 50  # rows to judge by
 TWICE = 2.0  # as large as announced may squared distances be on average
@@ -186,16 +186,18 @@ def surprise_of(rows, model, program, increment):
     sites = None if is_exact(model.likelihood) else Sites(model.likelihood, rows.y, rows.weights)
     if sites is not None and not sites.compiled:  # a likelihood of the user's own: integrals would cost too much
         return None
-    alone = 0.0
-    for start, stop in rows.spans():
-        part, X = slice(start, stop), rows.block(start, stop)
-        mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), stop - start))
+
+    def nats(X, start):
+        part = slice(start, start + len(X))
+        mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), len(X)))
         variance = np.maximum(program.diagonal(X), KNOWN_VARIANCE)
         if sites is None:
             log_z = gaussian_log_density(rows.y[part], mean, variance + rows.noise_variance(model.likelihood, part))
         else:
             log_z = sites.match(part, mean, variance, ONE, strict=False)[0]
-        alone += float(np.sum(rows.weight(part) * log_z))
+        return float(np.sum(rows.weight(part) * log_z))
+
+    alone = sum(rows.each(nats, INLINE), 0.0)
     if not alone - increment > -np.log(CHANCE):
         return None
     return (

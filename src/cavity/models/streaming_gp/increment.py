@@ -27,7 +27,6 @@ from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
 from cavity.blocks.job import QUIET
-from cavity.blocks.merge import merge
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
@@ -39,7 +38,7 @@ from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
+from cavity.models.streaming_gp.rows import INLINE, KEPT_NUMBERS, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -99,11 +98,11 @@ class Increment:
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
-        self.blocks = [slice(*span) for span in rows.spans()]
-        self.base = rows.bases(model)
+        blocks = rows.spans()
+        self.base = rows.bases(model, threads)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(self.blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
-        self.kept = [np.empty((part.stop - part.start, len(self.Z))) for part in self.blocks[:room]]
+        room = min(len(blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
+        self.kept = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
         self.start = None
@@ -147,14 +146,14 @@ class Increment:
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The IncrementPoint with the rows' sites on top of the old factor."""
 
-        def task(index):
-            _, W, residual = self._features(basis, index)
-            return block_sums(W, residual, sites.part(self.blocks[index]), self._scratch(1, len(W)))
+        def task(X, start):
+            W, residual = self._features(basis, X, start)
+            return block_sums(W, residual, sites.part(slice(start, start + len(X))), self._scratch(1, len(W)))
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
-        if self.blocks:
-            by_rows, more, extra = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
+        if self.rows.n:
+            by_rows, more, extra = self.rows.total(task, self.threads)
             A, r, constant = A + by_rows, r + more, constant + extra
         out = Information.of(A, r, constant).factorised()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
@@ -172,12 +171,12 @@ class Increment:
         total = np.zeros(len(covariance.log_parameters))
         # R of S = E - I + R, with which -L^-T S L^-1/2 is the gradient in K_bb
         R, slope = 0.0, 0.0
-        if self.blocks:
+        if self.rows.n:
             rule = self._titsias_rows if _titsias(solution) else self._power_rows
             rule = rule if basis.n else self._rows_alone
             known, self.latest = self.latest is solution, solution
             task = rule(solution, known)
-            total, R, slope = merge(self.threads.imap(task, zip(range(len(self.blocks)))))
+            total, R, slope = self.rows.total(task, self.threads)
         if _titsias(solution):
             R = solution.by_rows
             slope += 0.5 * float(np.sum(solution.inverse * full(R)))
@@ -202,36 +201,33 @@ class Increment:
             self.local.matrices = np.empty((3, min(ROWS_AT_ONCE, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
 
-    def _rows_of(self, index):
-        """X of a block."""
-        return self.rows.block(self.blocks[index].start, self.blocks[index].stop)
-
-    def _features(self, basis, index):
-        """Rows X, W and residuals of a block under a basis; W belongs to this object."""
-        X = self._rows_of(index)
+    def _features(self, basis, X, start):
+        """W and residuals of a block X under a basis; W belongs to this object."""
+        index = start // ROWS_AT_ONCE
         W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
-        W, residual = basis.features(X, self.threads, out=W)
+        W, residual = basis.features(X, INLINE, out=W)
         if index < len(self.kept):
             self.residuals[index] = residual
-        return X, W, residual
+        return W, residual
 
-    def _read(self, solution, known, index):
-        """Return X, W and residuals of a block for a solution, and its sites on g; `known` says whether W was kept."""
-        block = self.blocks[index]
+    def _read(self, solution, known, X, start):
+        """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
+        index, block = start // ROWS_AT_ONCE, slice(start, start + len(X))
         if known and index < len(self.kept):
-            X, W, residual = self._rows_of(index), self.kept[index], self.residuals[index]
+            W, residual = self.kept[index], self.residuals[index]
         else:
-            X, W, residual = self._features(solution.basis, index)
-        tau, rho, _ = solution.sites.part(block).on_features(residual)
-        return X, W, residual, tau, rho
+            W, residual = self._features(solution.basis, X, start)
+        sites = solution.sites.part(block)
+        tau, rho, _ = sites.on_features(residual)
+        return W, residual, sites, tau, rho
 
     def _rows_alone(self, solution, known):
         """A task for blocks without inducing points, where all variance of f is residual."""
 
-        def task(index):
-            X, _, residual, tau, rho = self._read(solution, known, index)
-            q = 0.5 * (solution.sites.part(self.blocks[index]).fraction * tau**2 - rho)
-            slope = self._noise_slope(index, solution, 0.0, 0.0, residual, rho)
+        def task(X, start):
+            _, residual, sites, tau, rho = self._read(solution, known, X, start)
+            q = 0.5 * (sites.fraction * tau**2 - rho)
+            slope = self._noise_slope(start, sites, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
             return free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
 
@@ -245,15 +241,15 @@ class Increment:
         pull = blas.dtrsm(1.0, basis.factor, within, lower=1, trans_a=1)  # L^-T (I - B^-1), (M, M)
         back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)  # L^-T mu, (M,)
 
-        def task(index):
-            X, W, residual, tau, rho = self._read(solution, known, index)
+        def task(X, start):
+            W, residual, sites, tau, rho = self._read(solution, known, X, start)
             m, weights = W @ mu, self._scratch(1, len(W))
             equal = rho.min() == rho.max()
             scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
             # weights' (M, n) = pull (M, M) W' diag(rho) (M, n), plus back (tau - rho m)', (M,) and (n,)
             blas.dgemm(rho[0] if equal else 1.0, pull, scaled.T, c=weights.T, overwrite_c=1)
             blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
-            slope = self._noise_slope(index, solution, m, 0.0, residual, rho)
+            slope = self._noise_slope(start, sites, m, 0.0, residual, rho)
             return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope
 
         return task
@@ -262,9 +258,9 @@ class Increment:
         """A task for blocks where alpha > 0."""
         basis, mu, inverse = solution.basis, solution.mean, np.asfortranarray(solution.inverse)
 
-        def task(index):
-            X, W, residual, tau, rho = self._read(solution, known, index)
-            fraction, m = solution.sites.part(self.blocks[index]).fraction, W @ mu
+        def task(X, start):
+            W, residual, sites, tau, rho = self._read(solution, known, X, start)
+            fraction, m = sites.fraction, W @ mu
             weights, scaled = self._scratch(1, len(W)), self._scratch(2, len(W))
             blas.dsymm(1.0, inverse, W.T, lower=1, c=weights.T, overwrite_c=1)  # B^-1 W', (M, n)
             v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
@@ -273,7 +269,7 @@ class Increment:
             weights *= -rho[:, None]
             weights -= scaled
             blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus mu (tau - rho m)', (M, n)
-            slope = self._noise_slope(index, solution, m, v, residual, rho)
+            slope = self._noise_slope(start, sites, m, v, residual, rho)
             R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)  # -2 W' diag(q) W, (M, M)
             return self._contracted(solution, X, solved(basis.factor, weights, 1), q), R, slope
 
@@ -285,12 +281,11 @@ class Increment:
         by_prior = solution.basis.program.diagonal_contract(X, prior)
         return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
 
-    def _noise_slope(self, index, solution, m, v, residual, rho):
+    def _noise_slope(self, start, sites, m, v, residual, rho):
         """Return the derivative of the terms of a block in the log of the variance of Gaussian noise."""
-        block, sites = self.blocks[index], solution.sites.part(self.blocks[index])
         if sites.y is None or self.rows.noise is not None:
             return 0.0
-        weight = np.broadcast_to(self.rows.weight(), self.rows.y.shape)[block]
+        weight = np.broadcast_to(self.rows.weight(), self.rows.y.shape)[start : start + len(rho)]
         share = rho * (1.0 - sites.fraction * rho * residual)
         return 0.5 * float(np.sum(share * (v + (sites.y - m) ** 2) + rho * residual - weight))
 
@@ -326,15 +321,14 @@ class Increment:
     def _cavities(self, solution):
         """Means and variances of f under the cavities."""
 
-        def task(index):
-            _, W, residual, tau, rho = self._read(solution, True, index)
-            part = self.blocks[index]
+        def task(X, start):
+            W, residual, sites, tau, rho = self._read(solution, True, X, start)
+            part = slice(start, start + len(X))
             m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
-            fraction = solution.sites.part(part).fraction
-            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, fraction)
+            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
             return m, v + residual
 
-        parts = self.threads.run(task, zip(range(len(self.blocks))))
+        parts = self.rows.each(task, self.threads)
         return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 

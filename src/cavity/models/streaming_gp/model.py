@@ -245,7 +245,7 @@ class StreamingGP(LatentProcess):
             job=Job.checked(callback, progress),
         )
         given = y, offset, exposure, noise_variance, sample_weight
-        X, values, roles = by_name(self, X, *given, self.inducing_columns)
+        X, values, roles = by_name(X, *given, self.inducing_columns)
         more = {"learn": learn, "n_threads": n_threads, "job": options.job}
         y, offset, _, noise, weights = values
         some = None if isinstance(self.covariance, Covariance) else some_rows(X)

@@ -11,18 +11,20 @@ References
    using power expectation propagation", JMLR 18, 2017.
 """
 
-import os
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of, taken
+from cavity.base.frames import names_of
 from cavity.base.rows import Rows
 from cavity.blocks import merge
 from cavity.blocks.executors import Threads
+from cavity.blocks.parts import ArrayRows
+from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
 from cavity.blocks.sources import Source, open_source
+from cavity.blocks.taking import taken
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.gp.process import checked_X, prior_means, row_noise
@@ -30,6 +32,7 @@ from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
+BLOCKS_AT_ONCE = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points
 KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
 
 
@@ -41,16 +44,25 @@ class BatchRows(Rows):
         """Return the (start, stop) of the blocks."""
         return merge.starts(self.n, ROWS_AT_ONCE)
 
-    def block(self, start, stop):
-        """Return rows of X, finite, float64 in C order."""
-        if isinstance(self.X, np.ndarray):
-            return self.X[start:stop]
-        X = self.X.read(start // ROWS_AT_ONCE)
-        bad = arrays.first_nonfinite(X)
+    @property
+    def source(self):
+        """X as a Source."""
+        return self.X if isinstance(self.X, Source) else Source([ArrayRows(self.X, "X")], "X", ROWS_AT_ONCE)
+
+    def each(self, function, threads):
+        """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
+        return map_runs(by_blocks(_on_block), (self, function), [self.source], threads, grain=1)
+
+    def total(self, function, threads):
+        """Return the sum of `each`."""
+        return reduce_runs(by_blocks(_on_block), (self, function), [self.source], threads, grain=BLOCKS_AT_ONCE)
+
+    def check(self, X, start):
+        """Raise ValueError, naming the first of them, for numbers of X from row `start` on that are not finite."""
+        bad = None if isinstance(self.X, np.ndarray) else arrays.first_nonfinite(X)
         if bad is not None:
             row, column = bad
             raise ValueError(f"X must be finite, got {self.X.found(X[bad], start + row, column)}")
-        return X
 
     def candidates(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""
@@ -67,12 +79,22 @@ class BatchRows(Rows):
         base = prior_means(model, X)
         return base if self.offset is None else base + self.offset[part]
 
-    def bases(self, model):
-        """Return prior means of f of all rows, (N,), block by block: one may be gone when the next is read."""
-        out = np.empty(self.n)
-        for start, stop in self.spans():
-            out[start:stop] = self.base(model, self.block(start, stop), slice(start, stop))
-        return out
+    def bases(self, model, threads):
+        """Return prior means of f of all rows, (N,)."""
+        if np.ndim(model.mean) == 0:  # X does not matter
+            return self.base(model, np.empty((self.n, 0)), slice(None))
+
+        def base(X, start):
+            return self.base(model, X, slice(start, start + len(X)))
+
+        return np.concatenate(list(self.each(base, threads)))
+
+
+def _on_block(X, start, known):
+    """Call a function for a block of rows."""
+    rows, function = known
+    rows.check(X, start)
+    return function(X, start)
 
 
 def fractions(weights, alpha):
@@ -84,7 +106,7 @@ def features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
     if rows.n * max(basis.n, 1) > KEPT_NUMBERS:
         return None
-    return threads.run(lambda start, stop: basis.features(rows.block(start, stop), INLINE), rows.spans())
+    return list(rows.each(lambda X, start: basis.features(X, INLINE), threads))
 
 
 def is_exact(likelihood):
@@ -127,27 +149,22 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     return rows.used()
 
 
-def by_name(model, X, y, offset, exposure, noise_variance, sample_weight, columns=None, roles=None):
-    """Return `frames.taken` of the arguments of an update; those without names may be in files, which are opened."""
-    text = isinstance(y, list | tuple) and len(y) and isinstance(y[0], str)
-    known = None if model.likelihood is None else model.likelihood.n_classes
-    labels = text and (model.likelihood is None or known is not None) and not y[0].endswith(".npy")
-    if names_of(X) is None:
-        X, y = _opened(X), y if labels else _opened(y, "y", 1)
-    y = y.rows() if isinstance(y, Source) else y
+def by_name(X, y, offset, exposure, noise_variance, sample_weight, columns=None, roles=None):
+    """Return `taken` of the arguments of an update; rows in files, or mapped from one, in blocks of ROWS_AT_ONCE."""
     given = {"y": y, "offset": offset, "exposure": exposure}
     given |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-    return taken(X, given, columns, roles)
+    X, values, roles = taken(X, given, columns, roles)
+    if isinstance(X, Source | np.memmap):
+        X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
+    return X, values, roles
 
 
 def some_rows(X):
     """Return checked rows by which settings can be scaled: all, or of rows in files some."""
-    return X.sample() if isinstance(X, Source) else checked_X(X)
-
-
-def _opened(data, name="X", ndim=2):
-    """Return data in files, or mapped from one, as a Source of blocks of ROWS_AT_ONCE; other data as they are."""
-    first = data[0] if isinstance(data, list | tuple) and len(data) else data
-    if isinstance(first, str | os.PathLike) or isinstance(data, np.memmap):
-        return open_source(data, name, ndim=(ndim,), block_rows=ROWS_AT_ONCE)
-    return data
+    if not isinstance(X, Source):
+        return checked_X(X)
+    some = X.sample()
+    if not np.isfinite(some).all():
+        with Threads(1) as thread:
+            X.summary(thread)
+    return some

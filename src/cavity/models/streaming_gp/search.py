@@ -16,9 +16,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
+from cavity.base.loop import CONVERGED, STOPPED
+from cavity.blocks.job import QUIET
 from cavity.models.gp.evidence import Settings
 from cavity.models.gp.search import Vector, starts
-from cavity.models.search import Objective, came_to_rest, climb, free_slope, warn_without_start
+from cavity.models.search import (
+    NOT_LEARNT,
+    STARTS,
+    Objective,
+    climb,
+    ended,
+    free_slope,
+    values_of,
+    warn_without_start,
+)
 from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import is_exact
 
@@ -37,11 +48,13 @@ class Learnt:
     model: object  # StreamingGP with these settings
     Z: np.ndarray  # (M, D): inducing points that the search ended with
     values: np.ndarray  # increments plus log priors on the way
-    at_rest: bool
+    status: str  # of the search
     tension: float  # nats that the new rows would gain at settings of their own
 
 
-def learn_batch(old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None):
+def learn_batch(
+    old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None, job=QUIET
+):
     """Learn the settings from a batch, given what is known of the rows before.
 
     Parameters
@@ -65,8 +78,10 @@ def learn_batch(old, Z, rows, model, covariance, scales, threads, *, pooled=Fals
         Who takes blocks.
     choose : callable, optional
         For first rows, choose(model) -> Z: inducing points for other settings.
-    options : dict, optional
+    options : Options, optional
         Of EP.
+    job : Job
+        Who hears of every evaluation.
 
     Returns
     -------
@@ -83,9 +98,9 @@ def learn_batch(old, Z, rows, model, covariance, scales, threads, *, pooled=Fals
     settings = Settings(model.covariance, model.likelihood)
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
-        return Learnt(model, Z, np.zeros(0), True, 0.0)
+        return Learnt(model, Z, np.zeros(0), CONVERGED, 0.0)
     pooled = pooled and is_exact(model.likelihood) and model.alpha == 0.0 and len(scales) > 0
-    search = _Search(vector, model, threads, options, choose, pooled)
+    search = _Search(vector, model, threads, options, choose, pooled, job)
     if old is None or old[1].n == 0.0:
         return search.first(settings, Z, rows)
     return search.later(settings, old, Z, rows)
@@ -94,8 +109,8 @@ def learn_batch(old, Z, rows, model, covariance, scales, threads, *, pooled=Fals
 class _Search:
     """Searches for the settings of one batch."""
 
-    def __init__(self, vector, model, threads, options, choose, pooled):
-        self.vector, self.model, self.threads, self.options = vector, model, threads, options
+    def __init__(self, vector, model, threads, options, choose, pooled, job):
+        self.vector, self.model, self.threads, self.options, self.job = vector, model, threads, options, job
         self.choose, self.pooled = choose, pooled
 
     def objective(self, old, Z, rows):
@@ -106,24 +121,29 @@ class _Search:
     def first(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         few = sampled(rows, FIRST_ROWS)
-        bounds, found = starts(settings, _data(few, self.model), self.vector)
+        bounds, found = starts(settings, _data(few, self.model, self.threads), self.vector)
         objectives = [self.objective(None, self.chosen(x, Z), few) for x in found]
-        tried = [objective.value(x) for objective, x in zip(objectives, found, strict=True)]
+        tried, job = [], self.job.stage(STARTS)
+        for objective, x in zip(objectives, found, strict=True):
+            tried += values_of(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
+            if job.stopped:
+                break
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
         if not objective.values:
             warn_without_start(len(found))
-            return Learnt(self.model, Z, np.zeros(0), False, 0.0)
+            return self.nothing(Z)
         if few is not rows:
-            x = climb(objective, x, bounds)[1]
+            x = climb(objective, x, bounds, job=self.job.stage(f"search of {few.n} rows"))[1]
             objective = self.objective(None, self.chosen(x, Z), rows)
         return self.learnt(*self.rounds(None, objective, x, bounds, rows), 0.0)
 
     def rounds(self, old, objective, x, bounds, rows):
         """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best."""
         runs = []
-        for _ in range(CHOICES):
-            runs.append((*climb(objective, x, bounds), objective))
-            if self.choose is None or (len(runs) > 1 and runs[-1][0] > runs[-2][0] - WORTH * rows.n):
+        for number in range(1, CHOICES + 1):
+            job = self.job.stage("search" if number == 1 else f"search again, {number}")
+            runs.append((*climb(objective, x, bounds, job=job), objective))
+            if job.stopped or self.choose is None or (len(runs) > 1 and runs[-1][0] > runs[-2][0] - WORTH * rows.n):
                 break
             x = runs[-1][1]
             Z = self.chosen(x, objective.evidence.Z)
@@ -136,15 +156,15 @@ class _Search:
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
         bounds, objective = self.vector.bounds(), self.objective(old, Z, rows)
         start = np.clip(self.vector.pack(settings), *bounds.T)
-        objective.value(start)
+        values_of(objective, [start], self.job.stage(STARTS))
         if not objective.values:
             warn_without_start(1)
-            return Learnt(self.model, Z, np.zeros(0), False, 0.0)
+            return self.nothing(Z)
         near = self.near(start, bounds)
         value, x, slope, objective = self.rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
             slope = free_slope((x, *objective(x)), bounds)
-        tension = self.tension(x, objective.evidence.Z, rows, bounds)
+        tension = 0.0 if self.job.stopped else self.tension(x, objective.evidence.Z, rows, bounds)
         if tension > largest_tension(self.vector.size):
             warn(
                 f"the rows before hold the settings: alone, the {rows.n} new ones would gain {tension:.3g} nats at "
@@ -164,7 +184,8 @@ class _Search:
         here = alone.value(x)
         if not alone.values:
             return 0.0
-        return here - climb(alone, x, self.near(x, bounds), most=FEW_STEPS, rounds=1)[0]
+        job = self.job.stage("tension of old rows and new ones")
+        return here - climb(alone, x, self.near(x, bounds), most=FEW_STEPS, rounds=1, job=job)[0]
 
     def chosen(self, x, Z):
         """Inducing points for the settings of a vector."""
@@ -177,8 +198,12 @@ class _Search:
 
     def learnt(self, value, x, slope, objective, tension):
         """What came out of a search."""
-        at_rest = came_to_rest(objective, value, slope)
-        return Learnt(self.model_at(x), objective.evidence.Z, np.array(objective.values), at_rest, tension)
+        status = ended(objective, value, slope, self.job)
+        return Learnt(self.model_at(x), objective.evidence.Z, np.array(objective.values), status, tension)
+
+    def nothing(self, Z):
+        """What came out where EP failed from the start."""
+        return Learnt(self.model, Z, np.zeros(0), STOPPED if self.job.stopped else NOT_LEARNT, 0.0)
 
 
 def largest_tension(n):
@@ -196,7 +221,7 @@ def sampled(rows, most):
     return replace(rows.observed(index), X=X)
 
 
-def _data(rows, model):
+def _data(rows, model, threads):
     """Rows as searches want them to find starts."""
     X, _ = rows.candidates(rows.n)
-    return replace(rows, X=X, offset=rows.bases(model))
+    return replace(rows, X=X, offset=rows.bases(model, threads))

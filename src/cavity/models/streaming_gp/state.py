@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,10 +17,9 @@ from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.blocks.job import QUIET
+from cavity.blocks.job import QUIET, Event, Job
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.gp.process import check_columns, closed, what_to_learn
-from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
@@ -126,6 +126,8 @@ class StreamingGPState(SparsePosterior):
         sample_weight: ArrayLike | None = None,
         learn: bool | Literal["covariance"] = False,
         n_threads: int | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
     ) -> StreamingGPState:
         """Take in rows, one or many, in place.
 
@@ -149,6 +151,11 @@ class StreamingGPState(SparsePosterior):
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
+        callback : callable, optional
+            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
+            result stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
         Returns
         -------
@@ -177,12 +184,13 @@ class StreamingGPState(SparsePosterior):
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
         """
         given = offset, exposure, noise_variance, sample_weight
-        plain = learn is False and offset is exposure is noise_variance is sample_weight is None
+        plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)
-        return take_in(self, X, y, *given, learn=learn, n_threads=n_threads)
+        job = Job.checked(callback, progress)
+        return take_in(self, X, y, *given, learn=learn, n_threads=n_threads, job=job)
 
     def _single_rows(self):
         """What takes in single rows at this basis, in these settings."""
@@ -413,7 +421,7 @@ def begun(model, X, options, roles):
 def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
     """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
     now, options = state._now, replace(state._options, job=job)
-    X, (y, offset, exposure, *others), roles = by_name(now.model, X, y, *given, now.columns, now.roles)
+    X, (y, offset, exposure, *others), roles = by_name(X, y, *given, now.columns, now.roles)
     learn, scales = what_to_learn(now.model, learn, others[0] is not None, scales_of(now.model.likelihood))
     n_threads = threads_of(n_threads)
     if now.classes is None and not now.n_samples:
@@ -434,11 +442,12 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
             new = state._single_rows().from_rows(now, rows, changes)
             if new is not None:
                 return state._took_one(new)
-        with Threads(n_threads) as threads, single_blas():
-            new, surprise = Update(now, rows, options, threads).run(learn, scales, kept)
+        with Threads(n_threads) as threads, single_blas(), job:
+            update = Update(now, rows, options, threads)
+            new, surprise = update.run(learn, scales, kept)
     state._now = new
     warn_of(surprise)
-    if new.status not in (CONVERGED, NOT_LEARNT):  # the search has warned
+    if new.status not in (CONVERGED, update.searched):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]
         warn_unconverged(new.status, change, options.tol, options.max_iter)
     return state

@@ -8,7 +8,6 @@ from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import scheduled
-from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
@@ -43,6 +42,7 @@ class Update:
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
+        self.searched = CONVERGED  # the status of the search for settings, if there is one
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
         self.learning = EMPTY["learning"]
         model = now.model
@@ -56,7 +56,8 @@ class Update:
         """
         now, rows = self.now, self.rows
         self._choose()
-        at_rest = self._learn(learn, scales) if learn or scales else True
+        if learn or scales:
+            self.searched = self._learn(learn, scales)
         if self.known is None:
             self.known = features(self.basis, rows, self.threads)
         before, model = self.information, self.model
@@ -65,13 +66,14 @@ class Update:
             self.information = absorbed(*arguments, self.threads, self.known)
             uniform, status, n_iter, changes = self.uniform and rows.noise is None, CONVERGED, 1, EMPTY["change"]
         else:
-            done = assimilated(*arguments, self.options, self.threads, self.known)
+            options = replace(self.options, job=self.options.job.ending())
+            done = assimilated(*arguments, options, self.threads, self.known)
             self.information, uniform, status = done.information, self.uniform, done.status
             n_iter, changes = done.n_iter, read_only(done.changes)
-        if status == CONVERGED and not at_rest:
-            status = NOT_LEARNT
+        if status == CONVERGED:
+            status = self.searched
         surprise, watch = self._judged(before, learn or scales)
-        change = 0.0 if status == NOT_LEARNT else float(np.append(np.inf, changes)[-1])
+        change = 0.0 if status == self.searched != CONVERGED else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
         new = now.after(
             rows=rows.n,
@@ -132,7 +134,7 @@ class Update:
             self.basis, self.information, self.known = choice.basis, choice.information, None
 
     def _learn(self, covariance, scales):
-        """Learn settings from the rows and what is known of those before; whether the search came to rest."""
+        """Learn settings from the rows and what is known of those before; return the status of the search."""
         rows, model, basis = self.rows, self.model, self.basis
         fresh = self.information.n == 0.0
         choose_again = self._first_points if fresh and model.inducing is None else None
@@ -140,7 +142,7 @@ class Update:
         old = None if fresh else (basis, self.information)
         learnt = learn_batch(
             old, basis.Z, rows, model, covariance, scales, self.threads,
-            pooled=self.uniform, choose=choose_again, options=options
+            pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
         )  # fmt: skip
         self.learning = read_only(learnt.values)
         self.model = learnt.model
@@ -159,7 +161,7 @@ class Update:
             self.information, self.lost = carried.factorised(), self.lost + loss
         self.waiting = Waiting.none(self.basis.Z.shape[1])
         self._choose()  # shorter lengthscales want more points
-        return learnt.at_rest
+        return learnt.status
 
     def _first_points(self, model):
         """Inducing points for the first rows."""

@@ -10,8 +10,9 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -126,6 +127,8 @@ class UnitMixture(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> UnitMixturePosterior:
         """Approximate the posterior of the component means by coordinate ascent.
 
@@ -156,6 +159,11 @@ class UnitMixture(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
 
         Returns
         -------
@@ -193,16 +201,20 @@ class UnitMixture(Public):
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         n_init, generator = check_starts(n_init, rng)
         given = checked_means(initial_means, self)
-        source, best = sources.open_source(y, "y"), None
-        with Threads(options.n_threads) as threads:
+        source = sources.open_source(y, "y")
+        decide = {"options": options, "initial_means": given, "n_init": n_init, "rng": generator}
+        with Threads(options.n_threads) as threads, job, job.opened(self, {"y": source}, **decide):
             extent = checked_extent(self, source, threads, given)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
-            for means in start_means(self, given, source.sample(), n_init, generator):
-                done = engine.ascend(sweeps, first_state(self, means, source.n_rows), options)
-                best = done if best is None or done.elbo > best.elbo else best
+            means = start_means(self, given, source.sample(), n_init, generator, job)
+            starts = (first_state(self, each, source.n_rows) for each in means)
+            best = engine.best_of(
+                starts, n_init, lambda start, job: engine.ascend(sweeps, start, replace(options, job=job)), job
+            )
         outcome = engine.outcome(best, source.n_rows, options)
         return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, name_of(y))
 
@@ -219,6 +231,8 @@ class UnitMixture(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> UnitMixturePosterior:
         """Approximate the posterior by one natural-gradient step per minibatch [H]_, in one or a few passes.
 
@@ -250,6 +264,11 @@ class UnitMixture(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each step.
 
         Returns
         -------
@@ -281,11 +300,12 @@ class UnitMixture(Public):
         >>> posterior.mean.round(1).tolist(), posterior.n_iter
         ([-4.0, 0.0, 5.0], 1)
         """
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)
-        with Threads(options.n_threads) as threads:
+        with Threads(options.n_threads) as threads, options.job:
             if stream is None:
                 rows = sources.open_source(y, "y")
                 n, extent = rows.n_rows, checked_extent(self, rows, threads, given)
@@ -293,8 +313,10 @@ class UnitMixture(Public):
             else:
                 rows, n, sample = stream, stream.n_samples, stream.first
                 sweeps = UnitMixtureSweeps(n, self.learn)
-            state = first_state(self, next(start_means(self, given, sample)), n)
-            state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
+            state = first_state(self, next(start_means(self, given, sample, job=job)), n)
+            data = sources.open_source(sample, "y") if stream is not None else rows
+            with job.opened(self, {"y": data}, options=options, n_samples=n, initial_means=given):
+                state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         return posterior_of(self, state, image.counts, n, outcome, name_of(y))
 
 

@@ -1,10 +1,13 @@
 """Where a unit mixture starts, and whether data and means are within its reach."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cavity.base import arrays
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
@@ -64,16 +67,16 @@ def check_reach(model, low, high, given):
             )
 
 
-def start_means(model, given, sample, n_init=1, generator=None):
-    """Yield the initial means of every start."""
+def start_means(model, given, sample, n_init=1, generator=None, job=QUIET):
+    """Yield the initial means of every start; the job hears of the trials that choose the first one."""
     k = model.n_components
-    yield _deterministic(model, sample) if given is None else given
+    yield _deterministic(model, sample, job) if given is None else given
     for _ in range(n_init - 1):
         drawn = generator.choice(sample, size=k, replace=len(sample) < k)
         yield apart(np.sort(drawn), model.noise_variance)
 
 
-def _deterministic(model, sample):
+def _deterministic(model, sample, job):
     """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
     place = (np.arange(model.n_components) + 0.5) / model.n_components
     low, high = np.min(sample), np.max(sample)
@@ -84,7 +87,10 @@ def _deterministic(model, sample):
     with Threads(1) as thread:
         sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
         options = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
-        elbos = [engine.ascend(sweeps, first_state(model, means, len(sample)), options).elbo for means in starts]
+        elbos = []
+        for means, stage in job.unkept().through("trial", starts, len(starts)):
+            done = engine.ascend(sweeps, first_state(model, means, len(sample)), replace(options, job=stage))
+            elbos.append(done.elbo)
     return starts[int(np.argmax(elbos))]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity import _core
-from cavity.blocks import merge
+from cavity.blocks.runs import reduce_runs
 
 _kernel = _core.best("unit_mixture")
 
@@ -21,6 +21,7 @@ LEARNABLE = ("prior_variance", "weights", "noise_variance")
 FINEST_NOISE = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
 EPS = 2.0**-52
 LEAST_SD = 1e-148  # a variance below its square has no inverse to compute with, even of data that are all zero
+RUN_WORK = 1 << 26  # most weights of points in a call, unless a block has more: some 30 ms
 SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
 
 
@@ -84,12 +85,9 @@ class UnitMixtureSweeps:
 
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
-        c, h = state.constants()
-
-        def block(y):
-            return row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
-
-        found = merge.reduce_blocks(self._source, block, self._threads)
+        given = (state.mean, *state.constants(), "noise_variance" in self._learn)
+        grain = max(1, RUN_WORK // (self._source.block_rows * len(state.mean)))
+        found = reduce_runs(sums_of, given, [self._source], self._threads, grain=grain)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
 
     def renewed(self, state, found):
@@ -195,10 +193,15 @@ class UnitMixtureSweeps:
         return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
 
 
-def row_sums(y, mean, c, h, squares):
-    """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of a block, in one array."""
+def sums_of(run, given):
+    """A task: `row_sums` of a run, given what it needs of a state."""
+    return row_sums(*run.arrays, *given, run.block_rows)
+
+
+def row_sums(y, mean, c, h, squares, block_rows=0):
+    """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of points, in blocks, in one array."""
     out, totals = np.empty((len(mean), 2)), np.zeros(2)
-    far = _kernel.statistics(y, mean, c, h, squares, out, totals)
+    far = _kernel.statistics(y, mean, c, h, squares, out, totals, block_rows)
     if far >= 0:
         raise OverflowError(f"the value {y[far]:g} is so far from every component that its density leaves float64")
     return np.concatenate([out.T.ravel(), totals])

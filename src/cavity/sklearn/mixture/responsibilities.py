@@ -86,8 +86,8 @@ def _held(data, given):
     """Yield the rows of each block in coordinates, and their weighted responsibilities."""
     spans = [data.source.span(index) for index in range(data.source.block_count)]
     for index, held in enumerate(given.blocks(spans)):
-        rows, weight = data.block(index)
-        yield data.scaling.rows(rows), weight[:, None] * held if len(weight) else held
+        rows, weight = data.scaling.rows(data.source.read(index)), data.weights
+        yield rows, held if weight is None else weight.read(index)[:, None] * held
 
 
 def _weighed(data, given, mean, full):

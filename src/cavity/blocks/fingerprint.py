@@ -1,0 +1,169 @@
+"""What decides the bits of a fit: its model, its options and its data; and what differs between two fits, in words.
+
+Of data count the shape, the names of the columns, the sizes of files and a digest of their rows: of all where they are
+few, of runs at equal distances where they are many.
+"""
+
+import json
+import os
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
+RUN_NUMBERS = 1 << 16  # in a run
+MOST_LISTED = 16  # numbers of a setting that are listed; of more the digest is compared
+DIGEST_BYTES = 16
+LONGEST_WORDS = 60  # of a value, in messages
+MOST_NAMED = 5  # differences that a message names
+WHOLES = (("model",), ("options",))  # what settings stand in, of which users know nothing
+IDLE = ("n_threads", "callback", "job")  # fields of options that decide nothing
+
+
+def fingerprint(model, data, **settings):
+    """Return what decides the bits of a fit, as JSON has it.
+
+    Parameters
+    ----------
+    model : object
+        The settings of the model.
+    data : dict
+        Arrays, sparse matrices and sources of rows, by the names of arguments; None for those not given.
+    **settings : object
+        Options and others; of records count the fields that decide anything.
+
+    Returns
+    -------
+    dict
+        For `differences`.
+    """
+    given = {name: value for name, value in data.items() if value is not None}
+    told = {"model": _told(model), "settings": {name: _told(value) for name, value in settings.items()}}
+    told["data"] = {name: _described(value) for name, value in given.items()}
+    return json.loads(json.dumps(told))
+
+
+def _told(value):
+    """Return a setting as JSON has it, or what stands for it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return float(value)
+        case np.generic():
+            return value.item()
+        case np.ndarray():
+            listed = value.size <= MOST_LISTED and value.dtype.kind in "fiubU"
+            return value.tolist() if listed else {"shape": list(value.shape), "numbers": _digest([value])}
+        case np.random.Generator():
+            return {"state": _digest([json.dumps(value.bit_generator.state, default=str)])}
+        case list() | tuple():
+            return [_told(each) for each in value]
+        case set() | frozenset():
+            return sorted(map(str, value))
+        case dict():
+            return {str(name): _told(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IDLE}
+    else:
+        parts = getattr(value, "__dict__", {}) if not callable(value) else {}
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    return {"kind": kind.__qualname__} | {name: _told(each) for name, each in parts.items()}
+
+
+def _described(data):
+    """Return what is compared of data."""
+    if hasattr(data, "indptr"):  # a sparse matrix
+        parts = {name: _described(getattr(data, name)) for name in ("indptr", "indices", "data")}
+        return {"shape": list(data.shape)} | {name: part["numbers"] for name, part in parts.items()}
+    n, width = data.shape[0], int(np.prod(data.shape[1:]))
+    rows = getattr(data, "rows", lambda start, stop: data[start:stop])
+    length = max(1, RUN_NUMBERS // max(width, 1))
+    if n <= RUNS * length:
+        runs = [(0, n)]
+    else:
+        runs = [(start, start + length) for start in ((n - length) * np.arange(RUNS) // (RUNS - 1)).tolist()]
+    told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
+    return told | {"bytes": _file_sizes(data), "numbers": _digest(np.asarray(rows(*run)) for run in runs)}
+
+
+def _file_sizes(data):
+    """Return the sizes of the files that data are in, None if they are in none."""
+    paths = [getattr(part, "place", None) for part in getattr(data, "parts", ())]
+    if not paths or None in paths:
+        return None
+    return [os.stat(path).st_size if os.path.isfile(path) else None for path in paths]
+
+
+def _digest(parts):
+    """Return the digest of arrays and texts."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(f"{part.dtype.kind}{part.dtype.itemsize}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part))
+    return digest.hexdigest()
+
+
+def differences(before, now):
+    """Return what differs between two fingerprints, in words.
+
+    Parameters
+    ----------
+    before, now : dict
+        What `fingerprint` returned.
+
+    Returns
+    -------
+    list of str
+        As "tol was 1e-10, is 1e-08" and "X had 1000 rows, has 1001"; empty if nothing does.
+    """
+    words = [*_of_settings(before["model"], now["model"], ("model",))]
+    words += _of_settings(before["settings"], now["settings"], ())
+    for name in sorted(before["data"].keys() | now["data"].keys()):
+        words += _of_data(name, before["data"].get(name), now["data"].get(name))
+    left = len(words) - MOST_NAMED
+    return [*words[:MOST_NAMED], f"and {left} more"] if left > 0 else words
+
+
+def _of_settings(before, now, path):
+    """Yield the words for what differs in a setting, or in settings in it."""
+    if before == now:
+        return
+    name = ".".join(path[1:] if path[:1] in WHOLES and len(path) > 1 else path)
+    if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
+        yield _changed(name, *(each["kind"] if isinstance(each, dict) else each for each in (before, now)))
+    elif "numbers" in before or "numbers" in now:
+        yield f"{name} has other numbers"
+    elif "state" in before:
+        yield f"{name} was in another state"
+    else:
+        for part in {**before, **now}:
+            yield from _of_settings(before.get(part), now.get(part), (*path, part))
+
+
+def _changed(name, before, now, was="was", is_now="is"):
+    """Return words for a setting that was one thing and is another."""
+    before, now = f"{before}", f"{now}"
+    if max(len(before), len(now)) > LONGEST_WORDS:
+        return f"{name} has other values"
+    return f"{name} {was} {before}, {is_now} {now}"
+
+
+def _of_data(name, before, now):
+    """Return the words for what differs in data, at most one."""
+    if before is None or now is None:
+        return [f"{name} was {'not given' if before is None else 'given'}, is {'given' if before is None else 'not'}"]
+    for part, unit in zip(range(max(len(before["shape"]), len(now["shape"]))), ("rows", "columns"), strict=False):
+        had, has = (each["shape"][part] if part < len(each["shape"]) else None for each in (before, now))
+        if had != has:
+            return [f"{name} had {had or 'no'} {unit}, has {has or 'none'}"]
+    if before.get("names") != now.get("names"):
+        return [_changed(f"names of the columns of {name}", before.get("names"), now.get("names"), "were", "are")]
+    if before.get("bytes") and now.get("bytes") and before["bytes"] != now["bytes"]:
+        return [f"{name}: its files had other sizes"]
+    same = all(before.get(part) == now.get(part) for part in ("numbers", "indptr", "indices", "data"))
+    return [] if same else [f"{name} has other numbers"]

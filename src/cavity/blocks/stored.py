@@ -1,0 +1,151 @@
+"""Rows that stay in files, for code that indexes arrays: slices are read, masks and changes wait until rows are."""
+
+from bisect import bisect_right
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.blocks.parts import Part
+from cavity.blocks.reading import each_block
+from cavity.blocks.sources import Source, rows_per_block
+
+COUNTED_ROWS = 1 << 16  # rows between which it is known how many are picked
+
+
+class StoredRows(Source):
+    """A Source (N, D) that is indexed as an array of float64 is.
+
+    A slice of step 1 is an array, the rows of a mask, or of indices that do not fall, are another `StoredRows`.
+
+    Attributes
+    ----------
+    low, high : ndarray (D,) or None
+        The ends of the columns, once somebody has had a `look`.
+    least : float
+        At most the largest magnitude in any row.
+    """
+
+    dtype = np.dtype(np.float64)
+    low = high = None
+    least = 0.0
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return self.rows(*index.indices(self.n_rows)[:2])
+        index = np.asarray(index)
+        times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
+        return self._with(PickedRows(self, times), self.low, self.high, self.least)
+
+    def _with(self, part, low, high, least):
+        found = StoredRows([part], self.name)
+        found.low, found.high, found.least = low, high, least
+        return found
+
+    def __array__(self, dtype=None, copy=None):
+        return self.rows().astype(np.float64 if dtype is None else dtype, copy=False)
+
+    def min(self, axis=0):
+        """Return `low`."""
+        return self.low
+
+    def max(self, axis=0):
+        """Return `high`."""
+        return self.high
+
+    def changed(self, function, n_features, least=0.0):
+        """Return the rows that function(rows) makes of some rows, with so many columns, none of which it turns round.
+
+        `least` is known of them.
+        """
+        low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
+        return self._with(ChangedRows(self, function, n_features), low, high, least)
+
+    def look(self, weights=None):
+        """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
+
+        Ends are those of rows of positive weight.
+        """
+        low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
+        for part, x in self.checked_blocks():
+            least = min(least, float(np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))))
+            counted = x if weights is None else x[weights[part] > 0]
+            if len(counted):
+                low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
+        self.low, self.high, self.least = low, high, least
+        return self
+
+    def checked_blocks(self, size=None):
+        """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
+        for part, x in each_block(self, size or rows_per_block(self.n_features)):
+            bad = arrays.first_nonfinite(x)
+            if bad is not None:
+                raise ValueError(f"{self.name} must be finite, got {self.found(x[bad], part.start + bad[0], bad[1])}")
+            yield part, x
+
+
+class PickedRows(Part):
+    """Rows of a source, each as often as `times` says, (N,) of bool or int."""
+
+    in_memory = False
+
+    def __init__(self, source, times):
+        self._source, self._times = source, times
+        counts = [np.sum(times[low : low + COUNTED_ROWS]) for low in range(0, len(times), COUNTED_ROWS)]
+        self._firsts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]  # of the picked ones in each stretch of rows
+        self.shape, self.columns = (self._firsts[-1], *source.shape[1:]), source.names
+
+    def fill(self, out, start, desk):
+        """Read the picked rows from `start` on into out (n, d)."""
+        done = 0
+        while done < len(out):
+            stretch = self._stretch(start + done)
+            low = stretch * COUNTED_ROWS
+            times = self._times[low : low + COUNTED_ROWS]
+            skipped = start + done - self._firsts[stretch]
+            picked = np.repeat(np.arange(len(times)), times)[skipped : skipped + len(out) - done]
+            first, last = int(picked[0]), int(picked[-1]) + 1
+            found = np.empty((last - first, *self.shape[1:]))
+            self._source.fill(found, low + first)
+            np.take(found, picked - first, axis=0, out=out[done : done + len(picked)])
+            done += len(picked)
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._source.where(self._row(row), *column)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return self._source.found(value, self._row(row), *column)
+
+    def _stretch(self, row):
+        return bisect_right(self._firsts, row) - 1
+
+    def _row(self, row):
+        stretch = self._stretch(row)
+        low = stretch * COUNTED_ROWS
+        times = self._times[low : low + COUNTED_ROWS]
+        return low + int(np.repeat(np.arange(len(times)), times)[row - self._firsts[stretch]])
+
+
+class ChangedRows(Part):
+    """What a function makes of the rows (n, D) of a source, (n, n_features)."""
+
+    in_memory = False
+
+    def __init__(self, source, function, n_features):
+        self._source, self._function = source, function
+        self.shape = (source.n_rows, n_features)
+
+    def fill(self, out, start, desk):
+        """Read the rows from `start` on and change them."""
+        found = np.empty((len(out), *self._source.shape[1:]))
+        self._source.fill(found, start)
+        out[...] = self._function(found)
+
+    def where(self, row, *column):
+        """Words for a row, for messages."""
+        return self._source.where(row)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return f"{value} in {self._source.where(row)}"

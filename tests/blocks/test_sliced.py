@@ -117,7 +117,7 @@ def test_nothing_is_loaded_as_a_whole_without_a_word(tmp_path, kind):
     data = KINDS[kind](tmp_path)
     assert arrays.is_sliced(data)
     with pytest.raises(TypeError, match=r"must be in memory here, got a .* of shape \(500, 4\); give numpy.asarray\(X"):
-        cavity.GaussianProcess(cavity.covariances.RBF()).fit(data, X[:, 0])
+        arrays.data_array(data, "X", (2,))
     rows, (y,), _ = taken(data, {"y": KINDS["slices"](tmp_path)})
     assert rows.shape == y.shape == (N, 4)
     assert type(y) is np.ndarray

@@ -49,7 +49,7 @@ class Iteration:
     changes: np.ndarray
 
 
-def iterate(step, options, patience, n_problems=1, n_rows=None):
+def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     """Call `step(active)` until every problem has converged, is stuck, or max_iter sweeps are done.
 
     Parameters
@@ -68,18 +68,34 @@ def iterate(step, options, patience, n_problems=1, n_rows=None):
         B.
     n_rows : int, optional
         Rows of a sweep.
+    holder : object, optional
+        What the sweeps change, if they may go on after the process was killed: `kept()` returns all that decides how
+        they go on, and `resume(kept)` puts it back.
     """
     patience = patience / options.damping
     status = np.full(n_problems, MAX_ITER, dtype=object)
     n_iter = np.zeros(n_problems, dtype=np.intp)
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
-    changes, largest, stopped = [], [], False
-    while active.any() and len(changes) < options.max_iter and not stopped:
+    changes = []
+    kept = options.job.resumed(holder.kept()) if options.job.keeps and holder is not None else None
+    if kept is not None:
+        holder.resume(kept["holder"])
+        status, changes = kept["status"].astype(object), [*kept["changes"]]
+        n_iter, best, waited = (kept[name].copy() for name in ("n_iter", "best", "waited"))
+        active = status == MAX_ITER
+    while True:
+        if changes:  # told once more after a kill: it may be that nobody has heard it
+            largest = [float(change.max()) for change in changes[-1 - TREND :]]
+            left = partial(_sweeps_left, largest, options, len(changes))
+            if options.job.after(len(changes), change=largest[-1], rows=n_rows, left=left):
+                status[active] = STOPPED
+                break
+        if not active.any() or len(changes) >= options.max_iter:
+            break
         change, complete = step(active)
         change = np.where(active, change, 0.0)
         changes.append(change)
-        largest.append(float(change.max()))
         n_iter += active
         halved = complete & (change < 0.5 * best)
         best = np.where(halved, change, best)
@@ -88,11 +104,16 @@ def iterate(step, options, patience, n_problems=1, n_rows=None):
         status[active & done] = CONVERGED
         status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK
         active = status == MAX_ITER
-        left = partial(_sweeps_left, largest, options)
-        stopped = options.job.after(len(changes), change=largest[-1], rows=n_rows, left=left)
-        if stopped:
-            status[active] = STOPPED
+        if holder is not None:
+            counters = {"n_iter": n_iter, "best": best, "waited": waited}
+            options.job.keep(partial(_kept, status, changes, counters, holder))
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
+
+
+def _kept(status, changes, counters, holder):
+    """Return what `iterate` goes on with: copies, as it changes its own."""
+    counters = {name: each.copy() for name, each in counters.items()}
+    return counters | {"status": status.astype(str), "changes": np.array(changes), "holder": holder.kept()}
 
 
 def passes_left(gap, tol, rate, most):
@@ -104,13 +125,13 @@ def passes_left(gap, tol, rate, most):
     return float(most) if tol == 0 else min(float(np.log(gap / tol) / -np.log(rate)), float(most))
 
 
-def _sweeps_left(changes, options):
-    """Return how many sweeps are left if changes go on shrinking as they did in the last ones."""
+def _sweeps_left(changes, options, n_iter):
+    """Return how many sweeps are left after n_iter if changes go on shrinking as they did in the last ones."""
     steps = min(TREND, len(changes) - 1)
     if steps == 0 or not changes[-1 - steps] > 0:
         return None
     rate = (changes[-1] / changes[-1 - steps]) ** (1.0 / steps)
-    return passes_left(changes[-1], options.tol, rate, options.max_iter - len(changes))
+    return passes_left(changes[-1], options.tol, rate, options.max_iter - n_iter)
 
 
 def warn_unconverged(status, change, tol, max_iter):

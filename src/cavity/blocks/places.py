@@ -55,13 +55,15 @@ class Blocks(Public):
         start = index * self.block_rows
         return start, min(start + self.block_rows, self.n_rows)
 
-    def where(self, row):
+    def where(self, row, *column):
         """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy".
 
         Parameters
         ----------
         row : int
             Its number among all rows.
+        *column : int
+            A column, to name that too.
 
         Returns
         -------
@@ -69,7 +71,7 @@ class Blocks(Public):
             Words, where rows are counted from the first of a file.
         """
         part, first = self._part(row)
-        return part.where(row - first)
+        return part.where(row - first, *column)
 
     def found(self, value, row, *column):
         """Return words for a value that should not be there.

@@ -14,7 +14,7 @@ import numpy as np
 from cavity.base import arrays, frames
 from cavity.blocks import extents, formats
 from cavity.blocks.merge import ROWS_PER_CALL, starts
-from cavity.blocks.parts import ArrayRows
+from cavity.blocks.parts import ArrayRows, ReadRows
 from cavity.blocks.places import Blocks
 from cavity.blocks.runs import by_blocks, reduce_runs
 from cavity.blocks.tables import FrameRows
@@ -286,6 +286,21 @@ class Source(Blocks):
         out = {self.place(name) for name in names}
         return self.columns([j for j in range(self.n_features) if j not in out])
 
+    def check_finite(self, rows, start):
+        """Raise ValueError naming the first number of some rows that is nan or infinite.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (n,) or (n, D)
+            The rows.
+        start : int
+            The number of the first.
+        """
+        bad = arrays.first_nonfinite(rows)
+        if bad is not None:
+            row, *column = bad
+            raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
+
     def check_numbers(self, name):
         """Raise TypeError, naming the column, unless all columns hold numbers.
 
@@ -346,6 +361,38 @@ class Source(Blocks):
         for low, high in starts(stop - start, self.block_rows):
             self.fill(out[low:high], start + low)
         return out
+
+    def batches(self, size, *columns):
+        """Yield the rows in batches, for models that take them in one after the other by `update`.
+
+        Parameters
+        ----------
+        size : int
+            Rows in a batch, but for the last one.
+        *columns : str or int
+            Columns that go apart, by their names or numbers: y, weights.
+
+        Yields
+        ------
+        Source, or tuple of Source and arrays
+            The rows, read into memory, without those columns; then what these hold.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> table = cavity.source([[1.0, 5.0], [2.0, 7.0], [3.0, 9.0]])
+        >>> for X, y in table.batches(2, 1):
+        ...     print(X.rows().tolist(), y.tolist())
+        [[1.0], [2.0]] [5.0, 7.0]
+        [[3.0]] [9.0]
+        """
+        size = arrays.integer(size, "size", low=1)
+        rest, values = self.without(columns) if columns else self, [self.values(name) for name in columns]
+        rest.check_numbers(self.name)
+        for start in range(0, self.n_rows, size):
+            part = slice(start, min(start + size, self.n_rows))
+            rows = Source([ReadRows(rest.rows(part.start, part.stop), rest, start)], self.name)
+            yield (rows, *(value[part] for value in values)) if columns else rows
 
     def sample(self, size=None):
         """Return rows at equal distances, the first among them, as an array of its own.

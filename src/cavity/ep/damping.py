@@ -44,6 +44,15 @@ class Damping:
         self.smallest = min(SMALLEST_STEP, largest)
         self.wait, self.waited, self.best = wait, 0, np.inf
 
+    def kept(self):
+        """Return what changes, for `resume`."""
+        return {name: getattr(self, name) for name in ("step", "best", "waited")}
+
+    def resume(self, kept):
+        """Be the damping that `kept` was asked of."""
+        for name, value in kept.items():
+            setattr(self, name, value)
+
     @property
     def down(self):
         """Share of changes that lower a precision, which endanger cavities: the square of the other, once adapted."""

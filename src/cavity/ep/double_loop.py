@@ -15,6 +15,7 @@ References
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class DoubleLoop:
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in STARTS:
-            status = self.descend(self.geometry.sharpened(start, factor), job)
+            status = self.descend(self.geometry.sharpened(start, factor), job.within(f"double loop {factor:g}"))
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
@@ -78,6 +79,10 @@ class DoubleLoop:
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
+        kept = job.resumed(here)
+        if kept is not None:
+            here, length, best, waited = (kept[name] for name in ("here", "length", "best", "waited"))
+            self.changes, history.last, history.pairs = kept["changes"].tolist(), kept["last"], kept["pairs"]
         while len(self.changes) < self.max_iter:
             self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
             h, g = self.geometry.gather(here.tau, here.rho)
@@ -94,10 +99,16 @@ class DoubleLoop:
             if moved is None:
                 return LOST  # F must fall along its gradient: all but rounding
             here = moved
+            job.keep(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
             if job.after(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED
         return MAX_ITER
+
+    def _kept(self, here, history, counters):
+        """What the descent goes on with."""
+        kept = counters | {"here": here, "changes": np.array(self.changes)}
+        return kept | {"last": history.last, "pairs": list(history.pairs)}
 
     def _point(self, belief, start):
         """The EnergyPoint of a belief, None if it is not proper; `start` are cavities nearby."""

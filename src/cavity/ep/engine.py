@@ -32,9 +32,7 @@ LOOSE = 30.0  # times tol: what the residual may be if that is more, where a use
 class Engine:
     """One EP fit: sites, belief and the schedules that move them.
 
-    What decides the rest of a run after a sweep, beside the data and the options: `tau` and `rho`, arrays or
-    `ScratchVector`s which later sweeps leave as they are; `belief.h` and `belief.g`, of which the geometry makes the
-    belief again; the numbers of `damping`; `good`; `improper` and `sweeps`; and the counters of `base.loop.iterate`.
+    `tau` and `rho` are arrays or `ScratchVector`s.
     """
 
     def __init__(self, geometry, sites, options, start=None):
@@ -42,13 +40,34 @@ class Engine:
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
-            self.tau, self.rho = start[0].copy(), start[1].copy()
+            self.tau, self.rho = map(self._copied, start)
         else:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
         self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
         self.improper = []
         self.sweeps = 0
+
+    def _copied(self, values):
+        """Return a vector of the geometry with these values."""
+        found = self.geometry.vector()
+        change(lambda _, given: given, found, values)
+        return found
+
+    def kept(self):
+        """Return what decides how sweeps go on, for `resume`; the parallel schedule leaves old sites as they are."""
+        sites = self.tau, self.rho
+        if self.options.schedule != "parallel":
+            sites = tuple(each.copy() for each in sites)
+        kept = {"sites": sites, "belief": self.belief, "damping": self.damping.kept(), "good": self.good}
+        return kept | {"improper": np.array(self.improper, dtype=np.intp), "sweeps": self.sweeps}
+
+    def resume(self, kept):
+        """Be the engine that `kept` was asked of."""
+        self.tau, self.rho = map(self._copied, kept["sites"])
+        self.damping.resume(kept["damping"])
+        self.improper, self.sweeps = kept["improper"].tolist(), kept["sweeps"]
+        self.belief, self.good = kept["belief"], kept["good"]
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""
@@ -94,7 +113,7 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
+        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
@@ -150,6 +169,7 @@ class Engine:
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
+        self.tau, self.rho = self.tau.copy(), self.rho.copy()
         for now, good in zip((self.tau, self.rho), self.good, strict=True):
             change(lambda now, good: 0.5 * (good + now), now, good)
         self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
@@ -181,6 +201,8 @@ class Engine:
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
+            if not shrinking:
+                self.tau, self.rho = self.tau.copy(), self.rho.copy()
             factor = SHRINKING if shrinking < MOST_SHRINKINGS - 1 else 0.0
             for sites in (self.tau, self.rho):
                 change(lambda values: factor * values, sites)  # noqa: B023  called at once

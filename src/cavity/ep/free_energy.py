@@ -20,6 +20,8 @@ References
 .. [OW] Manfred Opper and Ole Winther, "Expectation consistent approximate inference", JMLR 6, 2005.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
@@ -40,7 +42,7 @@ def free_energy(geometry, sites, belief, start):
     F is inf, and the rest of no use, where the moments of some row have no cavity.
     """
     n, total = geometry.n_rows, 0.0
-    inner = Cavities(n) if start is None else start.copy()
+    inner = Cavities.flat(n) if start is None else start.copy()
     tau, rho = np.empty(n), np.empty(n)
 
     def implied(part, x):
@@ -60,17 +62,21 @@ def free_energy(geometry, sites, belief, start):
     return belief.divergence() - total, tau, rho, inner
 
 
+@dataclass(slots=True)
 class Cavities:
     """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site (2)."""
 
-    def __init__(self, n):
-        self.t, self.r = np.zeros(n), np.ones(n)
+    t: np.ndarray
+    r: np.ndarray
+
+    @classmethod
+    def flat(cls, n):
+        """Those of n sites that say nothing."""
+        return cls(np.zeros(n), np.ones(n))
 
     def copy(self):
         """A copy to start from."""
-        other = Cavities(0)
-        other.t, other.r = self.t.copy(), self.r.copy()
-        return other
+        return Cavities(self.t.copy(), self.r.copy())
 
     def solve(self, sites, part, mean, sd):
         """Find the cavities of a block of rows by Newton's method, all rows at once; return J, -inf where it fails.

@@ -48,6 +48,15 @@ class Stochastic:
 
         return self.geometry.reduce(task)[:2]
 
+    def kept(self):
+        """Return what decides how passes go on, for `resume`."""
+        return {"belief": self.belief, "damping": self.damping.kept()}
+
+    def resume(self, kept):
+        """Be the fit that `kept` was asked of."""
+        self.belief = kept["belief"]
+        self.damping.resume(kept["damping"])
+
     def run(self):
         """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""
         damping = self.damping
@@ -62,7 +71,8 @@ class Stochastic:
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        outcome = iterate(step, self.options, 2 * SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows)
+        passes = 2 * SWEEPS_WITHOUT_PROGRESS
+        outcome = iterate(step, self.options, passes, n_rows=self.geometry.n_rows, holder=self)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
         return Fit(

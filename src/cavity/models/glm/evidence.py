@@ -76,8 +76,7 @@ class Vector:
 
     def gradient(self, evidence, point):
         """That of the log evidence at a point."""
-        by_prior = evidence.prior_gradient(point, self) if self.n_prior else np.zeros(0)
-        return np.append(by_prior, evidence.likelihood_gradient(point, self.free))
+        return evidence.gradient(point, self)
 
     def log_prior(self, _):
         """No settings are more likely than others."""
@@ -100,6 +99,62 @@ class EvidencePoint:
         return self.fit.converged
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a search goes on with of an evaluation before the process was killed."""
+
+    log_evidence: float = np.nan
+    converged: bool = False
+    gradient: np.ndarray | None = None
+    settings: Settings | None = None
+
+
+class Memory:
+    """The evaluations of a search, in order. A search that goes on asks the same again, up to where it was killed."""
+
+    def __init__(self, evidence, job):
+        self._evidence, self._job, self._next = evidence, job, 0
+        kept = job.resumed(Remembered)
+        self._known, self._sites = ([], None) if kept is None else (kept["points"], kept["sites"])
+        self._last = None  # an evaluation of which nobody knows yet whether its gradient will be asked for
+
+    def point(self, settings, found):
+        """Return the next evaluation, by found() if it is not remembered."""
+        self.keep()
+        if self._next < len(self._known):
+            point = replace(self._known[self._next], settings=settings)
+            self._next += 1
+            if self._next == len(self._known):
+                self._evidence.start = self._sites
+            if np.isnan(point.log_evidence):
+                raise ArithmeticError("EP has failed here before")
+            return point
+        try:
+            point = found()
+        except (ArithmeticError, np.linalg.LinAlgError):
+            self._last = Remembered()
+            raise
+        self._last = Remembered(point.log_evidence, point.converged)
+        return point
+
+    def gradient(self, point, found):
+        """Return the gradient at the last evaluation, by found() if it is not remembered."""
+        if isinstance(point, Remembered):
+            return point.gradient.copy()
+        gradient = found()
+        self._last = replace(self._last, gradient=gradient.copy())
+        self.keep()
+        return gradient
+
+    def keep(self):
+        """Keep the last evaluation."""
+        if self._last is not None and self._job.keeps:
+            self._known = [*self._known, self._last]
+            self._next, self._last = len(self._known), None
+            kept = {"points": self._known, "sites": self._evidence.start}
+            self._job.keep(lambda: kept)
+
+
 class Evidence:
     """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
 
@@ -109,6 +164,8 @@ class Evidence:
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start = replace(options, job=QUIET), None
+        self._job = options.job
+        self._memory = Memory(self, options.job.within("search"))
 
     def forget(self):
         """Start the next fit without sites."""
@@ -129,9 +186,16 @@ class Evidence:
         return Sites(likelihood, rows.y, rows.weights, self.options.power)
 
     def at(self, settings, **options):
-        """The `EvidencePoint` of some settings; `options` replace those of EP."""
+        """The `EvidencePoint` of some settings, or what is remembered of it; `options` replace those of EP."""
+        return self._memory.point(settings, lambda: self._point(settings, options))
+
+    def remember(self):
+        """Keep the last evaluation, now that nobody will ask for its gradient."""
+        self._memory.keep()
+
+    def _point(self, settings, options):
         problem = self.problem_at(settings)
-        geometry = problem.geometry(self.threads)
+        geometry = problem.geometry(self.threads, self._job)
         options = replace(self.options, **options)
         fit = self._fit(geometry, settings.likelihood, options)
         if self.start is not None and (fit is None or not fit.converged):
@@ -150,6 +214,15 @@ class Evidence:
             if self.start is None:
                 raise
             return None
+
+    def gradient(self, point, vector):
+        """The derivatives at a point in the free settings of a vector."""
+
+        def found():
+            by_prior = self.prior_gradient(point, vector) if vector.n_prior else np.zeros(0)
+            return np.append(by_prior, self.likelihood_gradient(point, vector.free))
+
+        return self._memory.gradient(point, found)
 
     def prior_gradient(self, point, vector):
         """Derivatives in the logs of factors: of the expected log prior, as sites are constants at a fixed point

@@ -144,6 +144,7 @@ def learned(problem, names, groups, threads, options):
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
     if status == CONVERGED:
         sd, note = _errors(evidence, vector, x, bounds, value, names, job.stage("standard errors"))
+    evidence.remember()
     factors = np.exp(settings.log_factors) * units
     values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
     scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]

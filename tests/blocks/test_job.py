@@ -2,10 +2,13 @@
 
 import copy
 import pickle
+import re
+import sys
 
 import pytest
 
-from cavity.blocks.job import QUIET, Job
+import cavity
+from cavity.blocks.job import QUIET, Bar, Display, Event, Job, Lines, bar_or_lines
 
 
 def listening(stop_at=None):
@@ -75,3 +78,55 @@ def test_nobody_listens_to_quiet_jobs_and_copies():
 def test_a_stage_is_the_job_of_an_inner_fit():
     stage = listening()[0].stage("K = 4")
     assert Job.checked(stage) is stage
+
+
+# ---------------------------------------------------------------------------------------------- what is shown
+
+
+def event(n_iter, **known):
+    """An event of which little is known."""
+    nothing = dict.fromkeys(("objective", "change", "rows_per_second", "passes_left"))
+    return Event(**{"stage": "fit", "n_iter": n_iter} | nothing | known)
+
+
+def test_lines_are_rare_and_the_last_one_is_shown():
+    lines = []
+    display = Display(Lines(lines.append))
+    for n in range(1, 1000):
+        display.tell(event(n, objective=-2.0, passes_left=3.2))
+    display.close()
+    display.close()
+    assert lines[0] == "fit: 1, objective -2, about 3 left"
+    assert len(lines) <= 1 + 2  # a second may have passed
+    assert lines[-1].startswith("fit: 999,")
+
+
+def test_a_bar_has_a_length_where_it_is_known_what_is_left(capsys):
+    bar = Bar(pytest.importorskip("tqdm").tqdm)
+    bar.show(event(3, rows_per_second=2e6))
+    bar.show(event(4, stage="start 1 of 2", change=0.5, passes_left=4.0))
+    bar.close()
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *_, last = [line.strip() for line in err.split("\r") if ", " in line]
+    assert re.fullmatch(r"fit: 3 \[00:00, 2e\+06 rows/s\]", first)
+    assert re.fullmatch(r"start 1 of 2: 4 \|[█#]{10} {10}\| \[00:00, change 0\.5, about 4 left\]", last)
+
+
+def test_progress_goes_to_stderr_and_the_log_says_the_same(capsys, caplog):
+    model = cavity.FactorizedGaussian(0.0, [[1.0, 0.9], [0.9, 1.0]])
+    posterior = model.fit()
+    assert capsys.readouterr() == ("", "")
+    with caplog.at_level("INFO", logger="cavity"):
+        again = model.fit(progress=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [record.message for record in caplog.records]
+    assert err.splitlines()[-1].startswith(f"fit: {posterior.n_iter}, objective {posterior.elbo:.10g}, ")
+    assert again.trace["elbo"].tobytes() == posterior.trace["elbo"].tobytes()
+
+
+def test_plain_lines_where_there_is_no_tqdm(monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert isinstance(bar_or_lines(), Lines)

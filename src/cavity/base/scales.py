@@ -74,12 +74,12 @@ def constant_columns(X, weights=None):
     if weights is not None and not np.all(weights > 0):
         X = X[weights > 0]
     if hasattr(X, "tocsr"):
-        X = X.tocsc()
-        mask = np.diff(X.indptr) == X.shape[0]
-        for j in np.flatnonzero(mask):
-            column = X.data[X.indptr[j] : X.indptr[j + 1]]
-            mask[j] = column[0] != 0 and bool(np.all(column == column[0]))
-        return mask
+        first, counts = np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=np.int64)
+        first[X.indices[: X.indptr[1]]] = X.data[: X.indptr[1]]
+        for start in range(0, X.nnz, NUMBERS_TOGETHER):
+            part = slice(start, start + NUMBERS_TOGETHER)
+            counts += np.bincount(X.indices[part][X.data[part] == first[X.indices[part]]], minlength=X.shape[1])
+        return (counts == X.shape[0]) & (first != 0)
     first = np.asarray(X[0])
     mask = (first != 0) & (X[len(X) // 2] == first) & (X[-1] == first)  # most columns are known to vary by now
     for j in np.flatnonzero(mask):

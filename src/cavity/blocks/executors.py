@@ -7,10 +7,10 @@ import math
 import numbers
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from itertools import chain, islice, pairwise
 from threading import RLock
 
@@ -56,15 +56,33 @@ def _run(function, several):
     return [function(*arguments) for arguments in several]
 
 
+def _here(call):
+    """Call on this thread; return a Future of what came of it. Ctrl-C is raised at once."""
+    done = Future()
+    try:
+        done.set_result(call())
+    except Exception as error:
+        done.set_exception(error)
+    return done
+
+
 def _fetch(pending):
-    """Return the result of the first task, which is pending until it is done: Ctrl-C comes while it is waited for."""
-    result = pending[0].result()
+    """Return the result of the first task; until it is done, work on those that no thread has begun.
+
+    It is pending until then: Ctrl-C comes while it is waited for.
+    """
+    for i, (future, call) in enumerate(pending):
+        if pending[0][0].done():
+            break
+        if future.cancel():
+            pending[i] = _here(call), call
+    result = pending[0][0].result()
     pending.popleft()
     return result
 
 
 class Threads:
-    """A context in which `run` and `imap` call functions on up to n_threads threads.
+    """A context in which `run` and `imap` call functions on up to n_threads threads, the one that waits among them.
 
     With one thread everything runs inline, and so does whatever a task itself would run on threads: a task that waited
     for others of its own pool could wait for ever. Tasks see the context variables of the caller, numpy's error state
@@ -75,7 +93,7 @@ class Threads:
     def __init__(self, n_threads):
         self.count = n_threads
         self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(max_workers=n_threads) if n_threads > 1 else None
+        self._pool = ThreadPoolExecutor(max_workers=n_threads - 1) if n_threads > 1 else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
@@ -111,14 +129,15 @@ class Threads:
         pending = deque()
         try:
             for each in arguments:
-                pending.append(self._pool.submit(copy_context().run, _task, function, each))
+                call = partial(copy_context().run, _task, function, each)
+                pending.append((self._pool.submit(call), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:
                 yield _fetch(pending)
         finally:
             if self._process == os.getpid():
-                wait([future for future in pending if not future.cancel()])
+                wait([future for future, _ in pending if not future.cancel()])
 
 
 def spans(size, n_parts, multiple=1):

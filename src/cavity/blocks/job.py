@@ -221,6 +221,11 @@ class Job:
         """Whether there is a checkpoint."""
         return self._checkpoint is not None
 
+    @property
+    def folder(self):
+        """The folder of the checkpoint; None without one."""
+        return None if self._checkpoint is None else self._checkpoint.path.parent
+
     def resumed(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
         return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)
@@ -313,24 +318,30 @@ class Lines:
 
 
 class Bar:
-    """Events as a bar of tqdm, whose length is what is left as far as that is known."""
+    """Events as a bar of tqdm, whose length is what is left; a line that changes where that is not known."""
 
     seconds, share = BAR_SECONDS, 0.0
 
     def __init__(self, tqdm):
-        self._bar = tqdm(bar_format="{desc}: {n_fmt}{bar:-20b} [{elapsed}{postfix}]", file=sys.stderr)
+        self._tqdm, self._bar = tqdm, None
 
     def show(self, event):
         """Draw an event."""
-        bar, left = self._bar, event.passes_left
-        bar.n, bar.total = event.n_iter, None if left is None else max(1, round(event.n_iter + left))
+        left = event.passes_left
+        total = None if left is None else max(1, round(event.n_iter + left))
+        form = f"{{desc}}: {{n_fmt}}{'' if total is None else ' |{bar:20}|'} [{{elapsed}}{{postfix}}]"
+        if self._bar is None:
+            self._bar = self._tqdm(desc=event.stage, bar_format=form, file=sys.stderr)
+        bar = self._bar
+        bar.n, bar.total, bar.bar_format = event.n_iter, total, form
         bar.set_description_str(event.stage, refresh=False)
         bar.set_postfix_str(", ".join(words(event)), refresh=False)
         bar.refresh()
 
     def close(self):
         """Leave the bar as it is."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def words(event):

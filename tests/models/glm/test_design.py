@@ -1,6 +1,8 @@
 """Rows of X in files: the same bits as from an array in memory, whoever reads them; what is kept for each row."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -160,8 +162,56 @@ def test_vectors_of_the_engine(paths, monkeypatch):
     monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
     made = []
     init = ScratchVector.__init__
-    monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a: made.append(1) or init(self, *a))
+    monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a, **b: made.append(1) or init(self, *a, **b))
     cavity.GLM("probit", **FIXED).fit(X, LABELS)
     assert made == []
     cavity.GLM("probit", **FIXED).fit(paths[0], LABELS)
     assert made
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+import cavity
+from cavity.blocks import runs, scratch
+
+path, n = sys.argv[1], int(sys.argv[2])
+scratch.MOST_IN_MEMORY, runs.AHEAD_BYTES = 1000, 1 << 20
+model = cavity.GLM("probit", prior_variance=1.0, intercept=False)
+model.fit(path, np.arange(n) % 2, max_iter=1, method="adf")  # what is loaded and read ahead is no memory of a row
+y = (np.arange(n) % 3 == 0).astype(float)
+now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[3]), resource.RLIM_INFINITY))
+print(model.fit(path, y, callback=lambda event: event.n_iter == 2).n_iter)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are those of Linux")
+def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
+    """The rows are 48 MB, their sites as vectors of the engine 10 MB; both stay in files."""
+    n = 300_000
+    np.save(tmp_path / "x.npy", RNG.normal(size=(n, 20)))
+    limit = 40 * n + (24 << 20)
+    code = [sys.executable, "-c", MEMORY, str(tmp_path / "x.npy"), str(n), str(limit)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr
+
+
+def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeypatch):
+    """A fit that ends after its third sweep goes on from the file that it leaves."""
+    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
+    one = model.fit(paths[0], LABELS)
+    heard = []
+
+    def interrupted(event):
+        heard.append(event.n_iter)
+        if event.n_iter == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(paths[0], LABELS, callback=interrupted, checkpoint=checkpoint)
+    heard.clear()
+    other = model.fit(paths[0], LABELS, callback=lambda event: heard.append(event.n_iter), checkpoint=checkpoint)
+    assert heard[0] > 2
+    assert_same(one, other)

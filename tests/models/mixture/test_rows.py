@@ -440,3 +440,28 @@ def test_bad_rows_of_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"X must be finite, got nan in row 1, column 1 of .*b\.npy; values may be"):
         MODEL.fit([tmp_path / "a.npy", tmp_path / "b.npy"])
     assert cavity.GaussianMixture(2, "diag").fit([tmp_path / "a.npy", tmp_path / "b.npy"]).converged
+
+
+def test_parquet_has_the_bits_of_arrays(tmp_path):
+    """With weights by name, in the file of the rows and in one of their own; row groups are not blocks."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    rng = np.random.default_rng(4)
+    X, w = rng.normal(size=(9000, 2)) + 4.0 * rng.integers(0, 2, (9000, 1)), rng.gamma(1.0, size=9000)
+    rows = {"a": X[:, 0], "b": X[:, 1]}
+    parquet.write_table(table({"w": w, **rows}), tmp_path / "all.parquet", row_group_size=1700)
+    parquet.write_table(table(rows), tmp_path / "rows.parquet", row_group_size=5000)
+    np.save(tmp_path / "w.npy", w)
+    model = cavity.GaussianMixture(2, covariance="diag")
+    first = model.fit(X, sample_weight=w, max_iter=20)
+    others = [
+        model.fit(tmp_path / "all.parquet", sample_weight="w", n_threads=2, max_iter=20),
+        model.fit(str(tmp_path / "rows.parquet"), sample_weight=str(tmp_path / "w.npy"), max_iter=20),
+    ]
+    for post in others:
+        assert post.columns == ("a", "b")
+        assert post.elbo == first.elbo
+        np.testing.assert_array_equal(post.predict(tmp_path / "rows.parquet"), first.predict(X))
+    batched = [model.fit_stochastic(data, batch_size=500) for data in (X, tmp_path / "rows.parquet")]
+    assert batched[0].elbo == batched[1].elbo

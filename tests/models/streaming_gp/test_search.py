@@ -14,6 +14,8 @@ from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity import covariances as c
 from cavity.base.errors import ConvergenceWarning, SettingsWarning
+from cavity.base.loop import CONVERGED
+from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp.absorb import absorbed
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
@@ -80,7 +82,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     model = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER)
     learnt = learn_batch(None, Z, rows_in(X, y), model, True, ("noise_variance",), THREADS)
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
-    assert learnt.at_rest
+    assert learnt.status == CONVERGED
     assert learnt.tension == 0.0
     assert max(learnt.values) == pytest.approx(-best.fun, abs=1e-6)
     found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
@@ -92,7 +94,7 @@ def test_batches_find_the_truth(seed):
     X, y = drawn(600, seed)
     found, _ = stream([(X[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)])
     last = found[-1]
-    assert all(each.at_rest for each in found)
+    assert all(each.status == CONVERGED for each in found)
     found = [
         last.model.covariance.variance / 2.0,
         last.model.covariance.lengthscale,
@@ -170,7 +172,7 @@ def test_what_one_batch_may_move_is_bounded_and_said():
     before, after = (
         np.append(each.model.covariance.log_parameters, np.log(each.model.likelihood.noise_variance)) for each in found
     )
-    assert not found[-1].at_rest
+    assert found[-1].status == NOT_LEARNT
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)
 
 

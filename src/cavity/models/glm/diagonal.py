@@ -14,6 +14,7 @@ from cavity import _core
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
 from cavity.blocks.merge import starts
+from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
 from cavity.ep.sites import tilted
@@ -22,6 +23,7 @@ from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
 _kernel = _core.load("diagonal", _core.BASELINE)
 
 KERNEL_ROWS = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
+CHUNK_NUMBERS = 1 << 20  # most numbers of rows that are not sparse turned into CSR at a time
 MOST_COPIES_OF_A_ROW = 1e9  # of a row in ADF
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
 
@@ -42,8 +44,9 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     likelihood : Likelihood
         p(y|f); without a kernel of its own, rows take milliseconds instead of fractions of a microsecond.
     rows : Rows
-        Checked; X a scipy.sparse matrix or array, of which entries of the same row and column are added first, or an
-        ndarray. Weights are copies of each row, not negative and not necessarily whole.
+        Checked; X a scipy.sparse matrix or array, of which entries of the same row and column are added first, an
+        ndarray, or rows in files; these two are made sparse in every pass, some at a time. Weights are copies of each
+        row, not negative and not necessarily whole.
     prior : Prior
         Mean and variances of the weights.
     method : {"ep", "adf"}, default "ep"
@@ -90,7 +93,8 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     >>> result.status, result.belief.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
-    rows = replace(rows, X=_canonical(rows.X))
+    _check_width(rows.X)
+    rows = replace(rows, X=_canonical(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
         return _filter(_Data(likelihood, rows), prior.mean, variance)
@@ -118,12 +122,14 @@ def predict(X, mean, variance, offset=None):
     mean, variance : ndarray (N,)
         X mean + offset and X^2 variance.
     """
-    X = _canonical(X)
+    X = _canonical(X) if sparse.issparse(X) else X if is_stored(X) else np.asarray(X)
+    _check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        compiled = _compiled(X, offset)
-        for part in starts(X.shape[0], KERNEL_ROWS):
-            compiled.moments(*part, state, *results)
+        for chunk, found in _chunks(X):
+            compiled = _compiled(found, None if offset is None else offset[chunk])
+            for part in starts(chunk.stop - chunk.start, KERNEL_ROWS):
+                compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:
         results[0], results[1] = offset, 0.0
     else:
@@ -134,11 +140,18 @@ def predict(X, mean, variance, offset=None):
 # ---------------------------------------------------------------------------------------------- data
 
 
+@dataclass(frozen=True, slots=True)
+class Nonzeros:
+    """Rows as CSR has them."""
+
+    indptr: np.ndarray
+    indices: np.ndarray
+    data: np.ndarray
+
+
 def _canonical(X):
-    """Return X as CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
-    rows = X.tocsr() if sparse.issparse(X) else sparse.csr_array(X)
-    if rows.shape[1] > np.iinfo(np.int32).max:
-        raise ValueError(f"X must have at most 2^31 - 1 columns, got {rows.shape[1]}")
+    """Return CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
+    rows = X.tocsr()
     if rows.data.dtype != np.float64:
         rows = rows.astype(np.float64)
     canonical = rows.has_canonical_format
@@ -149,52 +162,121 @@ def _canonical(X):
     return rows
 
 
-def _compiled(X, offset, *likelihood):
-    """Return the rows as the kernel has them, with what it reads of a likelihood and its observations."""
-    indptr = X.indptr.astype(np.int64, copy=False)
+def _chunks(X):
+    """Yield (slice of rows, their Nonzeros) in order: of CSR all at once, of others some, each time they are needed."""
+    if sparse.issparse(X):
+        yield slice(0, X.shape[0]), Nonzeros(X.indptr, X.indices, X.data)
+        return
+    size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
+    indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
+    for part, x in each_block(X, size):
+        kept = x != 0
+        indptr = np.append(0, np.cumsum(np.count_nonzero(kept, axis=1)))
+        if indptr[-1] == x.size:
+            yield part, Nonzeros(indptr, indices[: x.size], x.reshape(-1))
+        else:
+            yield part, Nonzeros(indptr, indices[: x.size][kept.reshape(-1)], x[kept])
+
+
+def _compiled(found, offset, *likelihood):
+    """Return rows as the kernel has them, with what it reads of a likelihood and its observations."""
+    indptr = found.indptr.astype(np.int64, copy=False)
     widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
-    indices = X.indices.astype(np.int32, copy=False)
+    indices = found.indices.astype(np.int32, copy=False)
     work = np.zeros((2, max(widest, 1), 2))
     offset = None if offset is None or offset.size == 0 else offset
-    return _kernel.Rows(indptr, np.ascontiguousarray(indices), np.ascontiguousarray(X.data), offset, work, *likelihood)
+    return _kernel.Rows(
+        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(found.data), offset, work, *likelihood
+    )
+
+
+def _check_width(X):
+    if X.shape[1] > np.iinfo(np.int32).max:
+        raise ValueError(f"X must have at most 2^31 - 1 columns, got {X.shape[1]}")
+
+
+def _is_small(X):
+    """Whether what is no sparse matrix is made one for good: it has few numbers, or many of them are zeros.
+
+    Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
+    """
+    if is_stored(X):
+        return False
+    return X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size
 
 
 class _Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
     def __init__(self, likelihood, rows):
-        self.likelihood, self.y, self.weights = likelihood, rows.y, rows.weights
-        (self.n, self.d), self.nnz = rows.X.shape, rows.X.nnz
-        self.empty = np.diff(rows.X.indptr) == 0
-        self.log_p_empty = 0.0  # their latent value is the offset
-        if self.empty.any():
-            offset = np.zeros(self.n) if rows.offset is None else rows.offset
-            self.log_p_empty = likelihood.log_p(self.y[self.empty], offset[self.empty])
+        self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
+        self.X, (self.n, self.d) = rows.X, rows.X.shape
         self.compiled = has_kernel(likelihood)
-        read = (*kernel_settings(likelihood), *encoded(likelihood, rows.y)) if self.compiled else (0,)
-        self.rows = _compiled(rows.X, rows.offset, *read)
+        self.settings = kernel_settings(likelihood) if self.compiled else (0,)
+        self.read = encoded(likelihood, rows.y) if self.compiled else ()
+        self._kept = list(self._made()) if sparse.issparse(self.X) or _is_small(self.X) else None
+
+    def chunks(self):
+        """Yield the `_Chunk`s of rows, in order."""
+        return self._made() if self._kept is None else self._kept
+
+    def _made(self):
+        first = 0
+        for part, found in _chunks(self.X):
+            chunk = _Chunk(self, part, found, first)
+            first += chunk.nnz
+            yield chunk
+
+    def part(self, values, rows):
+        """Return the rows of something that is (N,), or (1,) where all are equal, or None."""
+        return values if values is None or len(values) == 1 != self.n else values[rows]
+
+
+class _Chunk:
+    """Some rows that follow each other; they are counted from the first of them."""
+
+    def __init__(self, data, part, found, first):
+        self.data, self.start, self.part = data, part.start, part
+        self.n, self.nnz = part.stop - part.start, int(found.indptr[-1])
+        self.sites = slice(first, first + self.nnz)  # of the nonzeros of all chunks
+        self.empty = np.diff(found.indptr) == 0
+        read = (data.part(each, part) for each in data.read)
+        self.rows = _compiled(found, data.part(data.offset, part), *data.settings, *read)
+
+    def of(self, values):
+        """Return the rows of the chunk of values (N,) or (1,), or None."""
+        return self.data.part(values, self.part)
 
     def runs(self, exponent):
         """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
 
-        exponent : ndarray (N,) or (1,), exponents of the likelihood.
+        exponent : ndarray (n,) or (1,), exponents of the likelihood.
         """
         if self.nnz == 0:
             return []
-        if self.compiled and (self.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
+        data = self.data
+        if data.compiled and (data.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
             return [(*part, True) for part in starts(self.n, KERNEL_ROWS)]
         slow = ~self.empty & (exponent != 0)
-        if self.compiled:
+        if data.compiled:
             slow &= exponent != 1
         index = np.flatnonzero(slow)
         edges = np.unique(np.concatenate([np.arange(0, self.n, KERNEL_ROWS), index, index + 1, [self.n]]))
         runs = zip(edges[:-1].tolist(), edges[1:].tolist(), (~slow[edges[:-1]]).tolist(), strict=True)
-        return [run for run in runs if self.compiled or not run[2]]
+        return [run for run in runs if data.compiled or not run[2]]
+
+    def log_p_empty(self):
+        """Return the log likelihoods of the rows without features, whose latent value is the offset."""
+        if not self.empty.any():
+            return 0.0
+        offset = self.of(self.data.offset)
+        offset = np.zeros(self.n) if offset is None else offset
+        return self.data.likelihood.log_p(self.of(self.data.y)[self.empty], offset[self.empty])
 
     def tilted(self, row, exponent, mean, variance):
         """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
-        y, moments = self.y[row : row + 1], (np.array([mean]), np.array([variance]))
-        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.likelihood, y, exponent, *moments))
+        y, moments = self.of(self.data.y)[row : row + 1], (np.array([mean]), np.array([variance]))
+        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.data.likelihood, y, exponent, *moments))
         if not (np.isfinite([log_z, d1, d2]).all() and shrink > 0):
             self.refuse(row, mean, variance)
         return log_z, d1, d2, -d2 / shrink
@@ -202,8 +284,8 @@ class _Data:
     def refuse(self, row, mean, variance):
         """Raise for a row whose latent value, or whose site, is out of range."""
         raise OverflowError(
-            f"X: the latent value of row {row} has mean {mean:g} and variance {variance:g} before the row is seen, "
-            f"which leads out of the range of float64; rescale the columns of X or the prior"
+            f"X: the latent value of row {self.start + row} has mean {mean:g} and variance {variance:g} before the row "
+            f"is seen, which leads out of the range of float64; rescale the columns of X or the prior"
         )
 
 
@@ -221,25 +303,27 @@ def _filter(data, prior_mean, prior_variance):
     exponent = ONE
     if weights is not None:  # of the last time a row is taken; 0 for never
         exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
-    for start, stop, fast in data.runs(exponent):
-        if fast:
-            row = data.rows.filter(start, stop, weights, state, log_z)
-            if row >= 0:
-                data.refuse(row, *data.rows.latent(row, state)[:2])
-        else:
-            _filter_row(data, start, 1.0 if weights is None else weights[start], state, log_z)
-    log_z[data.empty] = _times(1.0 if weights is None else weights[data.empty], data.log_p_empty)
+    for chunk in data.chunks():
+        some, found = chunk.of(weights), log_z[chunk.part]
+        for start, stop, fast in chunk.runs(chunk.of(exponent)):
+            if fast:
+                row = chunk.rows.filter(start, stop, some, state, found)
+                if row >= 0:
+                    chunk.refuse(row, *chunk.rows.latent(row, state)[:2])
+            else:
+                _filter_row(chunk, start, 1.0 if some is None else some[start], state, found)
+        found[chunk.empty] = _times(1.0 if some is None else some[chunk.empty], chunk.log_p_empty())
     belief = IndependentWeights(*np.ascontiguousarray(state.T))
     return Fit.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
-def _filter_row(data, row, left, state, log_z):
+def _filter_row(chunk, row, left, state, log_z):
     while left > 0:
-        mean, variance, usable = data.rows.latent(row, state)
+        mean, variance, usable = chunk.rows.latent(row, state)
         if not usable:
-            data.refuse(row, mean, variance)
-        log_zi, *site = data.tilted(row, min(left, 1.0), mean, variance)
-        data.rows.absorb(row, variance, *site, state)
+            chunk.refuse(row, mean, variance)
+        log_zi, *site = chunk.tilted(row, min(left, 1.0), mean, variance)
+        chunk.rows.absorb(row, variance, *site, state)
         log_z[row] += log_zi
         left -= 1.0
 
@@ -264,8 +348,7 @@ class _Expectation:
         self.fraction = self.power / np.maximum(self.weight, 1.0)
         self.exponent = self.power * np.minimum(self.weight, 1.0)
         self.state = self._prior()
-        self.sites = np.zeros((data.nnz, 2))
-        self.runs = data.runs(self.exponent)
+        self.sites = np.zeros((sum(chunk.nnz for chunk in data.chunks()), 2))
         self.before = np.empty_like(self.state)
         self.skipped = []
         self.damping = Damping(options.damping, IN_TURN)
@@ -290,16 +373,16 @@ class _Expectation:
         """One pass; see `cavity.base.loop.iterate`."""
         np.copyto(self.before, self.state)
         skipped = 0
-        for start, stop, fast in self.runs:
-            if fast:
-                some, row = self.data.rows.sweep(
-                    start, stop, self.fraction, self.exponent, self.damping.step, self.state, self.sites
-                )
-                skipped += some
-                if row >= 0:
-                    self._refuse(row, self.fraction)
-            else:
-                skipped += not self._renew(start)
+        for chunk in self.data.chunks():
+            fraction, exponent, sites = chunk.of(self.fraction), chunk.of(self.exponent), self.sites[chunk.sites]
+            for start, stop, fast in chunk.runs(exponent):
+                if fast:
+                    some, row = chunk.rows.sweep(start, stop, fraction, exponent, self.damping.step, self.state, sites)
+                    skipped += some
+                    if row >= 0:
+                        self._refuse(chunk, row, fraction)
+                else:
+                    skipped += not self._renew(chunk, start, fraction, exponent)
         change = _kernel.largest_change(self.before, self.state) / self.damping.step
         self.skipped.append(skipped)
         self.damping.after(change)
@@ -308,49 +391,58 @@ class _Expectation:
     def _at(self, values, row):
         return float(values[row if len(values) > 1 else 0])
 
-    def _refuse(self, row, fraction):
-        self.data.refuse(row, *self.data.rows.cavity(row, self._at(fraction, row), self.state, self.sites)[1:3])
+    def _refuse(self, chunk, row, fraction):
+        sites = self.sites[chunk.sites]
+        chunk.refuse(row, *chunk.rows.cavity(row, self._at(fraction, row), self.state, sites)[1:3])
 
-    def _cavity(self, row, fraction):
+    def _cavity(self, chunk, row, fraction):
         """Moments of f under the cavity, None if that is improper."""
-        proper, mean, variance, usable = self.data.rows.cavity(row, fraction, self.state, self.sites)
+        proper, mean, variance, usable = chunk.rows.cavity(row, fraction, self.state, self.sites[chunk.sites])
         if proper and not usable:
-            self.data.refuse(row, mean, variance)
+            chunk.refuse(row, mean, variance)
         return (mean, variance) if proper else None
 
-    def _renew(self, row):
+    def _renew(self, chunk, row, fraction, exponent):
         """One row in Python; return whether it was not skipped."""
-        fraction = self._at(self.fraction, row)
-        cavity = self._cavity(row, fraction)
+        fraction = self._at(fraction, row)
+        cavity = self._cavity(chunk, row, fraction)
         if cavity is None:
             return False
-        _, *site = self.data.tilted(row, self._at(self.exponent, row), *cavity)
-        return self.data.rows.renew(row, fraction, cavity[1], *site, self.damping.step, self.state, self.sites)
+        _, *site = chunk.tilted(row, self._at(exponent, row), *cavity)
+        sites = self.sites[chunk.sites]
+        return chunk.rows.renew(row, fraction, cavity[1], *site, self.damping.step, self.state, sites)
 
-    def _evaluate_row(self, row, fraction, exponent):
+    def _evaluate_row(self, chunk, row, fraction, exponent):
         """log Z and `partition` of one row in Python; nan for an improper cavity."""
-        cavity = self._cavity(row, fraction)
+        cavity = self._cavity(chunk, row, fraction)
         if cavity is None:
             return np.nan, 0.0
-        excess = self.data.rows.excess(row, fraction, self.state, self.sites)
-        return self.data.tilted(row, exponent, *cavity)[0], excess
+        excess = chunk.rows.excess(row, fraction, self.state, self.sites[chunk.sites])
+        return chunk.tilted(row, exponent, *cavity)[0], excess
 
     def _evaluate(self, fraction, exponent, out=None, some=None):
         """log Z and `partition` of all or some rows; log Z is nan where the cavity is improper."""
         log_z, excess = np.zeros((2, self.data.n)) if out is None else out
-        runs = self.data.runs(exponent)
+        for chunk in self.data.chunks():
+            chosen = None if some is None else some[chunk.part]
+            if chosen is None or chosen.any():
+                part = chunk.part
+                self._evaluate_chunk(chunk, chunk.of(fraction), chunk.of(exponent), log_z[part], excess[part], chosen)
+        return log_z, excess
+
+    def _evaluate_chunk(self, chunk, fraction, exponent, log_z, excess, some):
+        runs, sites = chunk.runs(exponent), self.sites[chunk.sites]
         if some is not None:
             known = self.data.compiled and self.data.likelihood.any_power
             runs = [(row, row + 1, known) for row in np.flatnonzero(some).tolist()]
         for start, stop, fast in runs:
             if fast:
-                row = self.data.rows.evaluate(start, stop, fraction, exponent, self.state, self.sites, log_z, excess)
+                row = chunk.rows.evaluate(start, stop, fraction, exponent, self.state, sites, log_z, excess)
                 if row >= 0:
-                    self._refuse(row, fraction)
+                    self._refuse(chunk, row, fraction)
             else:
                 at = self._at(fraction, start), self._at(exponent, start)
-                log_z[start], excess[start] = self._evaluate_row(start, *at)
-        return log_z, excess
+                log_z[start], excess[start] = self._evaluate_row(chunk, start, *at)
 
     def results(self):
         """Return belief, log evidence and leave-one-out densities, by the names of `Fit`."""
@@ -373,8 +465,10 @@ class _Expectation:
         if self.power != 1 or weight.min(initial=1.0) < 1:
             loo = self._evaluate(1.0 / np.maximum(self.weight, 1.0), np.ones_like(self.weight))[0]
         terms = (log_z + excess) / fraction
-        terms[data.empty] = _times(weight[data.empty], data.log_p_empty)
-        loo[data.empty] = data.log_p_empty
+        for chunk in data.chunks():
+            if chunk.empty.any():
+                log_p, rows = chunk.log_p_empty(), chunk.start + np.flatnonzero(chunk.empty)
+                terms[rows], loo[rows] = _times(weight[rows], log_p), log_p
         posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
         log_evidence = float(terms.sum() - 0.5 * posterior.sum())
         return dict(belief=IndependentWeights(self.prior_mean + shift, variance), log_evidence=log_evidence, loo=loo)
@@ -382,8 +476,9 @@ class _Expectation:
     def _recompute(self):
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
         fresh = self._prior()
-        for part in starts(self.data.n if self.data.nnz else 0, KERNEL_ROWS):
-            self.data.rows.add(*part, self.sites, fresh)
+        for chunk in self.data.chunks():
+            for part in starts(chunk.n if chunk.nnz else 0, KERNEL_ROWS):
+                chunk.rows.add(*part, self.sites[chunk.sites], fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))
             raise ArithmeticError(f"the posterior precision of {column_words(column)} is lost to rounding; rescale X")

@@ -157,9 +157,9 @@ class GLM(Frozen):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, or scipy.sparse for approximation="diagonal"
-            Design matrix; float64 is not copied, other types are converted block by block. The posterior keeps the
-            names of the columns of a data frame.
+        X : array_like (N, D), data frame, path, list of paths, Source, or scipy.sparse for approximation="diagonal"
+            Design matrix; float64 is not copied, other types are converted block by block. Files are read in every
+            sweep, block by block. The posterior keeps the names of the columns of a table.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
@@ -235,6 +235,12 @@ class GLM(Frozen):
         errors are those of the curvature of the log evidence at its maximum. Each fit starts from the sites of the one
         before, all together take as long as some twenty fits. Where the evidence has no maximum a NumericalWarning says
         so: a dispersion without bound, for example, means that the counts are Poisson.
+
+        Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
+        are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.
+        Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
+        the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
+        the scales of columns are wanted.
 
         With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
         the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.

@@ -15,7 +15,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import name_lines, short, table
+from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.reading import is_stored
@@ -177,7 +177,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
+                ("fit", f"{self.method.upper()}, {done}, {counted(self.n_iter, 'pass')}"),
             ],
         )
 
@@ -279,9 +279,10 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
-            Rows. The columns of a data frame are found by their names, in whatever order. Where the posterior has
-            `centre`, `spread` or `intercept`, they are the columns before scaling, without a column of ones.
+        X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
+            Rows; those of files are read block by block. The columns of a table are found by their names, in whatever
+            order. Where the posterior has `centre`, `spread` or `intercept`, they are the columns before scaling,
+            without a column of ones.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -423,7 +424,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D), data frame, or scipy.sparse for approximation="diagonal"
+        X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
         y : array_like (n,) or str
             Their observations. What the fit took from columns of X is found there by its name, unless it is given.

@@ -53,6 +53,21 @@ class Weights:
         return z * np.sqrt(self.variance) if self.covariance is None else self.covariance.colour(z)
 
 
+def _with_ones(X):
+    """Return a CSR array with a column of ones before the others."""
+    from scipy import sparse  # takes a while to load
+
+    n, d = X.shape
+    indptr = (X.indptr + np.arange(n + 1)).astype(np.int64 if X.nnz + n > np.iinfo(np.int32).max else np.int32)
+    ones = np.zeros(X.nnz + n, dtype=bool)
+    ones[indptr[:-1]] = True
+    data, indices = np.ones(len(ones)), np.zeros(len(ones), dtype=indptr.dtype)
+    data[~ones] = X.data
+    indices[~ones] = X.indices
+    indices[~ones] += 1
+    return sparse.csr_array((data, indices, indptr), shape=(n, d + 1))
+
+
 def prepared_rows(X, centre, spread, intercept):
     """Return rows as the weights take them: divided by `spread` about `centre`, if there are any, ones put before them.
 
@@ -71,9 +86,7 @@ def prepared_rows(X, centre, spread, intercept):
         In memory of its own; rows in files are prepared whenever they are read.
     """
     if hasattr(X, "tocsr") and centre is None:
-        from scipy import sparse
-
-        return sparse.hstack([np.ones((X.shape[0], int(intercept))), X], format="csr")
+        return _with_ones(X) if intercept else X
     if is_stored(X):
         prepared = partial(prepared_rows, centre=centre, spread=spread, intercept=intercept)
         return X.changed(prepared, X.shape[1] + intercept, float(intercept))

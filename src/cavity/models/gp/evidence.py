@@ -13,7 +13,9 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import STOPPED
+from cavity.blocks.formats import is_stored
 from cavity.blocks.job import QUIET
+from cavity.blocks.sources import Source, opened
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
@@ -31,6 +33,19 @@ MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memo
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
     "on the command line cavity fit streaming-gp"
 )
+
+
+def matrices(n):
+    """Return two matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
+    return arrays.matrices(2, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS)
+
+
+def manageable(X, before=0):
+    """Return X, opened if it is in files; MemoryError if the fit of its rows, and those before, is too large."""
+    if isinstance(X, Source) or is_stored(X):
+        X = opened(X, "X")
+        matrices(before + X.n_rows)
+    return X
 
 
 def mean_basis(X, degree):
@@ -99,9 +114,7 @@ class Evidence:
         self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(scheduled(options, likelihood, exponent), job=QUIET)
-        shape = (self.rows.n, self.rows.n)
-        what = "the fit: the covariance and a work matrix, each"
-        self.gram, self.buffer = arrays.matrices(2, shape, what, MANY_ROWS)
+        self.gram, self.buffer = matrices(self.rows.n)
 
     def at(self, settings, *, known=None, **options):
         """Return the EvidencePoint of some settings.

@@ -15,17 +15,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.frames import names_of, taken
+from cavity.base.frames import names_of
 from cavity.base.labels import coded
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.blocks.executors import Threads, single_blas, threads_of
 from cavity.blocks.job import Event, Job
+from cavity.blocks.taking import taken
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.models.gp import search
 from cavity.models.gp.defaults import begun_at_data, resolved
-from cavity.models.gp.evidence import Evidence, Settings
+from cavity.models.gp.evidence import Evidence, Settings, manageable
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.gp.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
 from cavity.models.latent import AUTO
@@ -96,8 +97,10 @@ class GaussianProcess(LatentProcess):
 
         Parameters
         ----------
-        X : array_like (N, D) or data frame
-            Rows. The posterior keeps the names of the columns of a data frame.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Rows. The posterior keeps the names of the columns of a table. Files are read into memory: two N x N
+            matrices have to fit there too, and a search at N = 10,000 takes hours. For more rows there is
+            `StreamingGP`.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
@@ -151,6 +154,7 @@ class GaussianProcess(LatentProcess):
             For bad data or options, before any work.
         MemoryError
             If two N x N matrices do not fit into the memory of the machine; the message says how many bytes they need.
+            Of files no row is then read.
         OverflowError
             If moments or the log evidence leave the range of float64.
         NotPositiveDefiniteError
@@ -182,7 +186,7 @@ class GaussianProcess(LatentProcess):
         [1.0, 0.0]
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        X, (y, offset, *others, exposure), roles = taken(X, given | {"exposure": exposure})
+        X, (y, offset, *others, exposure), roles = taken(manageable(X), given | {"exposure": exposure})
         columns, X = names_of(X), checked_X(X)
         model = resolved(self, X, y, offset, others[1], noise=others[0] is not None)
         y, classes = coded(y, model.likelihood)

@@ -11,20 +11,21 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of, taken
+from cavity.base.frames import names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, name_lines, short, table
+from cavity.base.results import counted, freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.taking import taken
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density
+from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density, manageable
 from cavity.models.gp.process import ProcessPosterior, checked_rows
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import with_errors
@@ -170,7 +171,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
                 *name_lines(self),
-                ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
+                ("fit", f"{method}, {done}, {counted(self.n_iter, 'pass')}"),
             ],
         )
 
@@ -343,7 +344,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         """
         given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         given |= {"exposure": exposure}
-        X, (y, offset, *others, exposure), roles = taken(X, given, self.columns, self.roles)
+        X, (y, offset, *others, exposure), roles = taken(manageable(X, self._rows.n), given, self.columns, self.roles)
         y = recoded(y, self.model.likelihood, self.classes)
         columns = names_of(X) if self.columns is None else self.columns
         offset = with_exposure(self.model.likelihood, offset, exposure, X)

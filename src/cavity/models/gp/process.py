@@ -19,7 +19,8 @@ from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
 from cavity.base.summary import Table, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.blocks.merge import starts
+from cavity.blocks.runs import by_blocks, map_runs
+from cavity.blocks.sources import Source, open_source
 from cavity.covariances import slots
 from cavity.covariances.base import Covariance
 from cavity.covariances.named import parsed
@@ -139,7 +140,13 @@ def closed(model, rows):
 
 
 def checked_X(X, like=None):
-    """Return rows of X checked, float64 in C order and aligned, of as many columns as the fit had, if one is named."""
+    """Return rows of X checked, float64 in C order and aligned, of as many columns as the fit had, if one is named.
+
+    Those of a Source are read.
+    """
+    if isinstance(X, Source):
+        X.summary(Threads(1))
+        X = X.rows()
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
     if len(np.shape(X)) == 1:
@@ -148,9 +155,14 @@ def checked_X(X, like=None):
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
+    check_width(X, like)
+    return X
+
+
+def check_width(X, like):
+    """Raise ValueError unless X has as many columns as the fit had, if there is one."""
     if like is not None and X.shape[1] != like:
         raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
-    return X
 
 
 def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
@@ -215,8 +227,8 @@ class ProcessPosterior(LatentPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D) or data frame
-            Rows.
+        X : array_like (n, D), data frame, path, list of paths, or Source
+            Rows; those of files are read block by block.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -244,13 +256,23 @@ class ProcessPosterior(LatentPosterior):
         return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
     def _latent(self, X, offset, exposure, n_threads=None):
-        X, base = self._new_rows(X, offset, exposure)
-        n_threads, kept = threads_of(n_threads), local()
+        X, offset, exposure = self._taken(X, offset, exposure)
+        X = X if isinstance(X, Source) else checked_X(X, self.n_features)
+        known, n_threads, kept = self._known_part(offset, exposure, len(X)), threads_of(n_threads), local()
+
+        X = open_source(X, "X", ndim=(2,), block_rows=ROWS_A_TASK)
+        check_width(X, self.n_features)
+
+        def moments(x, start, _):
+            X.check_finite(x, start)
+            base = prior_means(self.model, x)
+            base = base if known is None else base + known[start : start + len(x)]
+            shift, variance = self._moments(x, threads, kept)
+            return base + shift, variance
+
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            blocks = starts(len(X), ROWS_A_TASK)
-            parts = threads.run(lambda start, stop: self._moments(X[start:stop], threads, kept), blocks)
-            shift, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
-            mean = base + shift
+            parts = map_runs(by_blocks(moments), None, [X], threads, grain=1)
+            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
         check_moments(mean, variance)
         return mean, variance
 

@@ -377,8 +377,9 @@ class GaussianMixture(Public):
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         with Threads(options.n_threads) as threads, options.job:
             stream = stochastic.stream_of(X, "X", n_samples, options, check)
-            rows, columns = (X, names_of(X)) if stream is None else (stream.first, stream.columns)
+            rows = X if stream is None else stream.first
             data = open_rows(rows, None, threads, self.n_components, self.covariance)
+            columns = data.source.names if stream is None else stream.columns
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             model = settled(self, data, threads)
             prior = state_of(model, data)

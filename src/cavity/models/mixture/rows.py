@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import frames
-from cavity.blocks import runs, sources
+from cavity.blocks import formats, runs, sources, taking
 from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.models.mixture.e_step import EStep, OutOfReach, block_rows
@@ -107,10 +107,14 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
 
 
 def by_name(X, sample_weight, columns=None, roles=None):
-    """Return `frames.taken` of rows and their weights, which may be in files where no column is called like that."""
-    in_files = isinstance(sample_weight, str) and sample_weight not in (frames.names_of(X) or ())
-    X, (weights,), roles = frames.taken(X, {"sample_weight": None if in_files else sample_weight}, columns, roles)
-    return X, sample_weight if in_files else weights, roles
+    """Return `taking.taken` of rows and their weights; weights in files of their own are left there."""
+    X = sources.opened(X, "X") if formats.is_stored(X) else X
+    stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
+    if stored and sample_weight not in (frames.names_of(X) or ()):
+        X, _, roles = taking.taken(X, {"sample_weight": None}, columns, roles)
+        return X, sample_weight, roles
+    X, (weights,), roles = taking.taken(X, {"sample_weight": sample_weight}, columns, roles)
+    return X, weights, roles
 
 
 def open_minibatch(rows, name, missing):

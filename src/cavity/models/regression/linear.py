@@ -116,8 +116,8 @@ class LinearRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D) or data frame
-            Columns to predict from, of any scale.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Columns to predict from, of any scale; files are read block by block.
         y : array_like (N,) or str
             Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True

@@ -110,8 +110,8 @@ class LogisticRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D) or data frame
-            Columns to predict from.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Columns to predict from; files are read block by block, in every pass.
         y : array_like (N,) or str
             Labels, of any two values, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True

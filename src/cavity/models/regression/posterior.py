@@ -15,15 +15,16 @@ from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, name_lines, table
-from cavity.base.rows import check_moments, design_matrix
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
+from cavity.base.rows import check_moments
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.blocks.merge import starts
-from cavity.blocks.sources import rows
+from cavity.blocks.executors import Threads
+from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import Coefficients
 from cavity.models.latent import Predictions
+from cavity.models.regression.rows import opened
 
 PREDICT_ROWS = 4096
 
@@ -115,6 +116,14 @@ def _arrays_of(settings):
     return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **VARIATIONAL_TRACE}
 
 
+def moments_of(X, start, known):
+    """Return means and variances of f at the rows of a block."""
+    source, mean, root = known
+    source.check_finite(X, start)
+    spread = X @ root
+    return X @ mean, np.einsum("ij,ij->i", spread, spread)
+
+
 def _one_prior_each(arrays, settings, sizes):
     prior = settings["model"]["prior_variance"]
     if np.ndim(prior) and len(prior) != sizes["D"]:
@@ -187,8 +196,8 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
 
         Parameters
         ----------
-        X : array_like (n, D) or data frame
-            Rows; the columns of a data frame are found by their names, in whatever order.
+        X : array_like (n, D), data frame, path, list of paths, or Source
+            Rows; the columns of a table are found by their names, in whatever order. Files are read block by block.
         offset : float or array_like (n,), optional
             Known part of f.
         noise : bool, default False
@@ -214,7 +223,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     def _rows_of(self, X, offset, exposure):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
         X, offset, exposure = self._taken(X, offset, exposure)
-        X = design_matrix(X, "full")
+        X = opened(X, PREDICT_ROWS)
         if X.shape[1] != len(self.mean):
             raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
         return X, self._known_part(offset, exposure, len(X))
@@ -222,18 +231,16 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     def _drawn(self, X, n, rng, offset, exposure):
         X, known = self._rows_of(X, offset, exposure)
         with np.errstate(over="ignore", invalid="ignore"):
-            f = self.sample(n, rng) @ np.asarray(X, dtype=np.float64).T
+            new = X.rows()
+            X.check_finite(new, 0)
+            f = self.sample(n, rng) @ new.T
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):
         X, known = self._rows_of(X, offset, exposure)
-        mean, variance = np.empty(len(X)), np.empty(len(X))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for start, stop in starts(len(X), PREDICT_ROWS):
-                x = rows(X, slice(start, stop))
-                mean[start:stop] = x @ self.mean
-                spread = x @ self._root
-                variance[start:stop] = np.einsum("ij,ij->i", spread, spread)
+        with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
+            parts = map_runs(by_blocks(moments_of), (X, self.mean, self._root), [X], thread, grain=1)
+            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             mean = mean if known is None else mean + known
         check_moments(mean, variance)
         return mean, variance
@@ -241,5 +248,5 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
-        title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
+        title = f"{type(self).__name__}: {self.n_samples} rows, {counted(len(self.mean), 'column')}"
         return table(title, [*name_lines(self), *lines, *self.outcome_rows()])

@@ -10,11 +10,11 @@ from cavity.blocks.sources import Source, open_source
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
 
 
-def opened(X):
+def opened(X, block_rows=None):
     """Return rows of X (N, D), of any kind, as a Source."""
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse: give X.toarray() if it has few columns, or take GLM(approximation='diagonal')")
-    return open_source(X, "X", ndim=(2,))
+    return open_source(X, "X", ndim=(2,), block_rows=block_rows)
 
 
 @dataclass(frozen=True, slots=True)

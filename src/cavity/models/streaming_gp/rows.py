@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.rows import Rows
@@ -57,13 +56,6 @@ class BatchRows(Rows):
         """Return the sum of `each`."""
         return reduce_runs(by_blocks(_on_block), (self, function), [self.source], threads, grain=BLOCKS_AT_ONCE)
 
-    def check(self, X, start):
-        """Raise ValueError, naming the first of them, for numbers of X from row `start` on that are not finite."""
-        bad = None if isinstance(self.X, np.ndarray) else arrays.first_nonfinite(X)
-        if bad is not None:
-            row, column = bad
-            raise ValueError(f"X must be finite, got {self.X.found(X[bad], start + row, column)}")
-
     def candidates(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""
         step = max(1, -(-self.n // most))
@@ -93,7 +85,8 @@ class BatchRows(Rows):
 def _on_block(X, start, known):
     """Call a function for a block of rows."""
     rows, function = known
-    rows.check(X, start)
+    if isinstance(rows.X, Source):
+        rows.X.check_finite(X, start)
     return function(X, start)
 
 

@@ -11,10 +11,10 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
 from cavity.base.lazy import special
-from cavity.base.results import Summarized, VariationalPosterior, name_lines, table
+from cavity.base.results import Summarized, VariationalPosterior, counted, name_lines, table
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
-from cavity.blocks import merge
+from cavity.blocks import formats, merge, sources
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 
@@ -213,6 +213,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
+        if isinstance(y, sources.Source) or formats.is_stored(y):
+            return sources.open_source(y, "y").rows()
         y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
@@ -220,7 +222,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
             rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
-        title = f"UnitMixturePosterior: {self.n_samples} points, {len(self.mean)} component(s)"
+        title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"
         return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
 
 

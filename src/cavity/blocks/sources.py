@@ -15,7 +15,7 @@ import numpy as np
 from cavity.base import arrays, frames
 from cavity.blocks import formats
 from cavity.blocks.merge import ROWS_PER_CALL, starts
-from cavity.blocks.parts import ArrayRows, Desk
+from cavity.blocks.parts import ArrayRows, Desk, ReadRows
 from cavity.blocks.runs import by_blocks, reduce_runs
 from cavity.blocks.tables import FrameRows
 
@@ -295,10 +295,10 @@ class Source:
         start = index * self.block_rows
         return start, min(start + self.block_rows, self.n_rows)
 
-    def where(self, row):
+    def where(self, row, *column):
         """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy"; both count from 0."""
         part, first = self._part(row)
-        return part.where(row - first)
+        return part.where(row - first, *column)
 
     def found(self, value, row, *column):
         """Return words for a value that should not be there."""
@@ -358,6 +358,38 @@ class Source:
         for low, high in starts(stop - start, self.block_rows):
             self.fill(out[low:high], start + low)
         return out
+
+    def batches(self, size, *columns):
+        """Yield the rows in batches, for models that take them in one after the other by `update`.
+
+        Parameters
+        ----------
+        size : int
+            Rows in a batch, but for the last one.
+        *columns : str or int
+            Columns that go apart, by their names or numbers: y, weights.
+
+        Yields
+        ------
+        Source, or tuple of Source and arrays
+            The rows, read into memory, without those columns; then what these hold.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> table = cavity.source([[1.0, 5.0], [2.0, 7.0], [3.0, 9.0]])
+        >>> for X, y in table.batches(2, 1):
+        ...     print(X.rows().tolist(), y.tolist())
+        [[1.0], [2.0]] [5.0, 7.0]
+        [[3.0]] [9.0]
+        """
+        size = arrays.integer(size, "size", low=1)
+        rest, values = self.without(columns) if columns else self, [self.values(name) for name in columns]
+        rest.check_numbers(self.name)
+        for start in range(0, self.n_rows, size):
+            part = slice(start, min(start + size, self.n_rows))
+            rows = Source([ReadRows(rest.rows(part.start, part.stop), rest, start)], self.name)
+            yield (rows, *(value[part] for value in values)) if columns else rows
 
     def sample(self, size=None):
         """Return at most `size` rows (SAMPLE_ROWS) at equal distances, the first among them, as an array of its own."""

@@ -21,7 +21,9 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
+from cavity.blocks.formats import is_stored
 from cavity.blocks.job import Event, Job
+from cavity.blocks.sources import opened
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -48,7 +50,7 @@ def select_components(
     ----------
     model : GaussianMixture
         The model; its own `n_components` does not matter.
-    X : array_like (N, D), path, or list of paths
+    X : array_like (N, D), data frame, path, list of paths, or Source
         The data, as for `GaussianMixture.fit`.
     n_components : iterable of int, default range(1, 11)
         The numbers K to try, each once.
@@ -114,6 +116,7 @@ def select_components(
     known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
     posteriors, seconds, failures = [], [], []
     with Job.checked(callback, progress) as job:
+        X = opened(X, "X") if is_stored(X) else X  # once for all
         settled = model.settle(X, **known)
         for k in candidates:
             started = time.perf_counter()

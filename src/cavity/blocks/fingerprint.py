@@ -18,7 +18,7 @@ DIGEST_BYTES = 16
 LONGEST_WORDS = 60  # of a value, in messages
 MOST_NAMED = 5  # differences that a message names
 WHOLES = (("model",), ("options",))  # what settings stand in, of which users know nothing
-IDLE = ("n_threads", "callback", "job")  # fields of options that decide nothing
+IDLE = ("n_threads", "callback", "job")  # options that decide nothing
 
 
 def fingerprint(model, data, **settings):
@@ -63,7 +63,7 @@ def _told(value):
         case set() | frozenset():
             return sorted(map(str, value))
         case dict():
-            return {str(name): _told(each) for name, each in value.items()}
+            return {str(name): _told(each) for name, each in value.items() if name not in IDLE}
     if is_dataclass(value) and not isinstance(value, type):
         parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IDLE}
     else:

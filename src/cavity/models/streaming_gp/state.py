@@ -453,6 +453,6 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
     return state
 
 
-def rename(state, columns, classes):
-    """Name the columns of X and the classes of y, tuples of str or None, of a state."""
-    state._now = replace(state._now, columns=columns, classes=classes)
+def rename(state, columns, classes, roles=None):
+    """Name the columns of X and the classes of y, tuples of str or None, of a state; and those of other roles."""
+    state._now = replace(state._now, columns=columns, classes=classes, roles=roles or state.roles)

@@ -1,10 +1,12 @@
-"""Mixtures over a .npy file: memory and speed beside the same rows in memory.
+"""Mixtures over files larger than memory: memory and speed beside the same rows in memory; a fit to its end.
 
-`python benchmarks/stories/large_file.py`
+`python benchmarks/stories/large_file.py [--size GB] [--points N]`
 
-Writes a file of 1e8 numbers to a temporary folder (0.8 GB), as points on a line for UnitMixture and as rows of 8
-columns for GaussianMixture. A process for each way of reading it prints seconds a pass, the largest resident memory
-before and after, and the ELBO, whose bits must agree.
+Writes rows of 16 columns, of 16 components, as .npy and as Parquet (`--size` in all, 1 GB by default) to a temporary
+folder. A process for each way of reading them fits a GaussianMixture with diagonal covariances and prints seconds a
+pass, the largest resident memory and how much of it the fit added, and the ELBO, whose bits must agree. Rows in memory
+are as many as fit (`--held` GB at most): the rate is per row. Then a UnitMixture is fitted to N points (1e7 by default)
+in a .npy file until it converges, without a checkpoint and with one after every pass.
 """
 
 import argparse
@@ -24,81 +26,142 @@ import cavity
 
 PASSES = 3
 WARM_UP = 2
-BLOCK = 1 << 17  # rows written at a time
+BLOCK = 1 << 17  # rows written at a time, and those of a row group
 LINE = np.linspace(-9.0, 9.0, 10)[:, None]
-SPACE = 3.0 * np.random.default_rng(1).normal(size=(8, 8))
-MODELS = {  # centres of the components, and what to fit
-    "UnitMixture": (LINE, cavity.UnitMixture(len(LINE)), LINE[:, 0] + 0.5),
-    "GaussianMixture": (SPACE, cavity.GaussianMixture(len(SPACE)), SPACE + 0.5),
-}
+SPACE = 3.0 * np.random.default_rng(1).normal(size=(16, 16))
 
 
-def write(path, centres, rows):
-    """Write draws of a mixture block by block."""
-    rng, dim = np.random.default_rng(0), centres.shape[1]
+def draws(centres, rows):
+    """Yield draws of a mixture block by block, the same every time."""
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, BLOCK):
+        chosen = centres[rng.integers(0, len(centres), min(BLOCK, rows - start))]
+        yield rng.normal(chosen, 1.0)
+
+
+def write_npy(path, centres, rows):
+    """Write draws as a .npy file."""
+    dim = centres.shape[1]
     header = {"descr": "<f8", "fortran_order": False, "shape": (rows, dim) if dim > 1 else (rows,)}
     with open(path, "wb") as file:  # a memory map would count as memory of this process, and of its children
         np.lib.format.write_array_header_1_0(file, header)
-        for start in range(0, rows, BLOCK):
-            chosen = centres[rng.integers(0, len(centres), min(BLOCK, rows - start))]
-            rng.normal(chosen, 1.0).tofile(file)
+        for block in draws(centres, rows):
+            block.tofile(file)
 
 
-def run(path, name, where, threads):
+def write_parquet(path, centres, rows):
+    """Write draws as a Parquet file, a row group for each block."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    schema = pyarrow.schema([(f"x{j}", pyarrow.float64()) for j in range(centres.shape[1])])
+    with ParquetWriter(path, schema) as writer:
+        for block in draws(centres, rows):
+            writer.write_table(pyarrow.table(list(np.ascontiguousarray(block.T)), schema=schema))
+
+
+def warm(model, means):
+    """Fit a few rows: what is imported is no memory of a fit."""
+    few = np.random.default_rng(0).normal(size=(100, *means.shape[1:]))
+    model.fit(few, initial_means=means, max_iter=1)
+    return resident()
+
+
+def run_passes(path, held, threads):
     """Fit a few passes and print what they took: the time of the last ones, after the first have warmed the cache."""
-    _, model, means = MODELS[name]
-    data = np.load(path) if where == "memory" else path
+    model, means, data = cavity.GaussianMixture(len(SPACE), covariance="diag"), SPACE + 0.5, path
+    if held:
+        with open(path, "rb") as file:
+            np.lib.format.read_magic(file)
+            shape, *_ = np.lib.format.read_array_header_1_0(file)
+            data = np.fromfile(file, count=min(held, shape[0]) * shape[1]).reshape(-1, shape[1])
     stamps = []
 
-    def callback(event):
+    def callback(_):
         stamps.append(time.perf_counter())
-        return event.n_iter >= WARM_UP + PASSES
+        return len(stamps) >= WARM_UP + PASSES
 
-    options = dict(initial_means=means, accelerate=False, callback=callback)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-        few = np.random.default_rng(0).normal(size=(100, *means.shape[1:]))
-        model.fit(few, initial_means=means, max_iter=1)  # what is imported is no memory of the fit
-        before = resident()
-        post = model.fit(data, **options, n_threads=threads)
-    seconds = min(np.diff(stamps)[WARM_UP - 1 :])
-    print(f"{where} {threads} {seconds} {resident()} {resident() - before} {post.elbo.hex()}")
+    before = warm(model, means)
+    post = model.fit(data, initial_means=means, accelerate=False, callback=callback, n_threads=threads)
+    nanoseconds = 1e9 * min(np.diff(stamps)[WARM_UP - 1 :]) / post.n_samples
+    print(f"{nanoseconds} {resident()} {resident() - before} {post.n_samples:.0f} {post.elbo.hex()}")
 
 
-def table(name, numbers):
-    """Write the file of a model, start the processes, print the table."""
-    centres = MODELS[name][0]
-    rows = numbers // centres.shape[1]
+def run_to_the_end(path, checkpoint, threads):
+    """Fit a mixture on the line until it converges, and print what that took."""
+    model, means = cavity.UnitMixture(len(LINE)), LINE[:, 0] + 0.5
+    options = {"checkpoint": f"{path}.{threads}", "checkpoint_every": 0.0} if checkpoint else {}
+    before, start = warm(model, means), time.perf_counter()
+    post = model.fit(path, initial_means=means, n_threads=threads, **options)
+    seconds = time.perf_counter() - start
+    print(f"{seconds} {post.n_iter} {post.converged} {resident()} {resident() - before} {post.elbo.hex()}")
+
+
+def child(*arguments):
+    """Run a part of this file in a process of its own; return the words that it prints."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def table_of_passes(rows, held):
+    """Write the files, start the processes, print the table."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.npy"
-        write(path, centres, rows)
-        found = []
-        for threads in (1, 2):
-            for where in ("memory", "file"):
-                command = [sys.executable, __file__, "--run", str(path), name, where, str(threads)]
-                found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    print(f"\n{name}: {rows} rows of {centres.shape[1]}, K = {len(centres)}, best of {PASSES} passes\n")
-    print("| from | threads | ns a row | rate, of the one in memory | peak memory, MB | of it by the fit |")
-    print("|---|---|---|---|---|---|")
-    for where, threads, seconds, peak, added, _ in found:
-        memory = next(float(row[2]) for row in found if row[0] == "memory" and row[1] == threads)
-        cells = f"{1e9 * float(seconds) / rows:.2f}", f"{memory / float(seconds):.2f}", f"{float(peak):.0f}"
-        print(f"| {where} | {threads} | {' | '.join(cells)} | {float(added):.0f} |")
-    print("same bits" if len({row[-1] for row in found}) == 1 else "THE BITS DIFFER")
+        paths = {"memory": Path(folder) / "rows.npy", ".npy": Path(folder) / "rows.npy"}
+        paths["Parquet"] = Path(folder) / "rows.parquet"
+        write_npy(paths[".npy"], SPACE, rows)
+        write_parquet(paths["Parquet"], SPACE, rows)
+        sizes = {name: path.stat().st_size / 2**30 for name, path in paths.items()}
+        found = {
+            (name, threads): child("--passes", path, held if name == "memory" else 0, threads)
+            for threads in (1, 2)
+            for name, path in paths.items()
+        }
+    print(f"\nGaussianMixture, diagonal: {rows} rows of 16 columns, K = 16, best of {PASSES} passes\n")
+    print("| from | GB | threads | ns a row | rate, of the one in memory | peak memory, MB | of it by the fit |")
+    print("|---|---|---|---|---|---|---|")
+    for (name, threads), (nanoseconds, peak, added, count, _) in found.items():
+        memory = float(found["memory", threads][0])
+        cells = f"{float(nanoseconds):.1f}", f"{memory / float(nanoseconds):.2f}", f"{float(peak):.0f}"
+        gigabytes = sizes[name] * int(count) / rows
+        print(f"| {name} | {gigabytes:.1f} | {threads} | {' | '.join(cells)} | {float(added):.0f} |")
+    print("same bits" if len({each[-1] for each in found.values() if int(each[-2]) == rows}) == 1 else "BITS DIFFER")
+
+
+def table_of_fits(points):
+    """Write the points, start the processes, print the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "points.npy"
+        write_npy(path, LINE, points)
+        found = {(c, t): child("--to-the-end", path, c, t) for c, t in ((0, 1), (1, 1), (0, 2), (1, 2))}
+    print(f"\nUnitMixture: {points} points in a .npy file, K = {len(LINE)}, until it converges\n")
+    print("| checkpoint | threads | seconds | passes | converged | peak memory, MB | of it by the fit |")
+    print("|---|---|---|---|---|---|---|")
+    for (checkpoint, threads), (seconds, passes, converged, peak, added, _) in found.items():
+        often = "every pass" if checkpoint else "none"
+        cells = f"{float(seconds):.2f}", passes, converged, f"{float(peak):.0f}", f"{float(added):.0f}"
+        print(f"| {often} | {threads} | {' | '.join(cells)} |")
+    print("same bits" if len({each[-1] for each in found.values()}) == 1 else "BITS DIFFER")
 
 
 def main():
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--numbers", type=int, default=10**8)
-    parser.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=float, default=1.0, help="GB of rows")
+    parser.add_argument("--held", type=float, default=4.0, help="most GB of them to hold in memory for comparison")
+    parser.add_argument("--points", type=float, default=1e7, help="points on the line; 0 for none")
+    parser.add_argument("--passes", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--to-the-end", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.run:
-        path, name, where, threads = options.run
-        run(path, name, where, int(threads))
-        return
-    for name in MODELS:
-        table(name, options.numbers)
+    warnings.simplefilter("ignore", cavity.ConvergenceWarning)
+    for given, run in ((options.passes, run_passes), (options.to_the_end, run_to_the_end)):
+        if given:
+            run(given[0], int(given[1]), int(given[2]))
+            return
+    row = 8 * SPACE.shape[1]
+    if options.size:
+        table_of_passes(int(options.size * 2**30 / row), int(options.held * 2**30 / row))
+    if options.points:
+        table_of_fits(int(options.points))
 
 
 if __name__ == "__main__":

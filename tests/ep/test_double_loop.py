@@ -66,7 +66,7 @@ def test_max_iter_bounds_the_double_loop():
         assert seen == list(range(8, 8 + len(seen)))
         whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
         np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)
-        value = free_energy(geometry, sites, loop.belief, Cavities(30))[0]
+        value = free_energy(geometry, sites, loop.belief, Cavities.flat(30))[0]
     assert -value == pytest.approx(whole.log_evidence, rel=1e-9)
     assert STEPS_A_SWEEP == 3  # as the docstrings of `fit` say
 

@@ -1,101 +1,277 @@
 """Fits have the same bits whatever their rows come from, and whoever works on them."""
 
+import warnings
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 import cavity
 from cavity import covariances, likelihoods
 
-
-def numbers(n, d):
-    """Return rows X (n, d), real y, and labels."""
-    rng = np.random.default_rng(n)
-    X = rng.normal(size=(n, d)) + 0.5
-    f = X @ np.linspace(1.0, -0.5, d)
-    return X, f + rng.normal(0.0, 0.3, n), f + rng.normal(0.0, 0.3, n) > 0
+N = 20_000
 
 
-X, Y, LABELS = numbers(40_000, 3)
-FEW = slice(3000)
+def table(n=N):
+    """Return columns by name: three features, real and counted observations, labels, weights, offsets."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3)) + np.where(rng.random((n, 1)) < 0.3, 3.0, -0.5)
+    f = X @ [1.0, -0.5, 0.2]
+    return {f"x{j}": X[:, j].copy() for j in range(3)} | {
+        "real": f + rng.normal(0.0, 0.3, n),
+        "count": rng.poisson(np.exp(0.2 * f)).astype(float),
+        "label": np.where(f + rng.normal(size=n) > 0, "yes", "no"),
+        "weight": rng.integers(0, 3, n).astype(float),
+        "known": 0.1 * rng.normal(size=n),
+    }
+
+
+COLUMNS = table()
+FEATURES = ("x0", "x1", "x2")
 RBF = covariances.RBF(1.0, [2.0, 2.0, 2.0])
 
 
-def linear(x, **options):
-    return cavity.LinearRegression().fit(x, Y, **options)
+@dataclass(frozen=True)
+class Case:
+    """A fit of a table: which columns it needs beside the features, and of how many rows."""
+
+    fit: object  # (X, names or arrays by argument, n_threads) -> posterior
+    given: dict  # names of columns by argument
+    n: int = N
+    threads: bool = True
+
+    def array(self):
+        """Return the features as one array, and the other columns by argument."""
+        X = np.column_stack([COLUMNS[name][: self.n] for name in FEATURES])
+        return X, {argument: COLUMNS[name][: self.n] for argument, name in self.given.items()}
+
+    def run(self, X, given, n_threads=None):
+        """Return what a posterior would save, as bytes and settings."""
+        options = {"n_threads": n_threads} if self.threads else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cavity.ConvergenceWarning)
+            posterior = self.fit(X, **given, **options)
+        arrays, settings = posterior.to_arrays()
+        for name in ("columns", "roles"):
+            settings.pop(name, None)
+        return {name: array.tobytes() for name, array in arrays.items()} | {"settings": str(settings)}
 
 
-def logistic(x, **options):
-    return cavity.LogisticRegression().fit(x, LABELS, max_iter=4, tol=1.0, **options)
+def model(kind, *settings, **named):
+    """Return a fit of a model with options."""
+    options = {name: named.pop(name) for name in ("schedule", "method", "max_iter", "tol", "learn") if name in named}
+
+    def fit(X, y=None, **given):
+        made = kind(*settings, **named)
+        return made.fit(X, **given, **options) if y is None else made.fit(X, y, **given, **options)
+
+    return fit
 
 
-def clutter(x, **options):
-    return cavity.Clutter(prior_variance=50.0).fit(x, schedule="parallel", **options)
+def stochastic(X, **given):
+    return cavity.GaussianMixture(2).fit_stochastic(X, batch_size=700, n_epochs=2, **given)
 
 
-def clutter_in_turn(x, **options):
-    return cavity.Clutter(prior_variance=50.0).fit(x, **options)
+def selected(X, **given):
+    return cavity.select_components(cavity.GaussianMixture(1), X, (1, 2), max_iter=3, **given).best
 
 
-def clutter_adf(x, **options):
-    return cavity.Clutter(prior_variance=50.0).fit(x, method="adf", **options)
+def first_column(fit):
+    def fit_numbers(X, **given):
+        return fit(X[:, 0] if isinstance(X, np.ndarray) else cavity.source(X, columns=0), **given)
+
+    return fit_numbers
 
 
-def stream(x, **options):
-    model = cavity.StreamingGP(RBF, likelihoods.Gaussian(0.1), n_inducing=20)
-    return model.fit(x, Y[FEW], learn=False, **options)
-
-
-def stream_of_labels(x, **options):
-    model = cavity.StreamingGP(RBF, likelihoods.Probit(), n_inducing=10)
-    return model.fit(x, LABELS[FEW], learn=False, **options)
-
-
-FITS = {
-    "linear regression": (linear, X),
-    "logistic regression": (logistic, X),
-    "clutter": (clutter, X),
-    "clutter of numbers": (clutter, X[:, 0]),
-    "clutter in turn": (clutter_in_turn, X[:20_000]),
-    "clutter adf": (clutter_adf, X),
-    "stream": (stream, X[FEW]),
-    "stream of labels": (stream_of_labels, X[FEW]),
+RARE = {"max_iter": 3, "tol": 1.0}
+SIGNAL = {"prior_variance": 50.0}
+MIXTURE, DIAGONAL = model(cavity.GaussianMixture, 2, max_iter=4), {"approximation": "diagonal"}
+CASES = {
+    "linear": Case(model(cavity.LinearRegression), {"y": "real"}),
+    "logistic": Case(model(cavity.LogisticRegression, **RARE), {"y": "label"}),
+    "clutter": Case(model(cavity.Clutter, **SIGNAL, schedule="parallel"), {}),
+    "clutter in turn": Case(model(cavity.Clutter, **SIGNAL, max_iter=2), {}),
+    "clutter adf": Case(model(cavity.Clutter, **SIGNAL, method="adf"), {}),
+    "clutter numbers": Case(first_column(model(cavity.Clutter, **SIGNAL, schedule="parallel")), {}),
+    "stream": Case(
+        model(cavity.StreamingGP, RBF, likelihoods.Gaussian(0.1), n_inducing=15, learn=False),
+        {"y": "real", "sample_weight": "weight", "offset": "known"},
+        3000,
+    ),
+    "stream learnt": Case(model(cavity.StreamingGP, RBF, n_inducing=8, learn="covariance"), {"y": "real"}, 1500),
+    "stream labels": Case(
+        model(cavity.StreamingGP, RBF, "probit", n_inducing=8, learn=False), {"y": "label", "offset": "known"}, 2500
+    ),
+    "process": Case(model(cavity.GaussianProcess, RBF, "gaussian", learn=False), {"y": "real", "offset": "known"}, 60),
+    "mixture": Case(MIXTURE, {"sample_weight": "weight"}),
+    "mixture stochastic": Case(stochastic, {}),
+    "mixture selected": Case(selected, {"sample_weight": "weight"}, 5000),
+    "unit mixture": Case(first_column(model(cavity.UnitMixture, 2, 9.0, max_iter=5)), {}),
+    "glm": Case(
+        model(cavity.GLM, "probit", intercept=True, **RARE),
+        {"y": "label", "offset": "known", "sample_weight": "weight"},
+    ),
+    "glm counts": Case(model(cavity.GLM, "poisson", intercept=False, **RARE), {"y": "count", "offset": "known"}),
 }
 
 
-def bits(posterior):
-    """Return what a posterior would save, as bytes and settings."""
-    arrays, settings = posterior.to_arrays()
-    settings.pop("columns", None)
-    return {name: array.tobytes() for name, array in arrays.items()} | {"settings": str(settings)}
+def mapped(case, folder):
+    """A memory map, in the order of columns."""
+    X, given = case.array()
+    np.save(folder / "mapped.npy", np.asfortranarray(X))
+    return np.load(folder / "mapped.npy", mmap_mode="r"), given
 
 
-def mapped(array, folder):
-    np.save(folder / "all.npy", array)
-    return np.load(folder / "all.npy", mmap_mode="r")
+def files(case, folder):
+    """Files that end within blocks, of other orders; what else is given is in memory."""
+    X, given = case.array()
+    third = len(X) // 3
+    parts = X[:third], np.asfortranarray(X[third : third + 1]), np.asfortranarray(X[third + 1 :].astype(">f8"))
+    for i, part in enumerate(parts):
+        np.save(folder / f"{i}.npy", part)
+    return [folder / "0.npy", str(folder / "1.npy"), folder / "2.npy"], given
 
 
-def files(array, folder):
-    """Files that end within blocks, of two dtypes and orders that lose nothing."""
-    third = len(array) // 3
-    np.save(folder / "a.npy", array[:third])
-    np.save(folder / "b.npy", np.asfortranarray(array[third : third + 1]))
-    np.save(folder / "c.npy", np.asfortranarray(array[third + 1 :].astype(">f8")))
-    return [folder / "a.npy", str(folder / "b.npy"), folder / "c.npy"]
+def arrow(case):
+    """An Arrow table of the columns that a fit needs, features not first."""
+    pa = pytest.importorskip("pyarrow")
+    names = [*dict.fromkeys(case.given.values()), *FEATURES]
+    return pa.table({name: COLUMNS[name][: case.n] for name in names})
 
 
-def opened(array, folder):
-    return cavity.source(files(array, folder))
+def parquet(case, folder):
+    """A Parquet file whose row groups are no blocks, all columns by name."""
+    written = arrow(case)
+    pytest.importorskip("pyarrow.parquet").write_table(written, folder / "rows.parquet", row_group_size=777)
+    return folder / "rows.parquet", case.given
 
 
-def by_columns(array, folder):
-    return np.asfortranarray(array)
+def folder_of_parquet(case, folder):
+    """Two files of Parquet in a folder, opened by hand."""
+    written, half, inside = arrow(case), case.n // 2, folder / "both"
+    inside.mkdir()
+    write = pytest.importorskip("pyarrow.parquet").write_table
+    write(written[:half], inside / "a.parquet")
+    write(written[half:], inside / "b.parquet")
+    return cavity.source(inside), case.given
 
 
-@pytest.mark.parametrize("name", FITS)
-def test_sources_and_threads_change_no_bit(name, tmp_path):
-    fit, array = FITS[name]
-    wanted = bits(fit(array))
-    for kind in (mapped, by_columns, files, opened):
-        assert bits(fit(kind(array, tmp_path))) == wanted, kind.__name__
-    for data in (array, files(array, tmp_path)):
-        assert bits(fit(data, n_threads=2)) == wanted
+def frame(case, folder):
+    """A data frame."""
+    pytest.importorskip("pandas")
+    return arrow(case).to_pandas(), case.given
+
+
+@pytest.mark.parametrize("kind", [mapped, files, parquet, folder_of_parquet, frame], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("name", CASES)
+def test_sources_and_threads_change_no_bit(name, kind, tmp_path, wanted):
+    case = CASES[name]
+    X, given = kind(case, tmp_path)
+    threads = 2 if kind is not frame and case.threads else None
+    assert case.run(X, given, threads) == wanted(name)
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """Fits of arrays by one thread, each done once."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            found[name] = CASES[name].run(*CASES[name].array())
+        return found[name]
+
+    return of
+
+
+SUMS = ("linear", "logistic", "clutter", "clutter adf", "stream", "stream labels", "process", "mixture", "glm")
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_bad_number_is_named_by_file_row_and_column(name, tmp_path):
+    case = CASES[name]
+    X, given = case.array()
+    third = len(X) // 3
+    X[third + 7, 1] = np.nan
+    np.save(tmp_path / "good.npy", X[:third])
+    np.save(tmp_path / "bad.npy", X[third:])
+    with pytest.raises(ValueError, match=r"(?s)nan in row 7, column 1 .*of .*bad\.npy"):
+        case.run([tmp_path / "good.npy", tmp_path / "bad.npy"], given, 2)
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {feature: X[:, j] for j, feature in enumerate(FEATURES)} | {case.given[key]: given[key] for key in given}
+    parquet.write_table(pa.table(columns), tmp_path / "bad.parquet", row_group_size=500)
+    with pytest.raises(ValueError, match=rf"nan in row {third + 7}, column 'x1' of .*bad\.parquet"):
+        case.run(tmp_path / "bad.parquet", case.given, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in SUMS if "y" in CASES[name].given])
+def test_observations_of_another_length_and_unknown_columns_are_refused(name, tmp_path):
+    case = CASES[name]
+    X, given = files(case, tmp_path)
+    with pytest.raises(ValueError, match="y must have one entry per row"):
+        case.run(X, given | {"y": given["y"][:-1]})
+    with pytest.raises(ValueError, match="'nothing'"):
+        case.run(X, given | {"y": "nothing"})
+    X, given = parquet(case, tmp_path)
+    with pytest.raises(ValueError, match="X has no column 'nothing'; it has "):
+        case.run(X, given | {"y": "nothing"})
+
+
+@pytest.mark.parametrize("name", ["linear", "clutter", "stream", "process", "mixture"])
+def test_text_among_the_features_is_refused(name, tmp_path):
+    case = CASES[name]
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {each: COLUMNS[each] for each in [*FEATURES, *case.given.values()]}
+    parquet.write_table(pa.table(columns | {"town": np.repeat(["here", "there"], N // 2)}), tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match=r"(?s)must hold real numbers, got text in column 'town'"):
+        case.run(tmp_path / "rows.parquet", case.given)
+
+
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["linear", "logistic", "stream", "process", "glm", "mixture"])
+def test_predictions_of_files_are_those_of_arrays(name, tmp_path):
+    case = CASES[name]
+    X, given = case.array()
+    posterior = case.fit(X, **given)
+    new, _ = files(Case(None, {}, 6000), tmp_path)
+    rows, known = cavity.source(new).rows(), {"offset": 0.5} if "offset" in case.given else {}
+    methods = {"logistic": ["predict_proba", "predict"], "mixture": ["predict", "log_density"]}.get(name, ["predict"])
+    for method in methods:
+        found, wanted = (getattr(posterior, method)(each, **known) for each in (new, rows))
+        assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    rows[4321, 2] = np.inf
+    np.save(tmp_path / "bad.npy", rows)
+    with pytest.raises(ValueError, match=r"inf in row 4321, column 2 .*of .*bad\.npy"):
+        getattr(posterior, methods[0])(tmp_path / "bad.npy", **known)
+
+
+def test_batches_of_a_file_are_those_of_an_array(tmp_path):
+    case = CASES["stream labels"]
+    path, _ = parquet(case, tmp_path)
+    X, given = case.array()
+    spans = [slice(start, start + 1000) for start in (0, 1000, 2000)]
+    of_array = ((X[span], given["y"][span], given["offset"][span]) for span in spans)
+    states = []
+    for batches in (of_array, cavity.source(path).batches(1000, "label", "known")):
+        state = cavity.StreamingGP(RBF, "probit", n_inducing=8).fit(np.empty((0, 3)), np.empty(0))
+        for rows, y, offset in batches:
+            state.update(rows, y, offset=offset)
+        states.append(state)
+    assert states[1].columns == FEATURES
+    assert states[1].n_samples == 2500
+    (wanted, _), (found, _) = (state.to_arrays() for state in states)
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in wanted.items()
+    }
+    with pytest.raises(ValueError, match="no column 'nothing'"):
+        next(cavity.source(path).batches(10, "nothing"))
+
+
+def test_processes_of_too_many_rows_are_refused_unread(tmp_path):
+    path = tmp_path / "holes.npy"
+    header = np.lib.format.header_data_from_array_1_0(np.empty((0, 2)))
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header | {"shape": (3_000_000, 2)})
+        file.truncate(file.tell() + 3_000_000 * 16)
+    with pytest.raises(MemoryError, match=r"of shape \(3000000, 3000000\) needs .* there is cavity.StreamingGP"):
+        cavity.GaussianProcess(RBF, "gaussian").fit(path, np.zeros(3_000_000))

@@ -14,6 +14,7 @@ class Source:
 
     rows: np.ndarray
     lengths: tuple
+    in_memory = True
 
     @property
     def shape(self):

@@ -138,9 +138,9 @@ BAD_TABLES = {
     "header only": ("a\n", "the file holds a header and no rows"),
     "ragged": ("a,b\n1,2\n3\n", "line 3: 1 fields where the first line has 2"),
     "text": ("a,b\n1,2\n3,x\n", "line 3: column 'b' is 'x', not a finite number"),
-    "nan": ("a,b\n1,2\n3,nan\n", "line 3: column 'b' is 'nan', not a finite number"),
-    "infinite": ("a,b\n1,2\n\n3,-inf\n", "line 4: column 'b' is '-inf', not a finite number"),
-    "blank": ("a,b\n1,2\n3,\n", "line 3: column 'b' is '', not a finite number"),
+    "nan": ("a,b\n1,2\n3,nan\n", "line 3: column 'b' has no value; fill it in, or leave such rows out with"),
+    "infinite": ("a,b\n1,2\n\n3,-inf\n", "line 4: column 'b' is -inf, not a finite number"),
+    "blank": ("a,b\n1,2\n3,\n", "line 3: column 'b' has no value"),
     "no such column": ("a,c\n1,2\n", "no column 'b'; there is a, c"),
 }
 
@@ -170,12 +170,12 @@ def test_bad_arrays_and_bytes(run, tmp_path):
     np.save(path, np.ones((2, 3, 4)))
     assert f"the data ({path}) must have 1 or 2 dimension(s), got shape (2, 3, 4)" in run("fit", "clutter", path)[2]
     np.save(path, np.array([1.0, np.nan]))
-    assert "row 2: column '1' is nan, not a finite number" in run("fit", "clutter", path)[2]
+    assert "row 2: column '1' has no value" in run("fit", "clutter", path)[2]
     np.save(path, np.ones((3, 2)))
     assert "choose one or more columns with --column; there is 1, 2" in run("fit", "clutter", path)[2]
     table = tmp_path / "x.csv"
     table.write_bytes(b"a\n1\n\xff\xfe\n")
-    assert "not readable as CSV" in run("fit", "clutter", table)[2]
+    assert "not readable as utf-8" in run("fit", "clutter", table)[2]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,10 @@ def test_a_missing_extra_is_named(run, monkeypatch):
 
 def test_usage(run):
     assert run("--version")[1] == f"cavity {cavity.__version__}\n"
-    assert run()[0] == 2
+    assert run("-V")[1] == run("--version")[1]
+    status, out, _ = run()
+    assert status == 0
+    assert "exit status:" in out
     assert run("fit", "nonsense")[0] == 2
     assert "--clutter-weight" in run("fit", "clutter", "--help")[1]
 

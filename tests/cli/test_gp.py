@@ -259,7 +259,10 @@ BAD = {
     "setting": (["--scale", "2"], "--scale has no meaning for --likelihood gaussian"),
     "rows": (["--rows", "61"], "--rows must be from 1 to 60"),
     "text": (["--features", "two"], "column 'two' holds text"),
-    "classes": (["--target", "level"], "column 'level' has 3 classes; say --likelihood ordered-probit"),
+    "classes": (
+        ["--target", "level"],
+        "column 'level' has 3 classes (low, mid, top); if they have an order, say --likelihood ordered-probit",
+    ),
     "two classes": (["--target", "level", "--likelihood", "probit"], "need a target of two different values"),
     "constant": (["--features", "one"], "column 'one' is constant"),
     "thresholds": (
@@ -345,7 +348,7 @@ def test_predict_finds_the_columns_of_the_fit(run, tmp_path):
     assert features[0] in error
 
 
-def test_pictures_and_predictions_know_no_offsets(run, tmp_path):
+def test_pictures_know_no_offsets_and_predictions_do(run, tmp_path):
     path, saved = write(tmp_path / "t.csv", table()), tmp_path / "p.npz"
     options = (
         path,
@@ -363,6 +366,8 @@ def test_pictures_and_predictions_know_no_offsets(run, tmp_path):
     assert status == 2
     assert "--offset" in error
     assert run(*options, "--output", saved)[0] == 0
-    status, _, error = run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))
-    assert status == 2
-    assert "offsets" in error
+    assert run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))[0] == 0
+    columns, posterior = table(), cavity.load(saved)
+    X, known = np.column_stack([columns["a"], columns["b"]]), {"offset": columns["log_time"]}
+    expected = np.column_stack([*posterior.predict(X, **known), posterior.expected(X, **known)])
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-12)

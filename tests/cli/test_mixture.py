@@ -259,7 +259,7 @@ def test_missing_values(run, tmp_path, faithful):
     np.save(tmp_path / "x.npy", X)
     lines = [f"{a:g},{'NA' if np.isnan(b) else format(b, 'g')}" for a, b in X]
     (tmp_path / "x.csv").write_text("\n".join(["eruptions,waiting", *lines]) + "\n")
-    for name, words in (("x.csv", "'waiting' in line 2"), ("x.npy", "in row 0, column 1 of")):
+    for name, words in (("x.csv", "'waiting' in line 2"), ("x.npy", "column '2' in row 1, row 8")):
         status, _, errors = run("fit", "mixture", tmp_path / name, "--components", "2")
         assert status == 2
         assert words in errors
@@ -346,8 +346,13 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     posterior = cavity.GaussianMixture(3).fit(X[:, [2, 0]])
     posterior.save(tmp_path / "fit.npz")
     monkeypatch.setattr("cavity.blocks.sources.rows_per_block", lambda width: 64)
-    sizes, predicted = [], predict.predicted
-    monkeypatch.setattr(predict, "predicted", lambda post, points: sizes.append(len(points)) or predicted(post, points))
+    sizes, mixture = [], predict.mixture
+
+    def counting(fitted):
+        told = mixture(fitted)
+        return replace(told, of=lambda rows: sizes.append(len(rows)) or told.of(rows))
+
+    monkeypatch.setattr(predict, "mixture", counting)
     arguments = ["--columns", "3,1", "--output", tmp_path / "r.npy", "--threads", threads]
     assert run("predict", tmp_path / "fit.npz", tmp_path / "x.npy", *arguments)[0] == 0
     assert sorted(sizes) == [1000 % 64] + 15 * [64]
@@ -414,16 +419,16 @@ def test_predictions_of_a_unit_mixture_are_of_its_column(run, tmp_path):
 def test_what_cannot_be_predicted(run, tmp_path, faithful):
     target, other, output = tmp_path / "fit.npz", tmp_path / "other.npz", tmp_path / "r.npy"
     cavity.GaussianMixture(2).fit(faithful).save(target)
-    cavity.Clutter().fit([0.1, 2.3]).save(other)
+    cavity.FactorizedGaussian(0.0, [[1.0, 0.5], [0.5, 1.0]]).fit().save(other)
     bad = faithful.copy()
     bad[200, 1] = np.nan
     np.save(tmp_path / "bad.npy", bad)
     output.write_bytes(b"as it was")
     cases = [
-        ([other, "faithful"], "holds a ClutterPosterior; predict is for mixtures"),
-        ([target, "galaxies"], "the posterior is of 2 column(s), got 1 (velocity)"),
+        ([other, "faithful"], "holds a FactorizedGaussianPosterior, which says nothing about new rows"),
+        ([target, "galaxies"], "the posterior is of 2 columns, got 1 (velocity)"),
         ([target, "pima"], "got 7 (npreg, glu, bp, skin, bmi, ...); choose with --columns"),
-        ([target, tmp_path / "bad.npy"], "nan in row 200, column 1 of"),
+        ([target, tmp_path / "bad.npy"], "missing values in column '2' in row 201"),
         ([target, "nothing.csv"], "no such file"),
         ([tmp_path / "bad.npy", "faithful"], "is not a file written by cavity"),
     ]
@@ -432,5 +437,8 @@ def test_what_cannot_be_predicted(run, tmp_path, faithful):
         assert (status, printed) == (2, "")
         assert message in errors
         assert output.read_bytes() == b"as it was"
-    assert "must be a .npy or .csv file" in run("predict", target, "faithful", "--output", tmp_path / "r.txt")[2]
+    assert (
+        "must be a .npy or .csv or .parquet file"
+        in run("predict", target, "faithful", "--output", tmp_path / "r.txt")[2]
+    )
     assert "is the posterior's file" in run("predict", target, "faithful", "--output", target)[2]

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,22 +14,22 @@ def test_batches_of_an_array(tmp_path):
     """A batch is read when it is wanted."""
     values = np.arange(60.0).reshape(20, 3)
     np.save(tmp_path / "x.npy", values.astype("f4"))
-    batches = readers.batches(str(tmp_path / "x.npy"), 7, skip=2, first=5)
-    read = [(np.column_stack([t.numbers(name) for name in "123"]), t.places) for t, _ in batches]
+    batches = readers.batches(SimpleNamespace(data=str(tmp_path / "x.npy")), 7, skip=2, first=5)
+    read = [(t.matrix(list("123")), t.place(0)) for t, _ in batches]
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in read]), values[2:])
     assert [len(rows) for rows, _ in read] == [5, 7, 6]
-    assert [places[0] for _, places in read] == ["row 3", "row 8", "row 15"]
+    assert [place for _, place in read] == ["row 3", "row 8", "row 15"]
 
 
 def test_a_table_is_read_as_it_is_used(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("\n".join(["a,y", *(f"{i}.0,0.0" for i in range(200_000))]))
-    parts = readers.batches(str(path), 10)
+    parts = readers.batches(SimpleNamespace(data=str(path)), 10)
     first, share = next(parts)
-    assert first.cells["a"] == [f"{i}.0" for i in range(10)]
+    assert first.numbers("a").tolist() == list(range(10))
     assert share < 0.05
     *_, (last, share) = parts
-    assert last.cells["a"][-1] == "199999.0"
+    assert last.numbers("a")[-1] == 199999.0
     assert share == 1.0
 
 
@@ -37,10 +38,11 @@ def test_a_pipe_is_a_table(tmp_path):
     """It has no size, and cannot be read twice."""
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
-    for read in (lambda: [(readers.whole(str(path)), 1.0)], lambda: list(readers.batches(str(path), 2))):
+    given = SimpleNamespace(data=str(path))
+    for read in (lambda: [(readers.whole(given), 1.0)], lambda: list(readers.batches(given, 2))):
         writer = threading.Thread(target=path.write_text, args=("a,b\n1,x\n2,y\n3,z\n",), daemon=True)
         writer.start()
         parts = read()
         writer.join()
-        assert [cell for part, _ in parts for cell in part.cells["b"]] == ["x", "y", "z"]
+        assert [cell for part, _ in parts for cell in part.text("b")] == ["x", "y", "z"]
         assert {share for _, share in parts} == {1.0}

@@ -6,6 +6,7 @@ import sys
 import warnings
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from cavity.cli import options, prequential, readers, streaming_gp
 
 def batches(source, *sizes):
     """The batches of a table, all at once."""
-    return [part for part, _ in readers.batches(str(source), *sizes)]
+    return [part for part, _ in readers.batches(SimpleNamespace(data=str(source)), *sizes)]
 
 
 @pytest.fixture
@@ -77,8 +78,13 @@ def test_co2_is_keelings():
 
 def together(parts):
     """Cells and places of batches, one after the other."""
-    cells = {name: [cell for part in parts for cell in part.cells[name]] for name in parts[0].cells}
-    return cells, [place for part in parts for place in part.places]
+    cells = {name: [cell for part in parts for cell in cells_of(part, name)] for name in parts[0].names}
+    return cells, [part.place(row) for part in parts for row in range(len(part))]
+
+
+def cells_of(part, name):
+    """A column, text or numbers."""
+    return (part.text(name) if part.is_text(name) else part.numbers(name)).tolist()
 
 
 @pytest.mark.parametrize(("rows", "skip"), [(1, 0), (7, 0), (7, 3), (90, 0), (1000, 89)])
@@ -87,11 +93,12 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
     numeric = [name for name in columns if columns[name].dtype.kind == "f"]
     path = write(tmp_path / "x.csv", columns)
     path.write_text(path.read_text().replace("\n", "\n\n", 5))  # blank lines are no rows
-    whole = readers.whole(str(path))
+    whole = readers.whole(SimpleNamespace(data=str(path)))
     parts = batches(path, rows, skip)
-    assert [len(part.places) for part in parts[:-1]] == [rows] * (len(parts) - 1)
+    assert [len(part) for part in parts[:-1]] == [rows] * (len(parts) - 1)
     cells, places = together(parts)
-    assert (cells, places) == ({name: whole.cells[name][skip:] for name in cells}, whole.places[skip:])
+    everything = together([whole])
+    assert (cells, places) == ({name: everything[0][name][skip:] for name in cells}, everything[1][skip:])
     np.save(tmp_path / "x.npy", np.column_stack([columns[name] for name in numeric]))
     cells, places = together(batches(tmp_path / "x.npy", rows, skip))
     for j, name in enumerate(numeric):
@@ -101,16 +108,16 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
 
 def test_the_first_batch_may_be_longer(run, tmp_path):
     path = write(tmp_path / "x.csv", table())
-    assert [len(part.places) for part in batches(path, 20, 5, 31)] == [31, 20, 20, 14]
-    assert [len(part.places) for part in batches("newcomb", 20, 0, 31)] == [31, 20, 15]
+    assert [len(part) for part in batches(path, 20, 5, 31)] == [31, 20, 20, 14]
+    assert [len(part) for part in batches("newcomb", 20, 0, 31)] == [31, 20, 15]
     arguments = "--x", "a", "--y", "real", "--covariance", "rbf(2,2)"
     status, printed, _ = run(path, *arguments, "--batch", 1, "--first", 85)
     assert status == 0
-    assert "90 rows in 6 batch(es)" in printed
+    assert "90 rows in 6 batches" in printed
     assert list(scores_of(printed)) == [*(f"{i}-{i}" for i in range(86, 91)), "all"]
     status, _, errors = run(path, *arguments, "--batch", 9)
     assert status == 2
-    assert "the first batch has 9 row(s), too few to learn from; say --first 200, for example" in errors
+    assert "the first batch has 9 rows, too few to learn from; say --first 200, for example" in errors
 
 
 PLAIN = "--features", "a,b", "--target", "two"
@@ -121,9 +128,9 @@ def test_parquet(run, tmp_path):
     columns = table()
     path = write(tmp_path / "x.csv", columns)
     parquet.write_table(arrow.table(columns), tmp_path / "x.parquet", row_group_size=13)
-    sizes = [len(part.places) for part in batches(tmp_path / "x.parquet", 20, 15)]
+    sizes = [len(part) for part in batches(tmp_path / "x.parquet", 20, 15)]
     assert sizes == [20, 20, 20, 15]
-    sizes = [len(part.places) for part in batches(tmp_path / "x.parquet", 20, 15, 31)]
+    sizes = [len(part) for part in batches(tmp_path / "x.parquet", 20, 15, 31)]
     assert sizes == [31, 20, 20, 4]
     arguments = "--x", "a,b", "--y", "real", "--batch", 20, "--skip", 15, "--learn", "never", "--save"
     for suffix in ("csv", "parquet"):
@@ -143,7 +150,7 @@ def test_parquet(run, tmp_path):
     assert status == 2
     assert "missing values in column 'real' in row 51;" in errors
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and what is no table PAR1")
-    assert "x.parquet: not a readable Parquet file" in run(tmp_path / "x.parquet", *arguments[:-1])[2]
+    assert "x.parquet is not a Parquet file that can be read" in run(tmp_path / "x.parquet", *arguments[:-1])[2]
 
 
 def test_parquet_without_arrow(run, tmp_path, monkeypatch):
@@ -392,7 +399,7 @@ def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monk
     monkeypatch.setattr(cavity.StreamingGPState, "update", warned)
     status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, "--learn", "never")
     assert (status, errors, len(seen)) == (0, "", 4)
-    assert "settings         3 batch(es) spoke against what older rows hold them to" in printed
+    assert "settings         3 batches spoke against what older rows hold them to" in printed
 
 
 @pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
@@ -539,7 +546,7 @@ def test_resuming_wants_what_was_saved(run, tmp_path):
     for more, message in (
         (["--resume", posterior], "holds a GaussianProcessPosterior, not what cavity fit streaming-gp saved"),
         (["--resume", state, "--variance", 2], "goes on with the model that was saved; leave out --variance"),
-        (["--resume", state, "--x", "a,b"], "is of 1 column(s), got 2 (a, b); choose with --features"),
+        (["--resume", state, "--x", "a,b"], "is of 1 column, got 2 (a, b); choose with --features"),
     ):
         status, _, errors = run(path, "--y", "real", *more)
         assert status == 2
@@ -620,7 +627,7 @@ def test_progress_in_a_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("COLUMNS", "30")
-    with options.progress() as show:
+    with options.progress(SimpleNamespace(quiet=False)) as show:
         show(0.25, "a long line that tells more than fits")
         show(1.0, "done")
     assert sys.stderr.getvalue() == "\r 25 % a long line that tells \r100 % done                   \n"
@@ -645,25 +652,29 @@ def test_progress_bar(monkeypatch):
     fake.tqdm = lambda **settings: made.append(Bar(**settings)) or made[0]
     monkeypatch.setitem(sys.modules, "tqdm", fake)
     monkeypatch.setattr(sys, "stderr", Screen())
-    with options.progress() as show:
+    with options.progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (made[0].total, made[0].said, made[0].closed) == (1.0, [(0.5, "half")], True)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with options.progress() as show:
+    with options.progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (sys.stderr.getvalue(), len(made)) == ("", 1)
 
 
-def test_predict_knows_no_offsets(run, tmp_path):
+def test_predictions_have_the_offsets_of_the_fit(run, tmp_path):
     rng = np.random.default_rng(0)
     path, saved = tmp_path / "t.csv", tmp_path / "p.npz"
     lines = [f"{x},{rng.poisson(3)},{0.1 * k}" for k, x in enumerate(rng.normal(size=20))]
     path.write_text("\n".join(["a,count,exposure", *lines]) + "\n")
     options = ("--y", "count", "--x", "a", "--offset", "exposure", "--likelihood", "poisson", "--learn", "never")
     assert run(path, *options, "--save", saved)[0] == 0
-    status, _, error = run(saved, path, "--columns", "a", "--output", tmp_path / "out.csv", command=("predict",))
+    assert run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))[0] == 0
+    rows = readers.whole(SimpleNamespace(data=str(path)))
+    moments = cavity.load(saved).predict(rows.matrix(["a"]), offset=rows.numbers("exposure"))
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy")[:, :2], np.column_stack(moments), rtol=1e-12)
+    status, _, error = run(saved, "co2", "--columns", 1, "--output", tmp_path / "no.npy", command=("predict",))
     assert status == 2
-    assert "offsets" in error
+    assert "no column 'exposure'; there is year, co2" in error
 
 
 def test_states_with_numbers_for_classes_go_on(run, tmp_path):

@@ -63,7 +63,7 @@ def test_nan_in_a_file_is_named(capsys, tmp_path):
     y[17] = np.nan
     np.save(tmp_path / "y.npy", y)
     assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 2
-    assert "row 17 of" in capsys.readouterr().err
+    assert "row 18: column" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("values", [np.repeat([1, 2, 3], 40), np.repeat([0, 1, 2, 3, 4], [5, 9, 30, 9, 5])])
@@ -118,4 +118,7 @@ def test_pictures_of_odd_fits(values, arguments, tmp_path):
 def test_missing_values_are_named_with_what_to_do(capsys, tmp_path):
     (tmp_path / "y.csv").write_text("delay,flight\n1.5,1\n,2\n3,3\n")
     assert main(["fit", "unit-mixture", str(tmp_path / "y.csv"), "--column", "delay"]) == 2
-    assert "line 3: column 'delay' is '', not a finite number; fill it in or drop the row" in capsys.readouterr().err
+    assert (
+        "line 3: column 'delay' has no value; fill it in, or leave such rows out with --missing drop"
+        in capsys.readouterr().err
+    )

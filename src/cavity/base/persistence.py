@@ -180,6 +180,14 @@ def read(path, kinds, left=()):
     return kind, arrays, settings
 
 
+def about(path):
+    """Return what the header of a file that was read says: its "kind", "format" and the version of "cavity"."""
+    with zipfile.ZipFile(path) as archive:
+        raw = _array(archive, HEADER, archive.getinfo(f"{HEADER}.npy"), os.path.getsize(path))
+    header = json.loads(raw.tobytes())
+    return {name: header[name] for name in ("kind", "format", "cavity")}
+
+
 def _read(file, kinds):
     """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
 

@@ -97,7 +97,7 @@ class VariationalPosterior(Posterior):
     def outcome_rows(self) -> Any:
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]
-        known.append(f"{self.n_iter} pass{'es' if self.n_iter != 1 else ''}")
+        known.append(counted(self.n_iter, "pass"))
         if np.isfinite(self.predicted_gap):
             known.append(f"predicted gap {self.predicted_gap:.2g} nats")
         elbo = "not known: no pass over all data at the end" if self.elbo is None else f"{self.elbo:.6f}"
@@ -109,6 +109,12 @@ def table(title, rows):
     width = max(len(name) for name, _ in rows)
     below = "\n" + " " * (width + 4)
     return "\n".join([title, *(f"  {name:<{width}}  {value}".replace("\n", below) for name, value in rows)])
+
+
+def counted(count, word):
+    """Return a number of things in words: "1 pass", "3 passes"."""
+    several = f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"
+    return f"{count} {word if count == 1 else several}"
 
 
 def title_of(posterior):

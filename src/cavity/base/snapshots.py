@@ -53,6 +53,8 @@ def apart(value, arrays, known=None):
             return {"dict": {name: apart(each, arrays, known) for name, each in value.items()}}
         case Stored():
             return _renumbered(value.told, value.arrays, arrays, known)
+        case _ if hasattr(value, "__array__"):  # numbers in a file, which become an array when they are written
+            return {"array": _number(value, arrays, known)}
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept")
     parts = {each.name: apart(getattr(value, each.name), arrays, known) for each in fields(value)}
@@ -63,7 +65,7 @@ def _number(value, arrays, known):
     """Return the name of an array among the others, which it may join."""
     if id(value) not in known:
         known[id(value)] = str(len(arrays))
-        arrays[known[id(value)]] = np.asarray(value)
+        arrays[known[id(value)]] = np.asarray(value) if isinstance(value, np.generic) else value
     return known[id(value)]
 
 

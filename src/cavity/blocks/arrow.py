@@ -57,7 +57,7 @@ class ArrowRows(Part):
 
     def some(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""
-        return replace(self, index=tuple(self.index[j] for j in index), vector=vector or self.vector)
+        return replace(self, index=tuple(self.index[j] for j in index), vector=vector)
 
     def check_numbers(self, name):
         """Raise TypeError, naming the column, unless all columns hold numbers."""

@@ -221,6 +221,11 @@ class Job:
         """Whether there is a checkpoint."""
         return self._checkpoint is not None
 
+    @property
+    def folder(self):
+        """The folder of the checkpoint; None without one."""
+        return None if self._checkpoint is None else self._checkpoint.path.parent
+
     def resumed(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
         return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)

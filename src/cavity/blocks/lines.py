@@ -111,6 +111,10 @@ class TextReader:
                 if len(rows):
                     yield rows
 
+    def where(self, row):
+        """Return words for a row, for messages."""
+        return f"line {self.places.line(row)} of {self.path}"
+
     def check_rows(self):
         """Raise ValueError if there was no row."""
         if not self._count:

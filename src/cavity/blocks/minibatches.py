@@ -7,18 +7,27 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import in_order, names_of
+from cavity.blocks.reading import each_block
 
 
 def minibatches(source, size):
     """Yield the rows of a source in runs of `size`, whatever its blocks are."""
     kept = np.empty((0, *source.shape[1:]))
-    for i in range(source.block_count):
-        block = np.concatenate([kept, source.read(i)])
+    for block in _blocks(source):
+        block = np.concatenate([kept, block])
         whole = len(block) // size * size
         yield from block[:whole].reshape(-1, size, *source.shape[1:])
         kept = block[whole:]
     if len(kept):
         yield kept
+
+
+def _blocks(source):
+    """Yield the blocks of a source, read ahead of who takes them where they are not in memory."""
+    if source.in_memory:
+        yield from (source.read(i) for i in range(source.block_count))
+        return
+    yield from (block for _, block in each_block(source, source.block_rows))
 
 
 class OneShot:

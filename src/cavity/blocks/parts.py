@@ -81,6 +81,22 @@ class ArrayRows(NamedRows):
         arrays.copy_real(self.array[start : start + len(out)], out)
 
 
+class ReadRows(ArrayRows):
+    """Rows of a source that have been read, from row `first` on, where messages find them."""
+
+    def __init__(self, array, source, first):
+        super().__init__(array, source.name, source.names)
+        self._source, self._first = source, first
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._source.where(self._first + row, *column)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return self._source.found(value, self._first + row, *column)
+
+
 class SomeColumns(Part):
     """The rows of another part with some of its columns, (N, d), or (N,) of the only one; of a part (N,) that is 0."""
 

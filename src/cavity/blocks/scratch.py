@@ -3,7 +3,6 @@
 Plain reads and writes, no memory map: what is mapped counts as resident memory.
 """
 
-import os
 import tempfile
 import weakref
 from threading import Lock
@@ -19,9 +18,9 @@ def is_beyond(source, n):
     return n > MOST_IN_MEMORY and not getattr(source, "in_memory", True)
 
 
-def vector(n, scratch=False):
-    """Return n zeros: an array, or a `ScratchVector`."""
-    return ScratchVector(n) if scratch else np.zeros(n)
+def vector(n, scratch=False, folder=None):
+    """Return n zeros: an array, or a `ScratchVector` in that folder."""
+    return ScratchVector(n, folder=folder) if scratch else np.zeros(n)
 
 
 def change(function, out, *others):
@@ -34,29 +33,23 @@ def change(function, out, *others):
 class ScratchVector:
     """N doubles in a file, zeros at first. Slices of step 1 are read as arrays of their own, and written.
 
-    Threads may read and write at a time. Without a path the file has no name: it is gone with the last reference to
-    the vector, and when the process is killed.
+    Threads may read and write at a time. The file has no name: it is gone with the last reference to the vector, and
+    when the process is killed.
 
     Parameters
     ----------
     n : int
         N.
-    path : path-like, optional
-        Of a file to keep the numbers in. If it is there already it must be of the right size, and is read.
+    folder : path-like, optional
+        Where there is space for the file; by default the temporary folder.
     """
 
     dtype = np.dtype(np.float64)
 
-    def __init__(self, n, path=None):
-        self.shape, self._lock = (n,), Lock()
-        if path is None:
-            self._file = tempfile.TemporaryFile(prefix="cavity-", buffering=0)  # noqa: SIM115  lives as long as this
-        else:
-            self._file = open(path, "r+b" if os.path.exists(path) else "x+b", buffering=0)  # noqa: SIM115
+    def __init__(self, n, folder=None):
+        self.shape, self._folder, self._lock = (n,), folder, Lock()
+        self._file = tempfile.TemporaryFile(prefix="cavity-", dir=folder, buffering=0)  # noqa: SIM115  lives as long
         weakref.finalize(self, self._file.close)
-        there = os.fstat(self._file.fileno()).st_size
-        if there not in (0, 8 * n):
-            raise ValueError(f"{path} must hold {n} numbers of 8 bytes, got {there} bytes")
         self._file.truncate(8 * n)
 
     def __len__(self):
@@ -84,11 +77,10 @@ class ScratchVector:
                 left = left[self._file.write(left) :]
 
     def copy(self):
-        """Return another one, without a name, with the same numbers."""
-        other = ScratchVector(len(self))
+        """Return another one with the same numbers."""
+        other = ScratchVector(len(self), self._folder)
         change(lambda _, mine: mine, other, self)
         return other
 
-    def sync(self):
-        """Return when all numbers are on the disk."""
-        os.fsync(self._file.fileno())
+    def __array__(self, dtype=None, copy=None):
+        return self[:].astype(np.float64 if dtype is None else dtype, copy=False)

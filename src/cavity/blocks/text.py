@@ -15,6 +15,7 @@ from cavity.base.errors import naming
 from cavity.blocks.dialects import advice
 from cavity.blocks.lines import MOST_VALUES, TextReader
 from cavity.blocks.merge import starts
+from cavity.blocks.parts import Part
 
 KEPT = 1 << 26  # bytes of a table that stay in memory
 
@@ -43,7 +44,7 @@ class Kept:
     def done(self):
         """Everything is there."""
         if self._file is None:
-            self._arrays = [np.concatenate(self._arrays)]
+            self._arrays = self._arrays if len(self._arrays) == 1 else [np.concatenate(self._arrays)]
         else:
             self._file.flush()
 
@@ -63,7 +64,7 @@ class Kept:
         return out
 
 
-class TextRows:
+class TextRows(Part):
     """Rows of a text file as a part of a source: numbers (N, D), or (N,), and text for labels.
 
     Attributes
@@ -76,8 +77,6 @@ class TextRows:
         Columns without a name in the header, called by their number.
     """
 
-    in_memory = False
-
     def __init__(self, reader, kept, *, first=0, index=None, vector=False, again=None):
         self._reader, self._kept, self._first, self._again = reader, kept, first, again
         self._index = list(range(kept.width)) if index is None else list(index)
@@ -88,11 +87,6 @@ class TextRows:
         self._kinds = [column.kinds(first + kept.count) for column in self._known]
         self.text = tuple(text and not number for number, text in self._kinds)
         self.unnamed = tuple(column.name for column in self._known if not column.named)
-
-    @property
-    def ndim(self):
-        """Number of dimensions."""
-        return len(self.shape)
 
     def __reduce__(self):
         if self._again is None:
@@ -106,7 +100,7 @@ class TextRows:
 
     def where(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        words = f"line {self._reader.places.line(self._first + row)} of {self.path}"
+        words = self._reader.where(self._first + row)
         if column is None and self.ndim == 2:
             return words
         return f"{words}, column {self.columns[column or 0]!r}"
@@ -228,7 +222,7 @@ def batches(reader, sizes, skip=0):
             left_out = min(max(skip - first, 0), len(rows)) if not count else 0
             first, waiting, count = first + left_out, [*waiting, rows[left_out:]], count + len(rows) - left_out
         while count and (rows is None or (size is not None and count >= size)):
-            known = np.concatenate(waiting)
+            known = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
             kept = Kept(width)
             kept.add(known[:size])
             kept.done()

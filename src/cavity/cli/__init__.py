@@ -1,4 +1,4 @@
-"""The command line: `cavity fit MODEL DATA` and `cavity predict POSTERIOR DATA`.
+"""The command line: `cavity fit MODEL DATA`, `cavity predict POSTERIOR DATA`, and what is said of files and machines.
 
 One file per model; reading, saving and plotting are shared.
 """
@@ -15,19 +15,47 @@ from functools import partial
 
 from cavity import __version__
 from cavity.base.errors import naming
-from cavity.cli import clutter, glm, gp, mixture, predict, streaming_gp, unit_mixture
+from cavity.cli import (
+    bench,
+    clutter,
+    doctor,
+    glm,
+    gp,
+    info,
+    linear_regression,
+    logistic_regression,
+    mixture,
+    predict,
+    streaming_gp,
+    unit_mixture,
+)
 from cavity.cli import options as shared
+from cavity.cli.config import with_config
 
-MODELS = (clutter, glm, gp, mixture, streaming_gp, unit_mixture)  # a command has the name of its file
+MODELS = (  # a command has the name of its file
+    *(clutter, glm, gp, linear_regression, logistic_regression, mixture, streaming_gp, unit_mixture),
+)
+STATUSES = """exit status:
+  0    all went well
+  1    a fit did not converge; its posterior is printed and saved all the same
+  2    bad input, told in one sentence; nothing was written
+  130  ended by Ctrl-C, 143 by SIGTERM: no half-written file is left
+"""
 
 
 def parser():
-    """Return the argument parser of the `cavity` command."""
-    top = argparse.ArgumentParser(prog="cavity", description="Fast deterministic approximate Bayesian inference.")
-    top.add_argument("--version", action="version", version=f"cavity {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    """Return the argument parser of the `cavity` command; `commands` are those of its commands by their words."""
+    top = argparse.ArgumentParser(
+        prog="cavity",
+        description="Fast deterministic approximate Bayesian inference.",
+        epilog=STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("-V", "--version", action="version", version=f"cavity {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
+    top.commands = {}
     for model in MODELS:
         name = model.__name__.rpartition(".")[2].replace("_", "-")
         command = models.add_parser(name, help=model.HELP, description=model.fit.__doc__)
@@ -35,7 +63,9 @@ def parser():
         model.add_options(command)
         shared.output(command, model.DRAWN)
         command.set_defaults(run=partial(shared.fit_and_deliver, model.fit))
-    predict.add(commands)
+        top.commands["fit", name] = command
+    for other in (predict, info, doctor, bench):
+        top.commands |= {(name,): command for name, command in other.add(commands).items()}
     return top
 
 
@@ -48,8 +78,15 @@ def main(arguments=None):
 
     130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = argparse.Namespace()
     try:
-        options = parser().parse_args(arguments)
+        top = parser()
+        with_config(arguments, top.commands)
+        options = top.parse_args(arguments)
+        if options.command is None:
+            top.print_help()
+            return 0
         with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
             status = options.run(options)
@@ -105,8 +142,9 @@ def sentence(error, options):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
         words = "squares of the numbers leave the range of float64; rescale the columns"
+    data = getattr(options, "data", None)
     files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
     named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
-    if named or str(error).startswith("--") or isinstance(error, ImportError) or not os.path.exists(options.data):
+    if named or str(error).startswith("--") or isinstance(error, ImportError) or not os.path.exists(data or ""):
         return words
-    return f"{words} (data: {options.data})"
+    return f"{words} (data: {data})"

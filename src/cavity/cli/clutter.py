@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli import options as shared
-from cavity.cli import tables
+from cavity.cli import readers, tables
 from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Number
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
 HELP = "the mean of a signal when some points are background clutter"
-DATA = "a shipped data set (newcomb), a .csv, .npy or .parquet file"
+DATA = readers.DATA.format("newcomb")
 DRAWN = "data, posterior and clutter probabilities"
 POINTS_LISTED = 20  # most clutter points listed
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
@@ -29,6 +29,8 @@ def add_options(command):
     """Add the options to the command."""
     words = "column name or number; repeat for points in several dimensions"
     command.add_argument("--column", action="append", metavar="NAME", help=words)
+    shared.checkpoints(command)
+    readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, *MODEL)
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
@@ -41,7 +43,7 @@ def fit(options):
 
     Variances and means default to values scaled to the data (robustly, by median and MAD); all are printed.
     """
-    values, names, about = tables.read(options.data, options.column)
+    values, names, about = tables.read(options)
     x = values[:, 0] if values.shape[1] == 1 else values
     given = shared.given(options, MODEL)
     model = Clutter(**given).settle(x, keep=given)  # the rest is scaled to the data

@@ -7,16 +7,17 @@ import numpy as np
 from scipy.special import ndtri
 
 from cavity.base.scales import robust_spread
+from cavity.cli import options as shared
 from cavity.cli import targets
 from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.cli.table import some
 from cavity.cli.targets import ORDERED
 from cavity.covariances.named import LEAVES, NOISE, named
-from cavity.likelihoods import OrderedProbit
+from cavity.likelihoods.named import REAL
+from cavity.likelihoods.named import named as named_likelihood
 from cavity.likelihoods.parameters import scales_of
 
 MEANS = ("zero", "constant", "linear")
-LIKELIHOODS = targets.LIKELIHOODS | {ORDERED: OrderedProbit}
 SETTINGS = (
     *targets.settings("learnt, by streaming-gp 1"),
     Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
@@ -31,7 +32,7 @@ STARTS = (  # of the search for hyperparameters
 
 def add_model(model, default, without=()):
     """Add the options of likelihood and covariance; `default` says what likelihood it is by default."""
-    model.add_argument("--likelihood", choices=LIKELIHOODS, help=default)
+    model.add_argument("--likelihood", choices=targets.LIKELIHOODS, help=default)
     leaves = ", ".join(name for name in LEAVES if name not in without)
     words = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first variance, "
     words += "lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
@@ -40,25 +41,10 @@ def add_model(model, default, without=()):
     model.add_argument("--ard", action=BooleanOptionalAction, default=True, help=words)
 
 
-def default_likelihood(table, options, classes=None):
-    """Return probit for a target of two values (or classes, if they are known), else gaussian.
-
-    Two rows of numbers, as a small first batch of a stream may have, are no classes.
-    """
-    if classes is not None:
-        return "probit" if len(classes) == 2 else ORDERED
-    target = targets.target_of(table, options)
-    table.check_complete([target])
-    kinds, y = targets.kinds_of(table, target)
-    if len(kinds) != 2 and table.is_text(target):
-        raise ValueError(f"{table.source}: column {target!r} has {len(kinds)} classes; say --likelihood {ORDERED}")
-    return "probit" if len(kinds) == 2 and (len(y) > 2 or table.is_text(target)) else "gaussian"
-
-
 def scaled(problem, first=slice(None)):
     """Return the problem with how much columns and target vary in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
-    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in targets.REAL else 1.0
+    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL else 1.0
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 
@@ -70,9 +56,10 @@ def check_plot(options):
 
 def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
-    kind = LIKELIHOODS[problem.likelihood]
-    given = targets.given_settings(options, problem.likelihood, kind, SETTINGS)
+    kind = type(named_likelihood(problem.likelihood))
+    targets.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
     known, scales = kind.parameters, scales_of(kind)
+    given = shared.given(options, SETTINGS)
     given = {name: value for name, value in defaults.items() if name in known} | given
     fixed = any(name in given for name in scales)
     if "thresholds" in known and "thresholds" not in given:
@@ -106,7 +93,7 @@ def model_lines(problem, model, mean, learn):
     """
     yield f"  columns          {some(problem.names, 12)}"
     yield "model"
-    settings = [f"{name} {shown(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
+    settings = [f"{name} {shared.shown(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
     learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"
@@ -120,8 +107,3 @@ def model_lines(problem, model, mean, learn):
             column = f"  {problem.names[d]}" if np.ndim(value) else ""
             edge = "  (at its bound)" if learn is not False and edges.get(entry) else ""
             yield f"    {entry:<24} {single:>12.6g}{column}{edge}"
-
-
-def shown(value):
-    """Return words for a number or several."""
-    return ", ".join(f"{each:.6g}" for each in np.ravel(value))

@@ -8,7 +8,7 @@ from cavity.cli import options as shared
 from cavity.cli.options import COUNT, Number
 
 HELP = "regression and classification by smooth functions of the columns"
-DATA = "a shipped data set (motorcycle, banana, pima), a .csv, .npy or .parquet file"
+DATA = readers.DATA.format("motorcycle, banana, pima")
 DRAWN = "the function, of more than two columns along each of them"
 MANY = 2000  # most rows fitted without being asked to
 
@@ -17,6 +17,7 @@ def add_options(command):
     """Add the options to the command."""
     columns = targets.add_columns(command)
     columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
+    readers.add_missing(command)
     model = command.add_argument_group("model")
     gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
     model.add_argument(
@@ -37,7 +38,7 @@ def fit(options):
     from cavity.models.gp.model import GaussianProcess
 
     gaussian_processes.check_plot(options)
-    problem, rest = problem_of(readers.whole(options.data), options)
+    problem, rest = problem_of(readers.whole(options), options)
     likelihood, given = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
@@ -45,7 +46,7 @@ def fit(options):
     learn = False if options.no_learn else ("covariance" if given else True)
     search = shared.fit_options(options) | {"learn": learn, "n_starts": options.starts}
     posterior, seconds = shared.timed(model.fit, **problem.data(), **search)
-    posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None)
+    posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None, roles=problem.roles)
 
     def draw(plot):
         return plot.gp_figure(posterior, problem.y, *problem.labels(), problem.title, problem.classes)
@@ -55,7 +56,7 @@ def fit(options):
 
 def problem_of(table, options):
     """Return the rows and columns to fit that the options choose from the table, and the other rows or None."""
-    kind = options.likelihood or gaussian_processes.default_likelihood(table, options)
+    kind = options.likelihood or targets.default_likelihood(table, options)
     problem = targets.chosen(table, options, kind)
     problem = problem.without_constants(table.source, options.features is not None).with_columns(table.source)
     n = fitted_rows(table, options, len(problem.y))
@@ -82,7 +83,7 @@ def fitted_rows(table, options, total):
 def report(problem, rest, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
     yield from targets.heading(problem)
-    found = "" if mean == "zero" else f" {gaussian_processes.shown(posterior.model.mean)} (learnt)"
+    found = "" if mean == "zero" else f" {shared.shown(posterior.model.mean)} (learnt)"
     yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"

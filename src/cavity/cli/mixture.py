@@ -9,7 +9,7 @@ import numpy as np
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
-from cavity.cli import table, tables
+from cavity.cli import readers, table, tables
 from cavity.cli.options import FINITE, POSITIVE, Number
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
@@ -17,7 +17,7 @@ from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 
 HELP = "a mixture of Gaussians with means and covariances of their own"
-DATA = "a shipped data set (faithful), a .csv, or a .npy file of any size"
+DATA = readers.DATA.format("faithful")
 DRAWN = "points, components, responsibilities and ELBO"
 LONGEST_RANGE = 1000  # numbers of components in a range
 COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
@@ -34,6 +34,8 @@ PRIORS = (
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
+    shared.checkpoints(command)
+    readers.add_missing(command, keep=True)
     model = command.add_argument_group("model")
     words = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
     model.add_argument("--components", type=numbers, default=COMPONENTS_TRIED, metavar="K", help=words)
@@ -97,7 +99,9 @@ def fit(options):
 def read(options):
     """Return the data; those of a .npy file are left there."""
     gaps = not is_full(options.covariance)
-    X, names, about, notes = tables.matrix(options.data, "--columns", gaps, columns=options.columns)
+    if options.missing == "keep" and not gaps:
+        raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
+    X, names, about, notes = tables.matrix(options, gaps and options.missing != "error")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(threads_of(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words

@@ -1,6 +1,7 @@
 """What the models of the command line share: options of the fit and of the output, and the end of every run."""
 
 import argparse
+import json
 import shutil
 import sys
 import time
@@ -10,15 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from cavity.base import arrays
 from cavity.base.errors import naming
+from cavity.base.results import counted
 from cavity.blocks.executors import THREADS_VARIABLE, threads_of
+from cavity.cli.described import described
 
 PRINTED = "standard output"  # where results go, for messages
 KEYWORDS = {  # options that the library knows by other names
     "components": "n_components",
     "inducing": "n_inducing",
     "seed": "rng",
+    "sep": "separator",
     "starts": "n_init",
     "threads": "n_threads",
     "weights": "sample_weight",
@@ -118,6 +124,8 @@ def as_typed(error, options):
         if after.startswith("="):  # as it is written in Python
             after = f" {after[1:]}" if after[1] != "'" else f" {after[2:].replace(chr(39), '', 1)}"
         words = f"{before}{typed(option)}{after}" if said else words
+    for name in getattr(error, "advised", ()):  # what the library calls otherwise
+        words = words.replace(f"{name}=", f"{typed(ARGUMENTS.get(name, name))} ")
     return words
 
 
@@ -135,6 +143,15 @@ def iteration(command, *, max_iter, tol):
     passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
     add(fit, passes, Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol), THREADS)
     return fit
+
+
+def checkpoints(command):
+    """Add the options of fits that go on where they were killed."""
+    group = command.add_argument_group("killed and resumed")
+    words = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
+    group.add_argument("--checkpoint", metavar="FILE", help=words)
+    words = "from one writing of the checkpoint to the next (default 60)"
+    add(group, Number("--checkpoint-every", NONNEGATIVE, "S", f"seconds {words}"))
 
 
 def site_updates(fit, power, schedules):
@@ -155,7 +172,16 @@ def ascent(fit):
 
 def fit_options(options, *names):
     """Return the options of any `fit`, and those with the given names."""
-    return {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+    given = {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+    kept = {name: getattr(options, name, None) for name in ("checkpoint", "checkpoint_every")}
+    if kept["checkpoint"] is None and kept["checkpoint_every"] is not None:
+        raise ValueError("--checkpoint-every needs --checkpoint, the file")
+    return given | {"progress": shows(options)} | {name: each for name, each in kept.items() if each is not None}
+
+
+def shows(options):
+    """Whether to show how far the work is: on a terminal, unless told otherwise."""
+    return sys.stderr.isatty() and not options.quiet
 
 
 def site_options(options):
@@ -197,27 +223,57 @@ def ascent_lines(best, tried, seconds):
 def end_line(method, posterior, more, seconds):
     """Return the line that says how a fit ended."""
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    return f"  {method:<16} {done}, {posterior.n_iter} pass(es){more}, {elapsed(seconds)}"
+    return f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
+
+
+def summary_lines(posterior):
+    """Yield the table of what was found, below a line that says what it is."""
+    yield "coefficients, per unit of the column"
+    yield from repr(posterior.summary()).splitlines()[1:]
+
+
+def shown(value):
+    """Return words for a number or several."""
+    return ", ".join(f"{each:.6g}" for each in np.ravel(value))
+
+
+def prior_lines(posterior):
+    """Yield the lines of a posterior about its priors."""
+    shown = False
+    for line in repr(posterior).splitlines()[1:]:
+        shown = line.split()[0] in ("prior", "intercept") if line[:3].count(" ") == 2 else shown
+        if shown:
+            yield line
 
 
 def output(command, drawn):
-    """Add the files to write."""
+    """Add the files to write; `drawn` is what a picture shows, None where there is none."""
     group = command.add_argument_group("output")
     words = "save the posterior as .npz (read it with cavity.load)"
     group.add_argument("--output", "--save", metavar="FILE", help=words)
-    group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
+    if drawn is not None:
+        group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
+    job(group)
+
+
+def job(group):
+    """Add what every command that works on a table has."""
+    group.add_argument("--json", action="store_true", help="print one JSON object in place of text")
+    words = "a TOML file with options, like components = 3; those that are typed win"
+    group.add_argument("--config", metavar="FILE", help=words)
+    group.add_argument("--quiet", action="store_true", help="do not show on a terminal how far the work is")
 
 
 def check_paths(options):
     """Raise ValueError if a file to be written has no folder, or is the data."""
-    for option in ("output", "plot"):
+    for option in ("output", "plot", "checkpoint"):
         path = getattr(options, option, None)
         if path is None:
             continue
         if not Path(path).absolute().parent.is_dir():
             raise ValueError(f"--{option}: the folder of {path} does not exist")
         for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
-            if source is not None and Path(path).resolve() == Path(source).resolve():
+            if source not in (None, "-") and Path(path).resolve() == Path(source).resolve():
                 raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
 
 
@@ -228,28 +284,36 @@ def fit_and_deliver(fit, options):
     cavity.plot. That a file cannot be written or the plot extra is missing is found out before any work.
     """
     check_paths(options)
-    if options.plot is not None:
+    picture = getattr(options, "plot", None)
+    if picture is not None:
         from cavity import plot  # ImportError if matplotlib is missing
 
-        plot.format_of(options.plot)
-    posterior, lines, draw = fit(options)
-    files = []
+        plot.format_of(picture)
+    (posterior, lines, draw), seconds = timed(fit, options)
+    files = {}
     if options.output is not None:
         posterior.save(options.output)  # before anything else can fail
-        files.append(f"  saved            {options.output}")
+        files["saved"] = options.output
     lines = list(lines)
-    if options.plot is not None:
-        plot.save(draw(plot), options.plot)
-        files.append(f"  plot             {options.plot}")
-    with naming(PRINTED):
-        print("\n".join([*lines, *files]))  # at the end: a closed pipe must not cost the files
+    if picture is not None:
+        plot.save(draw(plot), picture)
+        files["plot"] = picture
+    lines += [f"  {what:<16} {file}" for what, file in files.items()]
+    known = {"command": "fit", "model": options.model, "data": options.data, "seconds": seconds, **files}
+    say(options, lines, lambda: known | described(posterior))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1
 
 
+def say(options, lines, known):
+    """Print lines, or with --json the object that known() returns."""
+    with naming(PRINTED):
+        print(json.dumps(known(), allow_nan=False) if options.json else "\n".join(lines))
+
+
 @contextmanager
-def progress():
+def progress(options):
     """Give a function show(fraction, words) that tells how far the work is, if somebody looks at standard error."""
-    if not sys.stderr.isatty():
+    if not shows(options):
         yield lambda fraction, words: None
         return
     try:

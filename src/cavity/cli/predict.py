@@ -2,42 +2,49 @@
 
 import csv
 import io
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
+from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
+from cavity.base.results import counted
 from cavity.blocks import merge, sources
 from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
-from cavity.cli import table, tables
-from cavity.models.latent import LatentPosterior, probabilities
+from cavity.cli import readers, tables
+from cavity.cli.table import some
+from cavity.models.clutter.posterior import ClutterPosterior
+from cavity.models.latent import Predictions, probabilities
 from cavity.models.saved import load
 
 LOG_DENSITY = "log_density"
 
 
 def add(commands):
-    """Add the command to the parser."""
+    """Add the command to the parser; return it by name."""
     command = commands.add_parser(
         "predict",
-        help="write what a saved mixture, Gaussian process or linear model says of the rows of a table",
-        description="Under a mixture that `cavity fit mixture` or `cavity fit unit-mixture` saved, responsibilities "
-        "r1 ... rK and the log density of each row. Under a Gaussian process of `cavity fit gp` or `cavity fit "
-        "streaming-gp`, or a linear model of `cavity fit glm`, mean and variance of the function, and probabilities of "
-        "the classes, p: and the name of each, or the expected target. Columns are those of the fit, found by their "
-        "names among others; they are scaled as they were in the fit. A .npy file is read, and the output written, "
-        "block by block: memory does not grow with their length.",
+        help="write what a saved posterior says of the rows of a table",
+        description="Under a mixture: responsibilities r1 ... rK and the log density of each row. Under a Gaussian "
+        "process, a linear model or a regression: mean and variance of the function, and probabilities of the classes, "
+        "p: and the name of each, or the expected target. Under `cavity fit clutter`: the probability that the row is "
+        "clutter. Columns are those of the fit, found by their names among others; so are its offsets. Tables are "
+        "read, and the output written, block by block: memory does not grow with their length.",
     )
     command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
-    command.add_argument("data", help="a shipped data set, a .csv, .npy or .parquet file, with the columns of the fit")
+    command.add_argument("data", help=readers.DATA.format("faithful") + "; with the columns of the fit")
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
-    command.add_argument("--output", metavar="FILE", required=True, help="the .npy or .csv file to write")
+    command.add_argument("--offset", metavar="COLUMN", help="known part of the function (default that of the fit)")
+    command.add_argument("--output", metavar="FILE", required=True, help=f"the {' or '.join(FORMATS)} file to write")
+    readers.add_missing(command)
     shared.add(command, shared.THREADS)
+    shared.job(command)
     command.set_defaults(run=run)
+    return {"predict": command}
 
 
 def run(options):
@@ -47,20 +54,20 @@ def run(options):
     if suffix not in FORMATS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(FORMATS)} file")
     told = told_by(load(options.posterior), options.posterior)
-    names = told.names
-    begin, block = FORMATS[suffix]
-    total = 0.0
+    names, total = told.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
         rows = open_rows(told, options, threads)
-        with whole_file(options.output) as file:
-            begin(file, rows.n_rows, names)
+        with whole_file(options.output) as file, FORMATS[suffix](file, rows.n_rows, names) as write:
             for found in merge.map_blocks(rows, told.of, threads):
-                block(file, found)
+                write(found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
-    print(f"{options.output}: {rows.n_rows} rows, columns {', '.join(shown)}")
+    lines = [f"{options.output}: {counted(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
+    known = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names}
     if names[-1] == LOG_DENSITY:
-        print(f"  log density      {total / rows.n_rows:.6f} nats per row")
+        known["mean_log_density"] = total / rows.n_rows
+        lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
+    shared.say(options, lines, lambda: known)
     return 0
 
 
@@ -70,26 +77,23 @@ class Told:
 
     names: list
     width: int
-    gaps: bool
-    way_out: str  # what else to do about missing values
     of: object
+    gaps: bool = False
+    way_out: str = ""  # what else to do about missing values
     columns: tuple | None = None  # of the fit, if it kept their names
+    offset: str | bool = False  # whether rows have one behind their columns; its name in the fit, if that is known
 
 
 def told_by(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture(posterior)
-    if isinstance(posterior, LatentPosterior):
-        if posterior.has_offset:
-            raise ValueError(
-                "the posterior was fitted with offsets, which cavity predict does not know: use its predict"
-            )
+    if isinstance(posterior, Predictions):
         return latent(posterior)
-    raise ValueError(
-        f"{source} holds a {type(posterior).__name__}; predict is for mixtures, Gaussian processes and linear models "
-        "of cavity fit glm"
-    )
+    if isinstance(posterior, ClutterPosterior):
+        width = np.size(posterior.mean)
+        return Told(["p:clutter"], width, lambda x: posterior.clutter_probability(x if width > 1 else x[:, 0])[:, None])
+    raise ValueError(f"{source} holds a {type(posterior).__name__}, which says nothing about new rows")
 
 
 def mixture(posterior):
@@ -97,35 +101,43 @@ def mixture(posterior):
     width = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
-    return Told(names, width, gaps, tables.GAPS_POSSIBLE, partial(predicted, posterior), posterior.columns)
 
+    def of(rows):
+        points = rows if posterior.mean.ndim > 1 else rows[:, 0]
+        return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
-def predicted(posterior, points):
-    """Return the responsibilities and the log density of points under a mixture, side by side."""
-    points = points if posterior.mean.ndim > 1 else points[:, 0]
-    return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
+    return Told(names, width, of, gaps, tables.GAPS_POSSIBLE, posterior.columns)
 
 
 def latent(posterior):
     """Return what a posterior of a function of the columns tells: its moments, and of the target what follows."""
-    likelihood, width = posterior.model.likelihood, posterior.n_features
+    likelihood = getattr(posterior.model, "likelihood", None)
+    width = len(posterior.mean) if likelihood is None else posterior.n_features
     if width == 0:
         raise ValueError("the posterior has an intercept only: it says the same of every row")
-    further = further_columns(likelihood, posterior.classes)
+    classes = posterior.classes is not None if likelihood is None else bool(likelihood.n_classes)
+    offset = (posterior.roles or {}).get("offset", True) if posterior.has_offset else False
+    further = further_columns(posterior, likelihood, classes)
 
-    def of(points):
-        moments = posterior.predict(points)
-        if likelihood.n_classes:
+    def of(rows):
+        X, known = rows[:, :width], {"offset": rows[:, width]} if rows.shape[1] > width else {}
+        moments = posterior.predict(X, **known)
+        if classes and likelihood is None:
+            return np.column_stack([*moments, posterior.predict_proba(X)])
+        if classes:
             return np.column_stack([*moments, probabilities(likelihood, lambda: moments)])
-        return np.column_stack([*moments, likelihood.expected(*moments)] if further else moments)
+        return np.column_stack([*moments, posterior.expected(X, **known)] if further else moments)
 
-    return Told(["mean", "variance", *further], width, False, "", of, posterior.columns)
+    return Told(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)
 
 
-def further_columns(likelihood, classes):
+def further_columns(posterior, likelihood, classes):
     """Return the names of the columns beside the moments: of the classes, or of the target where it has a mean."""
-    if likelihood.n_classes:
-        return [f"p{k}" for k in range(likelihood.n_classes)] if classes is None else [f"p:{name}" for name in classes]
+    if classes:
+        known = posterior.classes
+        return [f"p{k}" for k in range(likelihood.n_classes)] if known is None else [f"p:{name}" for name in known]
+    if likelihood is None:
+        return ["expected"]
     try:
         likelihood.expected(np.zeros(1), np.ones(1))
     except (NotImplementedError, ValueError):  # there is no mean of an observation
@@ -135,39 +147,50 @@ def further_columns(likelihood, classes):
 
 def open_rows(told, options, threads):
     """Return the rows, all numbers checked, in blocks that suit what is written about them."""
-    choice = {"columns": options.columns, "fitted": told.columns}
-    X, names, *_ = tables.matrix(options.data, "--columns", told.gaps, told.way_out, **choice)
+    offset = options.offset or (told.offset if isinstance(told.offset, str) else None)
+    if told.offset and offset is None:
+        raise ValueError(f"{options.posterior} was fitted with offsets: say --offset, the column that holds them")
+    if offset is not None and not told.offset:
+        raise ValueError(f"--offset: {options.posterior} was fitted without")
+    also = [] if offset is None else [offset]
+    X, names, *_ = tables.matrix(options, told.gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
-            f"{options.data}: the posterior is of {told.width} column(s), got {len(names)} ({table.some(names)}); "
+            f"{options.data}: the posterior is of {counted(told.width, 'column')}, got {len(names)} ({some(names)}); "
             "choose with --columns"
         )
-    size = sources.rows_per_block(max(told.width, len(told.names)))
+    size = sources.rows_per_block(max(X.n_features, len(told.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
     rows.summary(threads, missing=told.gaps)
     return rows
 
 
-def begin_npy(file, n_rows, names):
-    """Write the header of a .npy file."""
+@contextmanager
+def npy_file(file, n_rows, names):
+    """Give what appends rows to a .npy file."""
     npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (n_rows, len(names))})
+    yield lambda found: file.write(np.ascontiguousarray(found, dtype="<f8"))
 
 
-def npy_block(file, found):
-    """Append rows to a .npy file."""
-    file.write(np.ascontiguousarray(found, dtype="<f8"))
-
-
-def begin_csv(file, n_rows, names):
-    """Write the names of the columns, in quotes where they need them."""
+@contextmanager
+def csv_file(file, n_rows, names):
+    """Give what appends rows to a .csv file, names in quotes where they need them, numbers with all their digits."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(names)
     file.write(line.getvalue().encode())
+    yield lambda found: file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in found.tolist())
 
 
-def csv_block(file, found):
-    """Append rows to a .csv file, numbers with all their digits."""
-    file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in found.tolist())
+@contextmanager
+def parquet_file(file, n_rows, names):
+    """Give what appends rows to a .parquet file."""
+    try:
+        from pyarrow import Table, parquet, schema
+    except ImportError as error:
+        raise missing_extra("pyarrow", "arrow") from error
+    form = schema([(name, "float64") for name in names])
+    with parquet.ParquetWriter(file, form) as writer:
+        yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))
 
 
-FORMATS = {".npy": (begin_npy, npy_block), ".csv": (begin_csv, csv_block)}
+FORMATS = {".npy": npy_file, ".csv": csv_file, ".parquet": parquet_file}

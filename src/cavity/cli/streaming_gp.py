@@ -9,15 +9,17 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
-from cavity.cli import gaussian_processes, readers, targets
+from cavity.base.results import counted
+from cavity.cli import derived, gaussian_processes, readers, targets
 from cavity.cli import options as shared
 from cavity.cli.gaussian_processes import MEANS, STARTS
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
 from cavity.cli.table import in_order_of, some
+from cavity.likelihoods.named import REAL, named
 
 HELP = "the same as gp for tables of any length, in the order of their rows"
-DATA = "a shipped data set (co2, banana), a .csv, .npy or .parquet file"
+DATA = readers.DATA.format("co2, banana")
 DRAWN = "the function with its inducing points, of more than two columns along each of them"
 BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
@@ -51,6 +53,7 @@ def add_options(command):
     words = "default probit for a first batch with two values of the target, else gaussian"
     gaussian_processes.add_model(model, words, without=("white",))
     shared.add(model, *MODEL)
+    readers.add_missing(command)
     stream = command.add_argument_group("stream")
     shared.add(stream, *STREAM)
     words = "go on with a state that --output saved; it may be replaced"
@@ -73,8 +76,8 @@ def fit(options):
     stream = Stream(options)
     started = time.perf_counter()
     try:
-        with shared.progress() as show:
-            for table, share in readers.batches(options.data, options.batch, options.skip, options.first):
+        with shared.progress(options) as show:
+            for table, share in readers.batches(options, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
                 show(share, stream.words())
@@ -116,26 +119,26 @@ class Stream:
 
     def _rows(self, table):
         """The columns that the options choose; the first batch decides what they are."""
-        options = self.options
+        options, fitted = self.options, None if self.state is None else self.state.columns
+        options.categorical = options.categorical or ",".join(derived.categories_of(fitted))
         if self.problem is None:
             options.target = targets.target_of(table, options)
-            if self.state is not None and self.state.columns is not None:
-                fitted, typed = self.state.columns, options.features
-                names = fitted if typed is None else table.chosen(typed, "--features")[0]
+            if fitted is not None:
+                known, _ = derived.with_categories(table, options.categorical, fitted)
+                names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
                 options.features = in_order_of(fitted, names)
-            self.kind = self.kind or gaussian_processes.default_likelihood(table, options, self.classes)
+            self.kind = self.kind or targets.default_likelihood(table, options, self.classes)
         if self.classes is None and self.kind in (*targets.BINARY, targets.ORDERED):
-            table.check_complete([options.target])
-            kinds, _ = targets.kinds_of(table, options.target)
+            kinds, _ = targets.kinds_of(derived.complete(table, [options.target], options)[0], options.target)
             if len(kinds) < 2:
                 raise ValueError(
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "say what there is, like --classes=no,yes"
                 )
-        rows = targets.chosen(table, options, self.kind, self.classes).with_columns(table.source)
+        rows = targets.chosen(table, options, self.kind, self.classes, fitted).with_columns(table.source)
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
-                f"--resume: {options.resume} is of {self.state.n_features} column(s), got {len(rows.names)} "
+                f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
                 f"({some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
@@ -149,8 +152,8 @@ class Stream:
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
             raise ValueError(
-                f"{options.data}: the first batch has {len(problem.y)} row(s), too few to learn from; say --first 200, "
-                "for example, or --learn never"
+                f"{options.data}: the first batch has {counted(len(problem.y), 'row')}, too few to learn from; say "
+                "--first 200, for example, or --learn never"
             )
         likelihood, given = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
@@ -158,8 +161,8 @@ class Stream:
         model = StreamingGP(covariance, likelihood, mean=mean, **shared.given(options, SPARSITY))
         self.learn = "covariance" if given else True
         self.learnt = options.learn != "never" and self.learn
-        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options))
-        rename(state, tuple(problem.names), self.classes)
+        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options) | {"progress": False})
+        rename(state, tuple(problem.names), self.classes, problem.roles)
         self.scores = Scores(state.model.likelihood)
         return state
 
@@ -247,7 +250,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name, kind in gaussian_processes.LIKELIHOODS.items() if type(likelihood) is kind), None)
+    name = next((name for name in targets.LIKELIHOODS if type(likelihood) is type(named(name))), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -257,7 +260,7 @@ def mean_of(problem, options):
     """Return the mean of f that was asked for, and words about it."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
-        return (mean[0] if len(mean) == 1 else mean), gaussian_processes.shown(mean)
+        return (mean[0] if len(mean) == 1 else mean), shared.shown(mean)
     if mean == "zero":
         return 0.0, mean
     y = problem.y - (0.0 if problem.offset is None or problem.likelihood in targets.COUNTS else problem.offset)
@@ -265,7 +268,7 @@ def mean_of(problem, options):
     if problem.likelihood in targets.COUNTS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
-    elif problem.likelihood not in targets.REAL:
+    elif problem.likelihood not in REAL:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":
         found = float(np.average(y, weights=weights))
@@ -274,13 +277,13 @@ def mean_of(problem, options):
         columns = np.column_stack([np.ones(len(y)), problem.X - middle])
         found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
         found[0] -= found[1:] @ middle
-    return found, f"{mean} {gaussian_processes.shown(found)} (of the first batch)"
+    return found, f"{mean} {shared.shown(found)} (of the first batch)"
 
 
 def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
-    rows = f"{stream.n_rows} rows in {stream.n_batches} batch(es)"
+    rows = f"{stream.n_rows} rows in {counted(stream.n_batches, 'batch')}"
     yield from targets.heading(problem, rows, stream.counts)
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"
@@ -294,14 +297,15 @@ def report(stream, seconds):
     if not (state.converged or stream.unconverged):
         yield f"  before           NOT CONVERGED: {state.worst_update}"
     if stream.against:
-        yield f"  settings         {stream.against} batch(es) spoke against what older rows hold them to; see --forget"
+        against = counted(stream.against, "batch")
+        yield f"  settings         {against} spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"
     yield from stream.scores.lines()
     if stream.scores.surprised():
         way_out = "" if options.learn == "always" else "; --learn always, or another covariance, may help"
         yield f"  more surprises than were announced: the settings do not fit{way_out}"
     yield "fit"
-    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {stream.unconverged} batch(es)"
+    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
     yield f"  {method:<16} {done}, {shared.elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

@@ -4,80 +4,78 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli.readers import open_npy, whole
-from cavity.cli.table import Columns, in_order_of, listed, places, select
+from cavity.cli import derived, readers
+from cavity.cli.table import in_order_of
 
-GAPS_POSSIBLE = "; a fit with --covariance diag or spherical can do with missing values"
+GAPS_POSSIBLE = (
+    "; --missing drop leaves these rows out; a fit with --covariance diag or spherical can do with missing values"
+)
 
 
-def read(source, columns):
-    """Return columns (names or numbers from 1), all numbers, as (values (N, d), names, what is known of them).
+def read(options):
+    """Return the columns --column (names or numbers from 1), all numbers: values (N, d), names, what is known of them.
 
     Of what is known there are a title and a unit, if nothing better the name of the file and nothing.
     """
-    if Path(source).suffix == ".npy" and Path(source).exists():
-        rows, names = open_npy(source)
-        names = [names[i] for i in select(source, names, columns)]
-        cells = dict(zip(names, rows.columns([int(name) - 1 for name in names]).rows().T, strict=True))
-        table = Columns(source, cells, places(rows.n_rows))
-    else:
-        table = whole(source)
-        if columns and len(table.cells) == 1 and table.about:
-            raise ValueError(f"--column has no meaning for the shipped data set {source!r}")
-        names = table.select(columns)
-    values = np.column_stack([table.numbers(name) for name in names])
-    return values, names, {"title": Path(source).name, "unit": ""} | table.about
+    table = readers.whole(options)
+    if options.column and len(table.names) == 1 and table.about:
+        raise ValueError(f"--column has no meaning for the shipped data set {options.data!r}")
+    names = table.select(options.column)
+    if options.missing == "drop":
+        table, _ = derived.complete(table, names, options)
+    values = table.matrix(names)
+    table.check_finite(names, values)
+    return np.ascontiguousarray(values), names, {"title": Path(options.data).name, "unit": ""} | table.about
 
 
-def matrix(source, option, gaps, way_out=GAPS_POSSIBLE, *, columns=None, fitted=None):
+def matrix(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
     """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
 
     Parameters
     ----------
-    source : str
-        A shipped data set, a .csv, .npy or .parquet file.
-    option : str
-        The option that says which columns, for messages.
+    options : namespace
+        With `data`, `columns` (names or numbers from 1, separated by commas; all numeric columns if None), `missing`.
     gaps : bool
         Whether values may be missing: they are nan then.
     way_out : str
         What else to do about missing values, for messages.
-    columns : str or None
-        Names or numbers from 1, separated by commas; all numeric columns if None.
     fitted : tuple of str or None
         Those of a fit, which are taken where `columns` is None, and whose order wins where it has the same ones.
         Columns without names, of a .npy file, are taken by position, if they are as many.
+    also : sequence of str
+        Further columns, by names or numbers, which have another part.
 
     Returns
     -------
-    X : ndarray or Source
-        (N, D); the numbers of a .npy file are left there.
+    X : Source
+        (N, d), and after these the further columns.
     names : list of str
-        Of the D columns.
+        Of the d columns.
     about : dict
         What is known of a shipped data set.
     notes : list of str
-        Columns that were left out, and why.
+        What was left out, and why.
     """
-    if Path(source).suffix == ".npy" and Path(source).exists():
-        rows, names = open_npy(source)
-        if columns is None and fitted is not None and len(names) != len(fitted):
-            columns = _of_fit(source, names, fitted)
-        index = select(source, names, listed(columns)) if columns is not None else range(len(names))
-        if len(set(index)) < len(index):
-            raise ValueError(f"{option}: a column is there twice in {columns!r}")
-        names = in_order_of(fitted, [names[j] for j in index])
-        return rows.columns([int(name) - 1 for name in names]), names, {}, []
-    table = whole(source)
-    if columns is None and fitted is not None:
-        columns = _of_fit(source, list(table.cells), fitted)
-    names, notes = table.chosen(columns, option)
+    table = readers.whole(options)
+    also = [table.select([name])[0] for name in also]
+    table, _ = derived.with_categories(table, derived.categories_of(fitted), fitted)
+    if derived.INTERCEPT in (fitted or ()) and derived.INTERCEPT not in table.names:
+        table = derived.with_ones(table)
+    columns, there = options.columns, [*table.names, *table.made]
+    if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
+        columns = _of_fit(options.data, there, fitted)
+    names, notes = table.chosen(columns, "--columns", also)
     names = in_order_of(fitted, names)
     if not names:
-        raise ValueError(f"{source}: there is no column of numbers")
-    if not gaps:
-        table.check_complete(names, way_out)
-    return np.column_stack([table.numbers(name, gaps=gaps) for name in names]), names, table.about, notes
+        raise ValueError(f"{options.data}: there is no column of numbers")
+    if table.made or options.missing == "drop":
+        table, more = derived.complete(table, [*names, *also], options)
+        notes += more
+    elif not gaps:
+        table.check_complete([*names, *also], way_out)
+    X = table.of([*names, *also])
+    X.check_numbers("the data")
+    return X, names, table.about, notes
 
 
 def _are_numbers_of_columns(names):

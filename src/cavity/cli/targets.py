@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.cli import derived, readers
 from cavity.cli import table as cli_table
 from cavity.cli.options import POSITIVE, Number, given, typed
-from cavity.likelihoods.named import BINARY, COUNTS, REAL
+from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
-LIKELIHOODS = BINARY | COUNTS | REAL
-ORDERED = "ordered-probit"  # of Gaussian processes only
+ORDERED = "ordered-probit"
+LIKELIHOODS = tuple(name for name in NAMED if name not in SHARES)
 
 
 def settings(dispersion):
@@ -28,30 +29,37 @@ class RegressionTable:
 
     title: str  # of the table
     units: dict  # of its columns, as far as they are known
-    X: np.ndarray
+    X: object  # an array, or a Source where rows stay in a file
     names: list
     y: np.ndarray
     target: str
     classes: tuple  # of a target with classes what stands for 0, 1, ..., else ()
     offset: np.ndarray | None
     weights: np.ndarray | None
-    notes: list  # columns left out, and why
+    notes: list  # what was left out, and why
+    roles: dict  # columns by what they are taken for, as posteriors keep them
     likelihood: str
+    low: np.ndarray  # smallest value of each column, and the largest
+    high: np.ndarray
     spread: np.ndarray | None = None  # standard deviation of each column
     size: float = 1.0  # variance of a target of real numbers
 
     def without_constants(self, source, explicit, way_out=""):
         """Leave out columns of one value; ValueError if they were chosen explicitly."""
-        varied = np.array([np.ptp(column) > 0 for column in self.X.T], dtype=bool)
+        varied = np.array(self.high > self.low, dtype=bool)
         constant = [name for name, varies in zip(self.names, varied, strict=True) if not varies]
         if constant and explicit:
             raise ValueError(
-                f"{source}: column {constant[0]!r} is constant and cannot be standardized; leave it out of "
+                f"{source}: column {constant[0]!r} is constant and says no more than the intercept; leave it out of "
                 f"--features{way_out}"
             )
         names = [name for name in self.names if name not in constant]
         notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
-        return replace(self, X=np.ascontiguousarray(self.X[:, varied]), names=names, notes=notes)
+        if not constant:
+            return self
+        index = np.flatnonzero(varied)
+        X = np.ascontiguousarray(self.X[:, varied]) if isinstance(self.X, np.ndarray) else self.X.columns(index)
+        return replace(self, X=X, names=names, notes=notes)
 
     def with_columns(self, source):
         """Return the problem; ValueError if there are no columns."""
@@ -68,62 +76,105 @@ class RegressionTable:
         """Return the rows as the keyword arguments of `fit`."""
         return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights}
 
+    def matrix(self):
+        """Return X as an array."""
+        return self.X if isinstance(self.X, np.ndarray) else self.X.rows()
+
     def part(self, rows):
         """Return the problem of some of the rows."""
         several = {name: getattr(self, name) for name in ("X", "y", "offset", "weights")}
         return replace(self, **{name: None if value is None else value[rows] for name, value in several.items()})
 
 
-def add_columns(command):
-    """Add the options that say what the columns are; return their group."""
+def add_columns(command, others=True):
+    """Add the options that say what the columns are, with `others` those of rows; return their group."""
     columns = command.add_argument_group("columns", "by name, or by number from 1")
     columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
     words = "what to predict it from (default all numeric columns)"
     columns.add_argument("--features", "--x", metavar="A,B,C", help=words)
-    columns.add_argument("--offset", metavar="COLUMN", help="added to the linear predictor, for example a log exposure")
-    columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
+    if others:
+        words = "added to the linear predictor, for example a log exposure"
+        columns.add_argument("--offset", metavar="COLUMN", help=words)
+        columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
+    readers.add_categories(columns)
     return columns
 
 
-def given_settings(options, likelihood, kind, numbers):
-    """Return the settings of the likelihood that were given; ValueError if it does not know one of them."""
-    found = given(options, numbers)
+def likelihood_of(options, likelihood, numbers):
+    """Return the likelihood of a name with the settings that were given; ValueError if it does not know one of them."""
+    found, kind = given(options, numbers), named(likelihood)
     for name in found:
         if name not in kind.parameters:
             raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
-    return found
+    return replace(kind, **found)
 
 
-def chosen(table, options, likelihood, classes=None):
+def default_likelihood(table, options, classes=None):
+    """Return probit for a target of two values (or classes, if they are known), else gaussian.
+
+    Two rows of numbers, as a small first batch of a stream may have, are no classes.
+    """
+    if classes is not None:
+        return "probit" if len(classes) == 2 else ORDERED
+    target = target_of(table, options)
+    values = table.text(target) if table.is_text(target) else table.matrix([target])[:, 0]
+    values = values[values != ""] if table.is_text(target) else values[~np.isnan(values)]
+    kinds = np.unique(values).tolist()
+    if len(kinds) != 2 and table.is_text(target):
+        raise ValueError(
+            f"{table.source}: column {target!r} has {len(kinds)} classes ({cli_table.some(kinds)}); if they have an "
+            f"order, say --likelihood {ORDERED}"
+        )
+    return "probit" if len(kinds) == 2 and (len(values) > 2 or table.is_text(target)) else "gaussian"
+
+
+def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=False):
     """Return the columns that the options choose; the target as the likelihood wants it.
 
-    `classes` are those of the target, if they are known; else they are its values in sorted order.
+    `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the
+    columns of a fit that goes on. With `stored`, rows of X of more than one block stay where they are.
     """
+    table, left = derived.with_categories(table, options.categorical, fitted)
     target = target_of(table, options)
-    offset, weights = (None if name is None else table.select([name])[0] for name in (options.offset, options.weights))
-    others = [name for name in (offset, weights) if name is not None]
+    offset, weights, trials = (
+        None if name is None else table.select([name])[0]
+        for name in (getattr(options, role, None) for role in ("offset", "weights", "trials"))
+    )
+    others = [name for name in (offset, weights, trials) if name is not None]
     features, notes = table.chosen(options.features, "--features", {target, *others})
-    table.check_complete([target, *features, *others])
+    table, dropped = derived.complete(table, [target, *features, *others], options)
     if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
+    if likelihood in SHARES:
+        if trials is None:
+            raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
+        y = np.column_stack([y, table.numbers(trials)])
+        check(table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials")
+    elif trials is not None:
+        raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
     if weights is not None:
         check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
+    low, high = table.ranges(features)
+    X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
         title=table.about.get("title", table.source),
         units=table.about.get("units", {}),
-        X=np.array([table.numbers(name) for name in features]).reshape(len(features), len(y)).T.copy(),
+        X=X,
         names=features,
         y=y,
         target=target,
         classes=classes,
         offset=None if offset is None else table.numbers(offset),
         weights=None if weights is None else table.numbers(weights),
-        notes=notes,
+        notes=[*notes, *left, *dropped],
+        roles={role: name for role, name in (("y", target), ("offset", offset), ("sample_weight", weights)) if name},
         likelihood=likelihood,
+        low=low,
+        high=high,
     )
 
 
@@ -133,15 +184,15 @@ def target_of(table, options):
         return table.select([options.target])[0]
     if "target" in table.about:
         return table.about["target"]
-    if len(table.cells) == 1:
-        return next(iter(table.cells))
-    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {', '.join(table.cells)}")
+    if len(table.names) == 1:
+        return table.names[0]
+    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {table.listed}")
 
 
 def kinds_of(table, target):
     """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
     if table.is_text(target):
-        kinds, y = np.unique(np.array(table.cells[target]), return_inverse=True)
+        kinds, y = np.unique(table.text(target), return_inverse=True)
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
     return [f"{kind:g}" for kind in kinds], y
@@ -153,7 +204,7 @@ def classes_of(table, target, binary, known=None):
     if known is not None:
         for k, kind in enumerate(kinds):
             if kind not in known:
-                place = table.places[int(np.argmax(y == k))]
+                place = table.place(int(np.argmax(y == k)))
                 raise ValueError(f"{table.source}, {place}: column {target!r} is {kind}, not one of {', '.join(known)}")
         return np.array([known.index(kind) for kind in kinds], dtype=np.float64)[y], tuple(known)
     if binary and len(kinds) != 2:
@@ -169,7 +220,7 @@ def check(table, column, good, wanted):
     if not good.all():
         row = int(np.argmin(good))
         value = table.numbers(column)[row]
-        raise ValueError(f"{table.source}, {table.places[row]}: column {column!r} is {value:g}, but {wanted}")
+        raise ValueError(f"{table.source}, {table.place(row)}: column {column!r} is {value:g}, but {wanted}")
 
 
 def heading(problem, rows=None, counts=None):

@@ -7,14 +7,15 @@ import numpy as np
 
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
+from cavity.blocks.job import Job
+from cavity.cli import derived, readers
 from cavity.cli import options as shared
-from cavity.cli import readers, tables
 from cavity.cli import table as cli_table
 from cavity.cli.options import COUNT, POSITIVE, Number
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 
 HELP = "a mixture of Gaussians of one common variance in one dimension"
-DATA = "a shipped data set (galaxies), a .csv or a .npy file of any size"
+DATA = readers.DATA.format("galaxies")
 DRAWN = "histogram, components, responsibilities and ELBO"
 MODEL = (
     Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
@@ -28,6 +29,8 @@ SEARCH = 200  # most passes while several numbers are compared: empty components
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
+    shared.checkpoints(command)
+    readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
@@ -49,36 +52,50 @@ def fit(options):
     (best, tried), seconds = shared.timed(search, y, mean, sample, options)
 
     def draw(plot):
-        return plot.unit_mixture_figure(best, sample, title, f"{label} [{unit}]" if unit else label)
+        return plot.unit_mixture_figure(
+            best, sample, title, f"{label or 'value'} [{unit}]" if unit else label or "value"
+        )
 
-    named = best if isinstance(y, str) else replace(best, columns=(label,))  # a .npy file has no names
-    return named, report(title, tried, best, unit, seconds), draw
+    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), draw
 
 
 def read(options):
-    """Return the data (a .npy file of one column by its path, so that it is never in memory), and words about them."""
-    path = Path(options.data)
-    if path.suffix == ".npy" and not options.column and path.exists() and readers.open_npy(options.data)[0].ndim == 1:
-        return options.data, path.name, "value", ""
-    values, names, about = tables.read(options.data, options.column)
+    """Return the column as a Source (N,), and words about the data: title, name of the column or None, unit."""
+    table = readers.whole(options)
+    names = table.select(options.column)
     if len(names) > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
-    return values[:, 0], about["title"], names[0], about["unit"]
+    known = table.rows.names is not None or options.column
+    if options.missing == "drop":
+        table, _ = derived.complete(table, names, options)
+    table.ranges(names)
+    title = table.about.get("title", Path(options.data).name)
+    return table.of(names).column(0), title, names[0] if known else None, table.about.get("unit", "")
 
 
 def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
 
-    def fitted(k, max_iter):
-        return model_of(k, mean, sample, options).fit(y, **shared.ascent_options(options) | {"max_iter": max_iter})
+    given = shared.ascent_options(options)
+
+    def fitted(k, max_iter, job):
+        return model_of(k, mean, sample, options).fit(y, **given | {"max_iter": max_iter, "callback": job})
 
     if options.components is not None:
-        best = fitted(options.components, options.max_iter)
+        best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
+    watched = {name: given.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in given}
+    model = model_of(MOST_TRIED, mean, sample, options)
+    with Job.checked(**watched) as job, job.opened(model, {"y": y}, options=given, weights=options.equal_weights):
+        return best_of(fitted, options.max_iter, job)
+
+
+def best_of(fitted, max_iter, job):
+    """Return the best posterior of some numbers of components, and all that were tried."""
     tried = {}
     for k in range(1, MOST_TRIED + 1):
         try:
-            tried[k] = fitted(k, min(SEARCH, options.max_iter))
+            tried[k] = fitted(k, min(SEARCH, max_iter), job.stage(f"K = {k}"))
         except ArithmeticError as error:
             tried[k], reason = None, error
     ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not merged(posterior)}
@@ -86,8 +103,8 @@ def search(y, mean, sample, options):
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
     chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - SAME)
-    if not tried[chosen].converged and options.max_iter > SEARCH:
-        tried[chosen] = fitted(chosen, options.max_iter)
+    if not tried[chosen].converged and max_iter > SEARCH:
+        tried[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
     return tried[chosen], tried
 
 

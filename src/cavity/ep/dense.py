@@ -82,13 +82,13 @@ class DenseBelief:
 class Dense:
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
 
-    def __init__(self, X, offset, prior_mean, prior_root, threads):
+    def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
 
-        X is an array, or a Source whose rows are read in every pass.
+        X is an array, or a Source whose rows are read in every pass; scratch files go to the folder.
         """
         n, d = X.shape
-        self.threads, self.n_rows = threads, n
+        self.threads, self.n_rows, self.folder = threads, n, folder
         self.basis = None
         if n < d:
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
@@ -157,7 +157,7 @@ class Dense:
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""
-        return vector(self.n_rows, is_beyond(self.features, self.n_rows))
+        return vector(self.n_rows, is_beyond(self.features, self.n_rows), self.folder)
 
     def values(self, belief, part, x):
         """The means and variances of f of the rows x of a block."""

@@ -40,13 +40,19 @@ class Engine:
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
-            self.tau, self.rho = start[0].copy(), start[1].copy()
+            self.tau, self.rho = map(self._copied, start)
         else:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
         self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
         self.improper = []
         self.sweeps = 0
+
+    def _copied(self, values):
+        """Return a vector of the geometry with these values."""
+        found = self.geometry.vector()
+        change(lambda _, given: given, found, values)
+        return found
 
     def kept(self):
         """Return what decides how sweeps go on, for `resume`; the parallel schedule leaves old sites as they are."""
@@ -58,7 +64,7 @@ class Engine:
 
     def resume(self, kept):
         """Be the engine that `kept` was asked of."""
-        self.tau, self.rho = (each.copy() for each in kept["sites"])
+        self.tau, self.rho = map(self._copied, kept["sites"])
         self.damping.resume(kept["damping"])
         self.improper, self.sweeps = kept["improper"].tolist(), kept["sweeps"]
         self.belief, self.good = kept["belief"], kept["good"]

@@ -162,7 +162,7 @@ def test_vectors_of_the_engine(paths, monkeypatch):
     monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
     made = []
     init = ScratchVector.__init__
-    monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a: made.append(1) or init(self, *a))
+    monkeypatch.setattr(ScratchVector, "__init__", lambda self, *a, **b: made.append(1) or init(self, *a, **b))
     cavity.GLM("probit", **FIXED).fit(X, LABELS)
     assert made == []
     cavity.GLM("probit", **FIXED).fit(paths[0], LABELS)
@@ -195,3 +195,23 @@ def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
     code = [sys.executable, "-c", MEMORY, str(tmp_path / "x.npy"), str(n), str(limit)]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     assert done.stdout == "2\n", done.stderr
+
+
+def test_sites_in_scratch_files_are_kept_by_checkpoints(paths, tmp_path, monkeypatch):
+    """A fit that ends after its third sweep goes on from the file that it leaves."""
+    monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 100)
+    model, checkpoint = cavity.GLM("probit", **FIXED), tmp_path / "fit.checkpoint"
+    one = model.fit(paths[0], LABELS)
+    heard = []
+
+    def interrupted(event):
+        heard.append(event.n_iter)
+        if event.n_iter == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(paths[0], LABELS, callback=interrupted, checkpoint=checkpoint)
+    heard.clear()
+    other = model.fit(paths[0], LABELS, callback=lambda event: heard.append(event.n_iter), checkpoint=checkpoint)
+    assert heard[0] > 2
+    assert_same(one, other)

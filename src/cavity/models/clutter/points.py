@@ -12,11 +12,13 @@ from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.blocks.executors import Threads
 from cavity.blocks.formats import is_stored
+from cavity.blocks.merge import starts
 from cavity.blocks.parts import ArrayRows
 from cavity.blocks.sources import Source, open_source, rows
 
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum
 
+EXTREME_ROWS = 1 << 18  # whose extremes are found in one call
 MEDIAN_POINTS = 64  # points whose median is the working origin: near most of the data will do
 FARTHEST_POINT = 1e100  # noise standard deviations, or ratio of two variances: squares of squares stay in range
 
@@ -112,7 +114,9 @@ def extremes(data):
     if isinstance(data, Source):
         with Threads(1) as thread:
             return np.stack(data.summary(thread)[1::-1])
-    return np.stack([data.max(axis=-2), data.min(axis=-2)]).astype(np.float64)
+    parts = [data[..., low:high, :] for low, high in starts(data.shape[-2], EXTREME_ROWS)]
+    found = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # Ctrl-C comes between them
+    return np.stack([np.max(found, axis=0)[0], np.min(found, axis=0)[1]]).astype(np.float64)
 
 
 def _sample(data):

@@ -195,6 +195,16 @@ def _check_width(X):
         raise ValueError(f"X must have at most 2^31 - 1 columns, got {X.shape[1]}")
 
 
+def _is_small(X):
+    """Whether what is no sparse matrix is made one for good: it has few numbers, or many of them are zeros.
+
+    Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
+    """
+    if is_stored(X):
+        return False
+    return X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size
+
+
 class _Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
@@ -204,11 +214,11 @@ class _Data:
         self.compiled = has_kernel(likelihood)
         self.settings = kernel_settings(likelihood) if self.compiled else (0,)
         self.read = encoded(likelihood, rows.y) if self.compiled else ()
-        self._only = list(self._made()) if sparse.issparse(self.X) else None
+        self._kept = list(self._made()) if sparse.issparse(self.X) or _is_small(self.X) else None
 
     def chunks(self):
         """Yield the `_Chunk`s of rows, in order."""
-        return self._made() if self._only is None else self._only
+        return self._made() if self._kept is None else self._kept
 
     def _made(self):
         first = 0

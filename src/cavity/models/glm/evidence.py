@@ -164,6 +164,7 @@ class Evidence:
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start = replace(options, job=QUIET), None
+        self._job = options.job
         self._memory = Memory(self, options.job.within("search"))
 
     def forget(self):
@@ -194,7 +195,7 @@ class Evidence:
 
     def _point(self, settings, options):
         problem = self.problem_at(settings)
-        geometry = problem.geometry(self.threads)
+        geometry = problem.geometry(self.threads, self._job)
         options = replace(self.options, **options)
         fit = self._fit(geometry, settings.likelihood, options)
         if self.start is not None and (fit is None or not fit.converged):

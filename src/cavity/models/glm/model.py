@@ -237,7 +237,7 @@ class GLM(Frozen):
         so: a dispersion without bound, for example, means that the counts are Poisson.
 
         Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
-        are in memory. EP keeps two numbers a row, from 2^24 rows in files on in a scratch file of the temporary folder.
+        are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.
         Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
         the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
         the scales of columns are wanted.

@@ -15,7 +15,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import name_lines, short, table
+from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.reading import is_stored
@@ -177,7 +177,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("fit", f"{self.method.upper()}, {done}, {self.n_iter} pass(es)"),
+                ("fit", f"{self.method.upper()}, {done}, {counted(self.n_iter, 'pass')}"),
             ],
         )
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import Rows
+from cavity.blocks.job import QUIET
 from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.dense import Dense
 from cavity.models.glm.weights import ROWS_TOGETHER
@@ -65,9 +66,9 @@ class GLMProblem:
         prior = Prior.of(mean, variance, len(self.prior.mean)) if root is None else Prior(mean, variance, root)
         return replace(self, prior=prior)
 
-    def geometry(self, threads):
-        """Return where the sites of the rows in use act."""
-        return Dense(self.used.X, self.used.offset, *self.prior.moments, threads)
+    def geometry(self, threads, job=QUIET):
+        """Return where the sites of the rows in use act; scratch files are beside the checkpoint of a job."""
+        return Dense(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 
 
 def _silent(X, scale):

@@ -53,7 +53,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
             found = learned(problem, *learn, threads, options) if learn[0] else Found(problem)
             problem = found.problem
             sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
-            geometry = problem.geometry(threads)
+            geometry = problem.geometry(threads, options.job)
             last = options.job.ending().within("last")
             fit = engine_of(geometry, sites, replace(options, job=last), found.start).run()
         weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))

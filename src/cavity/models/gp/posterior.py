@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import freeze, name_lines, short, table
+from cavity.base.results import counted, freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
@@ -171,7 +171,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
                 *name_lines(self),
-                ("fit", f"{method}, {done}, {self.n_iter} pass(es)"),
+                ("fit", f"{method}, {done}, {counted(self.n_iter, 'pass')}"),
             ],
         )
 

@@ -15,7 +15,7 @@ from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, name_lines, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
 from cavity.base.rows import check_moments
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.executors import Threads
@@ -248,5 +248,5 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     def __repr__(self) -> str:
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
-        title = f"{type(self).__name__}: {self.n_samples} rows, {len(self.mean)} column(s)"
+        title = f"{type(self).__name__}: {self.n_samples} rows, {counted(len(self.mean), 'column')}"
         return table(title, [*name_lines(self), *lines, *self.outcome_rows()])

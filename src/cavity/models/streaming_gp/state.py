@@ -133,7 +133,7 @@ class StreamingGPState(SparsePosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path of a .npy file, or list of such paths
+        X : array_like (N, D), data frame, path, list of paths, or Source
             Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
         y : array_like (N,) or str
             Their observations. What the fit took from columns of X is found there by its name, unless it is given.
@@ -453,6 +453,6 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
     return state
 
 
-def rename(state, columns, classes):
-    """Name the columns of X and the classes of y, tuples of str or None, of a state."""
-    state._now = replace(state._now, columns=columns, classes=classes)
+def rename(state, columns, classes, roles=None):
+    """Name the columns of X and the classes of y, tuples of str or None, of a state; and those of other roles."""
+    state._now = replace(state._now, columns=columns, classes=classes, roles=roles or state.roles)

@@ -1,0 +1,76 @@
+"""Options of a command from a TOML file: its keys are the long options, and what is typed wins."""
+
+import difflib
+import tomllib
+
+from cavity.base.errors import naming
+
+KINDS = str | int | float | bool
+
+
+def with_config(arguments, commands):
+    """Change the defaults of a command to what the file of its --config says.
+
+    Parameters
+    ----------
+    arguments : list of str
+        What was typed.
+    commands : dict
+        The parser of each command by its words, as ("fit", "glm").
+
+    Raises
+    ------
+    ValueError
+        Naming the file and the key.
+    """
+    path = _path(arguments)
+    command = commands.get(tuple(arguments[:2])) or commands.get(tuple(arguments[:1]))
+    if path is None or command is None:
+        return
+    with naming(path), open(path, "rb") as file:
+        try:
+            job = tomllib.load(file)
+        except ValueError as error:  # of TOML, and of characters
+            raise ValueError(f"{path}: not readable as TOML ({error})") from error
+    options = {option[2:]: action for action in command._actions for option in action.option_strings if len(option) > 2}
+    places = {action.dest: action for action in command._actions if not action.option_strings}
+    for key in job:
+        if key not in options | places or key in ("help", "config"):
+            near = difflib.get_close_matches(key, [*options, *places], n=1)
+            hint = f"; is it {near[0]!r}?" if near else ""
+            raise ValueError(f"{path}: {' '.join(arguments[:2])} has no option {key!r}{hint}")
+    required = [action for action in command._actions if action.required]
+    for action in required:
+        action.required = False
+    words = [word for key, value in job.items() if key in options for word in _words(path, key, value)]
+    found, _ = command.parse_known_args([*(str(job.get(place, "-")) for place in places), *words])
+    given = {(options | places)[key] for key in job}
+    for action in required:
+        action.required = action not in given
+    for action in given:
+        if action in places.values():
+            action.nargs = "?"
+        if not (action.option_strings and any(word.partition("=")[0] in action.option_strings for word in arguments)):
+            action.default = getattr(found, action.dest)
+
+
+def _path(arguments):
+    """Return the file of --config, None if there is none."""
+    for word, after in zip(arguments, [*arguments[1:], None], strict=False):
+        if word == "--config":
+            return after
+        if word.startswith("--config="):
+            return word.partition("=")[2]
+    return None
+
+
+def _words(path, key, value):
+    """Return what would be typed for a key."""
+    if isinstance(value, bool):
+        return [f"--{key}"] if value else []
+    several = value if isinstance(value, list) else [value]
+    if not several or not all(isinstance(each, KINDS) and not isinstance(each, bool) for each in several):
+        raise ValueError(f"{path}: {key} must be a number, a text, true or false, or a list of these, got {value!r}")
+    if key == "column":  # which is typed once for each
+        return [f"--{key}={each}" for each in several]
+    return [f"--{key}={','.join(map(str, several))}"]

@@ -1,0 +1,115 @@
+"""`cavity doctor`: what this installation uses, and whether it works."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+
+import numpy as np
+
+from cavity import __version__, data
+from cavity._core import cpu, variants
+from cavity.blocks.executors import THREADS_VARIABLE, threads_of
+from cavity.cli import options as shared
+
+EXTRAS = {  # packages by the extra that brings them
+    "numpy": "needed",
+    "scipy": "needed",
+    "threadpoolctl": "needed",
+    "matplotlib": "plot",
+    "scikit-learn": "sklearn",
+    "pyarrow": "arrow",
+    "arviz": "arviz",
+    "tqdm": "progress",
+    "pandas": "of your own",
+    "polars": "of your own",
+    "zarr": "of your own",
+    "h5py": "of your own",
+}
+LEVELS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX-512)"}
+
+
+def add(commands):
+    """Add the command to the parser; return it by name."""
+    words = (
+        "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be"
+    )
+    doctor = commands.add_parser("doctor", help="what this installation uses, and whether it works", description=words)
+    shared.job(doctor)
+    doctor.set_defaults(run=examine)
+    return {"doctor": doctor}
+
+
+def examine(options):
+    """Say what there is and test it; 1 if a test failed."""
+    found, tests = machine(), dict(self_test())
+    failed = [name for name, words in tests.items() if words != "ok"]
+    lines = [f"cavity {__version__}", *(f"  {name:<16} {value}" for name, value in found.items())]
+    lines += ["packages", *(f"  {name:<16} {version}" for name, version in packages().items())]
+    lines += ["self-test", *(f"  {name:<16} {words}" for name, words in tests.items())]
+    known = {"cavity": __version__} | found | {"packages": packages(), "self_test": tests, "ok": not failed}
+    shared.say(options, lines, lambda: known)
+    return 1 if failed else 0
+
+
+def machine():
+    """Return what is in use of this machine."""
+    level = variants("gaussian_mixture")[-1]
+    default = os.environ.get(THREADS_VARIABLE)
+    import scipy.linalg  # noqa: F401  its BLAS has to be loaded to be found
+    from threadpoolctl import threadpool_info
+
+    blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    blas = ", ".join(f"{each['internal_api']} {each['version']} ({each['num_threads']} threads)" for each in blas)
+    return {
+        "python": f"{sys.version.split()[0]}, {platform.system()} {platform.machine()}",
+        "instructions": f"{LEVELS[level]}; the CPU has {', '.join(cpu.levels()) or 'no more'}",
+        "BLAS": blas or "none found",
+        "cores": threads_of(-1),
+        "threads": f"{threads_of(None)} by default ({THREADS_VARIABLE} {f'is {default}' if default else 'is not set'})",
+    }
+
+
+def packages():
+    """Return the versions of the packages that matter, or what installs them."""
+    found = {}
+    for name, extra in EXTRAS.items():
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            own = extra in ("needed", "of your own")
+            found[name] = f"not installed: pip install {name if own else f'{chr(39)}cavity[{extra}]{chr(39)}'}"
+    return found
+
+
+def self_test():
+    """Yield (what, "ok" or what is wrong) for a few fits whose results are known."""
+    from cavity.models.clutter.model import Clutter
+    from cavity.models.glm.model import GLM
+    from cavity.models.mixture.model import GaussianMixture
+
+    started = time.perf_counter()
+    x, _ = data.load("newcomb")
+    mean = Clutter().settle(x).fit(x).mean
+    yield "clutter", "ok" if abs(mean - 27.7) < 0.5 else f"the mean of newcomb is {mean}, not 27.7"
+    columns, _ = data.table("pima")
+    X, y = columns["glu"][:, None], columns["type"]
+    evidence = GLM("probit", prior_variance=1e-3, intercept=1.0).fit(X, y).log_evidence
+    wanted = brute_force(X[:, 0], y == "Yes")
+    yield "glm", "ok" if abs(evidence - wanted) < 0.05 else f"log evidence {evidence}, by integration {wanted}"
+    rows = np.random.default_rng(0).normal(size=(300_000, 4))
+    one, two = (GaussianMixture(3).fit(rows, max_iter=3, tol=0.0, n_threads=n).elbo for n in (1, 2))
+    yield "threads", "ok" if one == two else f"one thread says {one}, two say {two}"
+    yield "seconds", "ok" if time.perf_counter() - started < 20 else "it took more than 20 s"
+
+
+def brute_force(x, label):
+    """Return the log evidence of a probit regression with an intercept, summed over a grid of its two weights."""
+    from scipy.special import log_ndtr, logsumexp
+
+    a, b = np.meshgrid(np.linspace(-6.0, 2.0, 161), np.linspace(0.0, 0.05, 161), indexing="ij")
+    sign = np.where(label, 1.0, -1.0)
+    total = sum(log_ndtr(s * (a + b * each)) for s, each in zip(sign, x, strict=True))
+    total = total - 0.5 * a**2 - 0.5 * b**2 / 1e-3 - np.log(2 * np.pi) - 0.5 * np.log(1e-3)
+    return float(logsumexp(total) + np.log((a[1, 0] - a[0, 0]) * (b[0, 1] - b[0, 0])))

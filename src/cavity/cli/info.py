@@ -1,0 +1,84 @@
+"""`cavity info` and `cavity data`: what is in a saved file, and in the shipped data sets."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+from cavity import data
+from cavity.base import persistence
+from cavity.base.persistence import whole_file
+from cavity.base.results import counted
+from cavity.blocks import checkpoint
+from cavity.cli import options as shared
+from cavity.cli.described import described
+from cavity.models.saved import LEFT, SAVED_KINDS, load
+
+ROWS_SHOWN = 5
+
+
+def add(commands):
+    """Add the commands to the parser; return them by name."""
+    words = "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found"
+    info = commands.add_parser("info", help="say what is in a saved file", description=words)
+    info.add_argument("posterior", help="a .npz file that --output of `cavity fit` wrote, or save")
+    shared.job(info)
+    info.set_defaults(run=show)
+    words = "list the data sets that come with the package, or show one of them, or write it to a file"
+    sets = commands.add_parser("data", help="the data sets that come with the package", description=words)
+    sets.add_argument("data", nargs="?", metavar="NAME", help="the data set to show")
+    sets.add_argument("--output", metavar="FILE", help="the .csv file to write it to")
+    shared.job(sets)
+    sets.set_defaults(run=show_data)
+    return {"info": info, "data": sets}
+
+
+def show(options):
+    """Say what is in a file."""
+    kind, _, told = persistence.read(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
+    about = persistence.about(options.posterior)
+    lines = [f"{options.posterior}: {about['kind']}, written by cavity {about['cavity']} (format {about['format']})"]
+    if kind == checkpoint.KIND:
+        stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
+        model, data = told["fit"]["model"], told["fit"]["data"]
+        lines += [f"  model            {json.dumps(model)}", f"  data             {json.dumps(data)}"]
+        lines += ["stages that were kept", *(f"  {stage}" for stage in stages)]
+        shared.say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
+        return 0
+    posterior = load(options.posterior)
+    lines += repr(posterior).splitlines()
+    if hasattr(posterior, "summary"):
+        lines += ["", *repr(posterior.summary()).splitlines()]
+    shared.say(options, lines, lambda: {"file": options.posterior} | about | described(posterior))
+    return 0
+
+
+def show_data(options):
+    """List the data sets, or show one, or write it."""
+    if options.data is None:
+        if options.output is not None:
+            raise ValueError("--output: say which data set to write, as in cavity data faithful --output faithful.csv")
+        known = {name: data.table(name) for name in data.names()}
+        rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in known.items()}
+        lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in known.items()]
+        shared.say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
+        return 0
+    columns, about = data.table(options.data)
+    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
+    if options.output is not None:
+        if Path(options.output).suffix != ".csv":
+            raise ValueError(f"--output: {options.output} must be a .csv file")
+        with whole_file(options.output) as file:
+            file.write(written([[*columns], *rows]).encode())
+    lines = [f"{options.data}: {counted(len(rows), 'row')}", *(f"  {name:<16} {each}" for name, each in about.items())]
+    lines += ["first rows", *(f"  {line}" for line in written([[*columns], *rows[:ROWS_SHOWN]]).splitlines())]
+    lines += [] if options.output is None else [f"  saved            {options.output}"]
+    shared.say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
+    return 0
+
+
+def written(rows):
+    """Return rows as CSV, numbers with all their digits."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

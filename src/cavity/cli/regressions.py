@@ -1,0 +1,47 @@
+"""What `cavity fit linear-regression` and `cavity fit logistic-regression` share: all but their noise."""
+
+from argparse import BooleanOptionalAction
+from dataclasses import replace
+
+from cavity.base.results import counted
+from cavity.cli import derived, readers, targets
+from cavity.cli import options as shared
+from cavity.cli.options import POSITIVE, Number
+
+PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
+
+
+def add_options(command, *numbers):
+    """Add the options to the command; `numbers` are those of one model."""
+    columns = targets.add_columns(command, others=False)
+    columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
+    shared.checkpoints(command)
+    readers.add_missing(command)
+    model = command.add_argument_group("model")
+    shared.add(model, PRIOR, *numbers)
+    words = "learn a prior variance for each coefficient, or one for all (default each)"
+    model.add_argument("--ard", action=BooleanOptionalAction, help=words)
+    shared.iteration(command, max_iter=1000, tol=1e-10)
+
+
+def fitted(options, kind, likelihood, numbers=()):
+    """Fit a model of a class; return what commands return."""
+    table = readers.whole(options)
+    if not options.no_intercept:
+        table = derived.with_ones(table)
+    problem = targets.chosen(table, options, likelihood, stored=True).with_columns(table.source)
+    ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
+    model = kind(**{"prior_variance": None} | shared.given(options, [PRIOR, *numbers]), ard=ard)
+    posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **shared.fit_options(options))
+    known = {"classes": problem.classes} if problem.classes else {}
+    posterior = replace(posterior, columns=tuple(problem.names), roles=problem.roles, **known)
+    return posterior, report(problem, posterior, seconds), None
+
+
+def report(problem, posterior, seconds):
+    """Yield the lines of the printed result."""
+    yield from targets.heading(problem)
+    yield from shared.summary_lines(posterior)
+    yield "fit"
+    yield f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
+    yield shared.end_line("mean field", posterior, "", seconds)

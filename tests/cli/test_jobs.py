@@ -1,0 +1,325 @@
+"""Jobs: files of options, results as JSON, what is said of files, data sets and the machine, and every way to read."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+from support.commands import runner, write
+
+import cavity
+from cavity import data
+from cavity.cli import bench, doctor
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process; returns status, printed text, error text."""
+    return runner(capsys)
+
+
+def result(run, *arguments):
+    """What a command that went well prints with --json."""
+    status, out, err = run(*arguments, "--json")
+    assert (status, err) == (0, "")
+    assert out.count("\n") == 1
+    return json.loads(out)
+
+
+# ------------------------------------------------------------------------------------------------ --config
+
+
+def test_options_of_a_file_are_those_that_are_typed(run, tmp_path):
+    job = tmp_path / "job.toml"
+    job.write_text('data = "pima"\nfeatures = ["glu", "bmi"]\nprior-variance = 2.5\nstandardize = true\nard = false\n')
+    assert "has no option 'ard'" in run("fit", "glm", "--config", job)[2]
+    job.write_text('data = "pima"\nfeatures = ["glu", "bmi"]\nprior-variance = 2.5\nstandardize = true\n')
+    typed = "pima", "--features", "glu,bmi", "--prior-variance", 2.5, "--standardize"
+    one, other = (result(run, "fit", "glm", *words) for words in (("--config", job), typed))
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    assert one["columns"] == ["glu", "bmi"]
+    typed = result(run, "fit", "glm", f"--config={job}", "--features", "age", "--prior-variance", 1)  # wins
+    assert (typed["columns"], typed["settings"]["prior_variance"][1:]) == (["age"], [1.0])
+    job.write_text("mean = [-3, 0.2]\nard = false\nbatch = 100\nlearn = 'never'\nlengthscale = [2]\n")
+    status, out, _ = run("fit", "streaming-gp", "co2", "--config", job)
+    assert status == 0
+    assert "mean             -3, 0.2" in out
+    job.write_text('column = ["glu"]\n')
+    assert "columns bmi" in run("fit", "clutter", "pima", "--config", job, "--column", "bmi")[1]
+    assert "columns glu" in run("fit", "clutter", "pima", "--config", job)[1]
+    result(run, "fit", "mixture", "faithful", "--components", 2, "--output", tmp_path / "p.npz")
+    job.write_text(f'data = "faithful"\nposterior = "{tmp_path / "p.npz"}"\noutput = "{tmp_path / "r.npy"}"\n')
+    assert result(run, "predict", "--config", job)["rows"] == 272
+
+
+BAD_JOBS = {
+    "unknown": ("featurs = 'a'", "has no option 'featurs'; is it 'features'?"),
+    "strange": ("zzz = 1", "has no option 'zzz'"),
+    "table": (
+        "[features]\na = 1",
+        "features must be a number, a text, true or false, or a list of these, got {'a': 1}",
+    ),
+    "no TOML": ("features = ", "not readable as TOML"),
+    "itself": ("config = 'x'", "has no option 'config'"),
+    "domain": ("prior-variance = -1", "--prior-variance must be positive, got -1"),
+    "choice": ("likelihood = 'cauchy'", "invalid choice: 'cauchy'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_JOBS)
+def test_bad_files_of_options(run, tmp_path, case):
+    text, message = BAD_JOBS[case]
+    (tmp_path / "job.toml").write_text(text)
+    status, out, err = run("fit", "glm", "pima", "--config", tmp_path / "job.toml")
+    assert (status, out) == (2, "")
+    assert message in err
+    assert run("fit", "glm", "pima", "--config", tmp_path / "none.toml")[0] == 2
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def test_every_way_to_write_a_table(run, tmp_path, monkeypatch):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns, _ = data.table("motorcycle")
+    expected = result(run, "fit", "linear-regression", "motorcycle", "--target", "acceleration")["mean"]
+    plain = write(tmp_path / "x.csv", columns).read_text()
+    (tmp_path / "x.tsv").write_text(plain.replace(",", "\t"))
+    (tmp_path / "euro.csv").write_text(plain.replace(",", ";").replace(".", ","), encoding="utf-16")
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(plain.encode()))
+    (tmp_path / "x.dat").write_text(plain.replace(",", "  "))
+    (tmp_path / "odd.txt").write_text(plain.replace(",", "#"))
+    parquet.write_table(arrow.table(columns), tmp_path / "x.parquet")
+    np.save(tmp_path / "x.npy", np.column_stack([*columns.values()]))
+    for name in ("x.csv", "x.tsv", "euro.csv", "x.csv.gz", "x.dat", "x.parquet", "x.npy", "odd.txt"):
+        more = ["--target", "2"] + (["--sep", "#"] if name == "odd.txt" else [])
+        assert result(run, "fit", "linear-regression", tmp_path / name, *more)["mean"] == expected
+    with open(tmp_path / "x.csv.gz") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert result(run, "fit", "linear-regression", "-", "--target", "2")["mean"] == expected
+
+
+BAD_FILES = {
+    "x.xlsx": "is an Excel workbook, which is not read; pandas.read_excel",
+    "x.json": "is JSON, which is not read",
+    "x.npy": "is not a .npy file that can be read",
+    "euro.csv": "1,234 may be a number with a decimal comma, or one with commas between thousands; give --decimal ','",
+    "latin.csv": "line 2: not readable as utf-8 (unexpected end of data 0xe4); give --encoding 'cp1252'",
+    "ragged.csv": "line 3: 3 fields where the first line has 2 (between commas; --sep says otherwise)",
+}
+
+
+def test_files_that_cannot_be_read(run, tmp_path):
+    content = {"euro.csv": b"a;b\n1,234;2\n", "latin.csv": b"a,b\n1,\xe4", "ragged.csv": b"a,b\n1,2\n1,2,3\n"}
+    for name, message in BAD_FILES.items():
+        (tmp_path / name).write_bytes(content.get(name, b"PK\3\4"))
+        status, out, err = run("fit", "linear-regression", tmp_path / name, "--target", "b")
+        assert (status, out) == (2, "")
+        assert message in err
+        assert err.count("\n") == 1
+    assert "--sep is for text files" in run("fit", "glm", tmp_path / "x.npy", "--sep", ";")[2]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs files that may not be read")
+def test_files_without_permission(run, tmp_path):
+    (tmp_path / "x.csv").write_text("a\n1\n")
+    (tmp_path / "x.csv").chmod(0)
+    assert "Permission denied" in run("fit", "clutter", tmp_path / "x.csv")[2]
+
+
+# ------------------------------------------------------------------------------------------------ models and JSON
+
+
+def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
+    columns, _ = data.table("pima")
+    X = np.column_stack([np.ones(532), *(columns[name] for name in ("glu", "bmi"))])
+    saved, out = tmp_path / "p.npz", tmp_path / "r.npy"
+    told = result(run, "fit", "logistic-regression", "pima", "--features", "glu,bmi", "--output", saved)
+    expected = cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, columns["type"] == "Yes")
+    assert told["mean"] == expected.mean.tolist()
+    assert (told["columns"], told["classes"]) == (["intercept", "glu", "bmi"], ["No", "Yes"])
+    assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "p:No", "p:Yes"]
+    np.testing.assert_allclose(np.load(out)[:, 2:], expected.predict_proba(X), rtol=1e-12)
+    options = (
+        "--target",
+        "age",
+        "--features",
+        "glu,bmi",
+        "--no-intercept",
+        "--noise-variance",
+        90,
+        "--prior-variance",
+        2,
+    )
+    told = result(run, "fit", "linear-regression", "pima", *options, "--output", saved)
+    expected = cavity.LinearRegression(noise_variance=90.0, prior_variance=2.0).fit(X[:, 1:], columns["age"])
+    assert told["mean"] == expected.mean.tolist()
+    assert result(run, "predict", saved, "pima", "--output", out)["columns"] == ["mean", "variance", "expected"]
+    np.testing.assert_allclose(np.load(out)[:, 0], expected.predict(X[:, 1:])[0], rtol=1e-12)
+
+
+def test_predictions_of_clutter(run, tmp_path):
+    saved, out = tmp_path / "p.npz", tmp_path / "r.csv"
+    assert run("fit", "clutter", "newcomb", "--output", saved)[0] == 0
+    assert result(run, "predict", saved, "newcomb", "--output", out)["columns"] == ["p:clutter"]
+    expected = cavity.load(saved).clutter_probability(data.load("newcomb")[0])
+    np.testing.assert_array_equal(np.loadtxt(out, skiprows=1), expected)
+
+
+@pytest.mark.parametrize("words", ["clutter newcomb", "unit-mixture galaxies", "gp motorcycle --no-learn"])
+def test_results_as_json(run, words):
+    told = result(run, "fit", *words.split())
+    assert told["command"] == "fit"
+    assert f"{told['model']} {told['data']}" == " ".join(words.split()[:2])
+    assert told["converged"] is True
+    assert told["status"] == "converged"
+    assert told["summary"]["rows"]
+    assert {"log_evidence", "elbo"} & told.keys()
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+
+def test_what_is_in_a_file(run, tmp_path):
+    for words in ("glm pima", "mixture faithful --components 2", "streaming-gp co2 --learn never"):
+        assert run("fit", *words.split(), "--output", tmp_path / "p.npz")[0] == 0
+        status, out, _ = run("info", tmp_path / "p.npz")
+        assert status == 0
+        posterior = cavity.load(tmp_path / "p.npz")
+        assert f"written by cavity {cavity.__version__} (format" in out
+        assert repr(posterior) in out
+        told = result(run, "info", tmp_path / "p.npz")
+        assert (told["posterior"], told["cavity"]) == (type(posterior).__name__, cavity.__version__)
+    (tmp_path / "p.npz").write_bytes(b"garbage")
+    status, out, err = run("info", tmp_path / "p.npz")
+    assert (status, out) == (2, "")
+    assert "is not a file written by cavity" in err
+
+
+def test_shipped_data(run, tmp_path):
+    status, out, _ = run("data")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == data.names()
+    assert set(result(run, "data")) == set(data.names())
+    status, out, _ = run("data", "pima", "--output", tmp_path / "pima.csv")
+    assert status == 0
+    assert "pima: 532 rows" in out
+    assert "npreg,glu,bp,skin,bmi,ped,age,type,set" in out
+    told = result(run, "fit", "logistic-regression", tmp_path / "pima.csv", "--target", "type")
+    assert told["mean"] == result(run, "fit", "logistic-regression", "pima")["mean"]
+    assert "no data set 'iris'" in run("data", "iris")[2]
+    assert "must be a .csv file" in run("data", "pima", "--output", tmp_path / "p.xlsx")[2]
+
+
+def test_doctor(run, monkeypatch):
+    told = result(run, "doctor")
+    assert told["ok"] is True
+    assert set(told["self_test"].values()) == {"ok"}
+    monkeypatch.setattr(doctor, "self_test", lambda: [("glm", "log evidence 1, by integration 2")])
+    status, out, _ = run("doctor")
+    assert status == 1
+    for words in ("instructions", "BLAS", "cores", "threads", "numpy", "pyarrow", "self-test"):
+        assert words in out
+
+
+def test_standard_input_is_a_table(tmp_path):
+    command = f"{sys.executable} -m cavity fit streaming-gp - --target b --learn never --batch 20 --json"
+    rows = "a;b\n" + "".join(f"{i};{i / 8:g}\n".replace(".", ",") for i in range(60))
+    done = subprocess.run(command.split(), input=rows, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["n_samples"] == 60
+
+
+def test_bench(run, monkeypatch):
+    for name in ("mixture", "unit_mixture", "glm"):
+        monkeypatch.setattr(bench, name, partial(getattr(bench, name), 2000))
+    monkeypatch.setattr(bench, "REPEATS", 1)
+    status, out, _ = run("bench")
+    assert status == 0
+    assert [line.split(",")[0] for line in out.splitlines()[1:4]] == ["mixture", "unit mixture", "glm"]
+    cases = result(run, "bench")["cases"]
+    assert all(case["ratio"] > 0 and case["numpy_ms"] > 0 for case in cases)
+
+
+def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):
+    """Unless it is told not to."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    for words in ("glm pima", "unit-mixture galaxies --components 3", "mixture faithful --components 2"):
+        assert run("fit", *words.split(), "--quiet")[0] == 0
+        assert screen.getvalue() == ""
+        assert run("fit", *words.split())[0] == 0
+        assert screen.getvalue() != ""
+        screen.truncate(0)
+        screen.seek(0)
+
+
+KILLED = """
+import os, signal, sys
+from cavity.blocks.checkpoint import Checkpoint
+from cavity.cli import main
+
+write, left = Checkpoint.write, [int(sys.argv[1])]
+
+def counted(self):
+    write(self)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+
+Checkpoint.write = counted
+sys.exit(main(sys.argv[3:]))
+"""
+JOBS = {
+    "glm": ["glm", "pima", "--likelihood", "logit", "--learn-prior-variance"],
+    "unit-mixture": ["unit-mixture", "galaxies"],
+    "mixture": ["mixture", "faithful", "--components", "2-5"],
+    "logistic-regression": ["logistic-regression", "pima"],
+    "clutter": ["clutter", "newcomb"],
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(
+    ("job", "kill", "after"),
+    [
+        ("glm", "SIGKILL", 3),
+        pytest.param("unit-mixture", "SIGTERM", 90, marks=pytest.mark.long),
+        pytest.param("unit-mixture", "SIGKILL", 40, marks=pytest.mark.long),
+        pytest.param("glm", "SIGINT", 9, marks=pytest.mark.long),
+        pytest.param("mixture", "SIGKILL", 30, marks=pytest.mark.long),
+        pytest.param("mixture", "SIGTERM", 60, marks=pytest.mark.long),
+        pytest.param("logistic-regression", "SIGTERM", 4, marks=pytest.mark.long),
+        pytest.param("clutter", "SIGKILL", 2, marks=pytest.mark.long),
+    ],
+)
+def test_the_same_command_goes_on_where_it_was_killed(run, tmp_path, job, kill, after):
+    words = ["fit", *JOBS[job], "--output", str(tmp_path / "p.npz")]
+    kept = ["--checkpoint", str(tmp_path / "job.ckpt"), "--checkpoint-every", "0"]
+    assert run(*words)[0] == 0
+    expected = cavity.load(tmp_path / "p.npz").to_arrays()
+    (tmp_path / "p.npz").unlink()
+    command = [sys.executable, "-c", KILLED, str(after), kill, *words, *kept]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}[kill], done.stderr
+    assert (tmp_path / "job.ckpt").exists()
+    assert not (tmp_path / "p.npz").exists()
+    told = result(run, "info", tmp_path / "job.ckpt")
+    assert told["kind"] == "checkpoint"
+    assert told["stages"]
+    status, _, errors = run(*words, *kept)
+    assert (status, errors) == (0, "")
+    found = cavity.load(tmp_path / "p.npz").to_arrays()
+    assert found[1] == expected[1]
+    for name, array in expected[0].items():
+        np.testing.assert_array_equal(found[0][name], array, err_msg=name)
+    status, _, errors = run("fit", *JOBS[job], "--tol", "1e-3", *kept)
+    assert status == 2
+    assert "job.ckpt is of another fit" in errors
+    assert "--checkpoint-every needs --checkpoint" in run(*words, "--checkpoint-every", 5)[2]

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 import cavity
 from cavity.base.labels import Labels
 from cavity.blocks import arrow, sources
-from cavity.blocks.sources import Source, open_source, opened
+from cavity.blocks.sources import open_source, opened
 from cavity.blocks.taking import taken
 
 pa = pytest.importorskip("pyarrow")
@@ -365,19 +363,3 @@ def test_damage_within_a_file_is_told_by_its_name(tmp_path):
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"t.parquet cannot be read \("):
         open_source(path, "X", ndim=(2,)).rows()
-
-
-CODE = """
-import pickle, sys
-from cavity.blocks.sources import Source
-source = pickle.load(sys.stdin.buffer)
-print(float(source.rows()[:, 1].sum()), source.names)
-"""
-
-
-def test_sources_go_to_other_processes(tmp_path):
-    source = open_source(in_folder(tmp_path), "X", ndim=(2,))
-    source.read(2)
-    done = subprocess.run([sys.executable, "-c", CODE], input=pickle.dumps(source), capture_output=True, check=True)
-    assert done.stdout.decode().strip() == f"{X[:, 1].sum()} {source.names}"
-    assert isinstance(source, Source)

@@ -29,6 +29,7 @@ _PUBLIC = {
     "NumericalWarning": "base.errors",
     "Selection": "models.mixture.selection",
     "SettingsWarning": "base.errors",
+    "Source": "blocks.sources",
     "SphericalGaussian": "distributions.gaussian",
     "StreamingGP": "models.streaming_gp.model",
     "StreamingGPState": "models.streaming_gp.state",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.base.errors import SettingsWarning as SettingsWarning
     from cavity.base.summary import Table as Table
     from cavity.blocks.job import Event as Event
+    from cavity.blocks.sources import Source as Source
     from cavity.blocks.sources import source as source
     from cavity.distributions.divergence import kl as kl
     from cavity.distributions.gaussian import Gaussian as Gaussian

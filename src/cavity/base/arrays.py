@@ -26,13 +26,50 @@ def wrong(name, words, kind=ValueError):
 
 
 def check_real(value, name):
-    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column."""
+    """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column.
+
+    What would have to be read as a whole from somewhere else is refused: whether it fits is for the user to say.
+    """
+    _check_in_memory(value, name)
     try:
         array = np.asarray(frame_numbers(value, name))
     except ValueError as error:  # rows of different lengths
         raise wrong(name, f"must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)
     return array
+
+
+def _check_in_memory(value, name):
+    """Raise TypeError for what is no dense array in memory, with what makes one of it."""
+    if isinstance(value, np.ndarray | list | tuple | float | int):  # nearly always
+        return
+    if hasattr(value, "block_rows"):  # a source
+        words, cure = "in memory here, got a Source", f"{name}.rows()"
+    elif hasattr(value, "tocsr"):
+        words, cure = "dense here, got a sparse matrix", f"{name}.toarray()"
+    elif is_sliced(value):
+        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        words, cure = f"in memory here, got a {kind}", f"numpy.asarray({name})"
+    else:
+        return
+    raise wrong(name, f"must be {words} of shape {value.shape}; give {cure} if that fits into memory", TypeError)
+
+
+def is_sliced(value):
+    """Whether a value is an array that is no memory, but gives slices of rows: of zarr, h5py, dask and others."""
+    if isinstance(value, np.ndarray | np.generic | list | tuple | str | float | int) or hasattr(value, "tocsr"):
+        return False
+    if not all(hasattr(value, each) for each in ("shape", "dtype", "__getitem__")) or hasattr(value, "block_rows"):
+        return False
+    memory = ("__dlpack__", "__array_interface__", "__array_struct__", "iloc", "get_columns")
+    if any(hasattr(value, each) for each in memory) or (hasattr(value, "to_numpy") and not hasattr(value, "dims")):
+        return False
+    try:
+        np.dtype(value.dtype)
+    except TypeError:  # a tensor of another library
+        return False
+    shape = value.shape
+    return isinstance(shape, tuple) and len(shape) > 0 and all(isinstance(n, numbers.Integral) for n in shape)
 
 
 def check_dtype(dtype, name):

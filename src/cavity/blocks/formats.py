@@ -7,6 +7,8 @@ from pathlib import Path
 from cavity.base import arrays, frames
 from cavity.blocks import arrow
 from cavity.blocks.npy import open_npy
+from cavity.blocks.sliced import SlicedRows
+from cavity.blocks.sparse import SparseRows
 from cavity.blocks.text import open_text
 
 OPENERS = {
@@ -48,8 +50,8 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
 
 
 def is_stored(data):
-    """Whether data are a path, a list of paths, or a dataset of pyarrow."""
-    return _paths(data, "") is not None or hasattr(data, "get_fragments")
+    """Whether data are a path, a list of paths, a dataset of pyarrow, or an array that is not in memory."""
+    return _paths(data, "") is not None or hasattr(data, "get_fragments") or arrays.is_sliced(data)
 
 
 def is_file_name(value):
@@ -59,9 +61,12 @@ def is_file_name(value):
 
 
 def open_stored(data, name):
-    """Return what is in files as parts of a source that fit together; None for data of another kind."""
+    """Return what is in files, sparse, or sliced as parts of a source that fit together; None for other data."""
     if hasattr(data, "get_fragments"):
         return arrow.open_dataset(data, name)
+    if hasattr(data, "tocsr") or arrays.is_sliced(data):
+        arrays.check_not_empty(data.shape, name)
+        return [SparseRows(data, name) if hasattr(data, "tocsr") else SlicedRows(data, name)]
     paths = _paths(data, name)
     if paths is None:
         return None

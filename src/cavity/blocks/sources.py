@@ -7,24 +7,21 @@ fixed tree. So the result has the same bits for an array, a memory map or the fi
 """
 
 import threading
-from bisect import bisect_right
 from itertools import accumulate
 
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.blocks import formats
+from cavity.blocks import extents, formats
 from cavity.blocks.merge import ROWS_PER_CALL, starts
-from cavity.blocks.parts import ArrayRows, Desk, ReadRows
+from cavity.blocks.parts import ArrayRows, ReadRows
+from cavity.blocks.places import Blocks
 from cavity.blocks.runs import by_blocks, reduce_runs
 from cavity.blocks.tables import FrameRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
 LEAST_BLOCK_ROWS = 1 << 10
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
-FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
-HUGE = 2.0**900  # sums of any number of smaller values are finite
-SHRINK = 200  # 2^-200 times even the largest values can be summed
 
 
 def rows(data, index):
@@ -152,54 +149,34 @@ def _table(data, name, ndim, block_rows, checked=True):
     return ArrayRows(arrays.unread_array(data, name, ndim), name, columns)
 
 
-def _sums(block, huge):
-    """Return the sums of the columns of a block: those that are not huge, and 2^-SHRINK times those that are."""
-    if not huge.any():
-        return _reduce_rows(np.add, block), np.zeros(len(huge))
-    with np.errstate(over="ignore", invalid="ignore"):  # in the sums that are not used
-        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK))
-    return np.where(huge, 0.0, total), np.where(huge, shrunk, 0.0)
+class Source(Blocks):
+    """Rows in memory, in files or elsewhere, in blocks that can be read again and again, by any thread and process.
 
+    `cavity.source` makes one. Rows, columns and blocks are counted from 0. Parts (``blocks/parts.py``) follow each
+    other and count their own rows; blocks are over all rows, whatever the parts.
 
-def _reduce_rows(ufunc, block):
-    """Return ufunc.reduce over the rows of a block (rows,) or (rows, D), shape (1,) or (D,)."""
-    block = block.reshape(len(block), -1)
-    n_rows, width = block.shape
-    whole = n_rows - n_rows % FOLD
-    if whole:
-        folded = ufunc.reduce(block[:whole].reshape(-1, FOLD * width), axis=0).reshape(FOLD, width)
-        block = np.concatenate([folded, block[whole:]])
-    return ufunc.reduce(block, axis=0)
+    Parameters
+    ----------
+    parts : list
+        At least one, all of one width.
+    name : str
+        What the data are called in messages.
+    block_rows : int, optional
+        Rows in a block; by default 131072, fewer where rows are wide.
 
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, D), or (N,) for a vector.
+    names : tuple of str or None
+        Names of the columns, if they have any.
 
-def _join(left, right):
-    """Merge the minima, maxima and sums of two runs of rows."""
-    sums = (a + b for a, b in zip(left[2:], right[2:], strict=True))
-    return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
-
-
-def _summary(block, start, known):
-    """Return the minima, maxima and sums of the columns of a block of a source, and how many numbers were seen."""
-    source, missing = known
-    low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
-    gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
-    if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
-        row, *column = at = tuple(np.argwhere(np.isinf(block) if missing else ~np.isfinite(block))[0].tolist())
-        raise ValueError(f"{source.name} must be finite, got {source.found(block[at], start + row, *column)}")
-    seen = np.full(len(low), float(len(block)))
-    if gaps:
-        seen -= np.sum(np.isnan(block), axis=0)
-        block = np.nan_to_num(block)  # there are no infinities
-    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
-
-
-SUMMARY = by_blocks(_summary, add=_join)
-
-
-class Source:
-    """Rows in one or several parts that follow each other, in blocks that can be read again and again, by any thread.
-
-    Blocks are over all rows, whatever the parts (`blocks/parts.py`), whose rows are counted from their own first.
+    Examples
+    --------
+    >>> import cavity
+    >>> rows = cavity.source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    >>> len(rows), rows.columns([1]).rows(1).tolist()
+    (3, [[4.0], [6.0]])
     """
 
     def __init__(self, parts, name, block_rows=None):
@@ -209,44 +186,35 @@ class Source:
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
         self._local = threading.local()
 
-    def __len__(self):
-        return self.n_rows
+    def __repr__(self):
+        shape = " x ".join(map(str, self.shape))
+        names = f", columns {frames.some(self.names)}" if self.names else ""
+        first = getattr(self.parts[0], "path", None)
+        files = "" if first is None else f", from {first}"
+        more = f" and {len(self.parts) - 1} more" if files and len(self.parts) > 1 else ""
+        return f"<cavity.Source: {shape}{names}{files}{more}>"
 
     def __reduce__(self):
         return Source, (self.parts, self.name, self.block_rows)
-
-    @property
-    def ndim(self):
-        """Number of dimensions, 1 or 2."""
-        return len(self.shape)
-
-    @property
-    def n_rows(self):
-        """Number of rows N."""
-        return self.shape[0]
-
-    @property
-    def n_features(self):
-        """Number of columns D; 1 for a vector."""
-        return self.shape[1] if len(self.shape) > 1 else 1
-
-    @property
-    def block_count(self):
-        """Number of blocks."""
-        return -(-self.n_rows // self.block_rows)
 
     @property
     def names(self):
         """Names of the columns, if they have any, else None."""
         return self.parts[0].columns
 
-    @property
-    def in_memory(self):
-        """Whether reading does not wait for a disk."""
-        return all(part.in_memory for part in self.parts)
-
     def place(self, name):
-        """Return the number of a column, by its name or number; ValueError if there is none, or several."""
+        """Return the number of a column; ValueError if there is none, or several.
+
+        Parameters
+        ----------
+        name : str or int
+            The name of the column, or its number.
+
+        Returns
+        -------
+        int
+            The number.
+        """
         if isinstance(name, int) and 0 <= name < self.n_features:
             return name
         names = self.names or ()
@@ -257,101 +225,144 @@ class Source:
         return names.index(name)
 
     def columns(self, index):
-        """Return the Source (N, d) of some columns, by their numbers; of rows (N,) the only one is 0."""
+        """Return some of the columns.
+
+        Parameters
+        ----------
+        index : sequence of int
+            Their numbers; a vector has one column.
+
+        Returns
+        -------
+        Source
+            With shape (N, d).
+        """
         return Source([part.some(list(index)) for part in self.parts], self.name)
 
     def column(self, name):
-        """Return the Source (N,) of a column, by its name or number."""
+        """Return a column of numbers.
+
+        Parameters
+        ----------
+        name : str or int
+            The name of the column, or its number.
+
+        Returns
+        -------
+        Source
+            With shape (N,).
+        """
         index = [self.place(name)]
         return self if self.ndim == 1 else Source([part.some(index, vector=True) for part in self.parts], self.name)
 
     def values(self, name):
-        """Return a whole column: numbers as an array of float64, others as an array or a column of a table."""
+        """Return a whole column in memory.
+
+        Parameters
+        ----------
+        name : str or int
+            The name of the column, or its number.
+
+        Returns
+        -------
+        ndarray, shape (N,), or column of a table
+            Numbers as float64, with nan for what is missing; others as they are: text, categories, dates.
+        """
         index = self.place(name)
         labels = [part.labels(index) for part in self.parts]
-        if labels[0] is None:
-            return self.column(name).rows()
+        numbers = [each is None for each in labels]
+        if all(numbers):
+            return self.column(index).rows()
+        if any(numbers):
+            first, other = (self.parts[numbers.index(kind)].where(0) for kind in (True, False))
+            raise TypeError(f"{self.name}: column {name!r} holds numbers from {first} on, and others from {other} on")
         return labels[0] if len(labels) == 1 else np.concatenate(labels)
 
     def without(self, names):
-        """Return the Source of the columns but some, by their names or numbers."""
+        """Return all columns but some.
+
+        Parameters
+        ----------
+        names : sequence of str or int
+            Names of the columns that are left out, or their numbers.
+
+        Returns
+        -------
+        Source
+            With shape (N, d).
+        """
         out = {self.place(name) for name in names}
         return self.columns([j for j in range(self.n_features) if j not in out])
 
-    def check_numbers(self, name):
-        """Raise TypeError, naming the column, unless all columns hold numbers."""
-        for part in self.parts:
-            part.check_numbers(name)
-
     def check_finite(self, rows, start):
-        """Raise ValueError naming the first number of some rows, from row `start` on, that is nan or infinite."""
+        """Raise ValueError naming the first number of some rows that is nan or infinite.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (n,) or (n, D)
+            The rows.
+        start : int
+            The number of the first.
+        """
         bad = arrays.first_nonfinite(rows)
         if bad is not None:
             row, *column = bad
             raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
 
-    def span(self, index):
-        """Return the (start, stop) of the rows of a block."""
-        start = index * self.block_rows
-        return start, min(start + self.block_rows, self.n_rows)
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers.
 
-    def where(self, row, *column):
-        """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy"; both count from 0."""
-        part, first = self._part(row)
-        return part.where(row - first, *column)
-
-    def found(self, value, row, *column):
-        """Return words for a value that should not be there."""
-        part, first = self._part(row)
-        return part.found(value, row - first, *column)
-
-    def view(self, start, stop):
-        """Return the rows [start, stop) where they lie, float64 and C-contiguous; None if they have to be filled in."""
-        part, first = self._part(start)
-        return part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
-
-    def fill(self, out, start):
-        """Write the rows from `start` on into out (n,) or (n, D); fastest where a thread reads on from its last row."""
-        if not hasattr(self._local, "desk"):
-            self._local.desk = Desk()
-        for part, low, high, first in self._overlaps(start, start + len(out)):
-            part.fill(out[low - start : high - start], low - first, self._local.desk)
-
-    def read(self, index):
-        """Return a block (rows,) or (rows, D): float64, C-contiguous, read-only, valid until this thread reads again.
-
-        A view of the data where they are like that; if not, each thread has a buffer for one block and uses it again.
+        Parameters
+        ----------
+        name : str
+            What the data are called in the message.
         """
-        start, stop = self.span(index)
-        block = self.view(start, stop)
-        if block is None:
-            block = self._buffer()[: stop - start]
-            self.fill(block, start)
-        block.flags.writeable = False
-        return block
+        for part in self.parts:
+            part.check_numbers(name)
 
     def summary(self, threads, missing=False):
-        """Check all numbers, and return their (minimum, maximum, mean): floats, or (D,) arrays for the columns.
+        """Check all numbers, and return their extremes and means.
 
-        With `missing`, nan stands for a number that was not seen; how many were seen comes fourth, (D,).
+        Parameters
+        ----------
+        threads : Threads
+            Who reads.
+        missing : bool, default False
+            Whether nan stands for a number that was not seen.
+
+        Returns
+        -------
+        low, high, mean : float or ndarray, shape (D,)
+            Of the columns; with `missing`, how many numbers were seen comes fourth, (D,).
 
         Raises
         ------
         ValueError
             Naming the first number, by rows, that is nan or infinite.
         """
-        sums = reduce_runs(SUMMARY, (self, missing), [self], threads, add=_join, stage="reading")
-        low, high, total, huge, seen = sums
-        counts = np.maximum(seen, 1.0)
-        with np.errstate(over="ignore"):
-            mean = total / counts + np.ldexp(huge / counts, SHRINK)
-        mean = np.clip(mean, low, high)  # where a mean is, but for rounding
+        task = by_blocks(extents.extent, add=extents.join)
+        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join, stage="reading")
+        (low, high, *_, seen), mean = found, extents.mean(*found)
         if len(self.shape) > 1:
             return (low, high, mean, seen) if missing else (low, high, mean)
         return float(low[0]), float(high[0]), float(mean[0])
 
     def rows(self, start=0, stop=None):
-        """Return the rows [start, stop), all of them by default, as an array of its own."""
+        """Return rows as an array of its own.
+
+        Parameters
+        ----------
+        start : int, default 0
+            The first of them.
+        stop : int, optional
+            The one after the last; by default all that follow.
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, D)
+            Float64.
+        """
+        self.check_numbers(self.name)
         stop = self.n_rows if stop is None else stop
         out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
@@ -392,7 +403,18 @@ class Source:
             yield (rows, *(value[part] for value in values)) if columns else rows
 
     def sample(self, size=None):
-        """Return at most `size` rows (SAMPLE_ROWS) at equal distances, the first among them, as an array of its own."""
+        """Return rows at equal distances, the first among them, as an array of its own.
+
+        Parameters
+        ----------
+        size : int, optional
+            At most so many, by default 16384.
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, D)
+            Float64.
+        """
         step = -(-self.n_rows // (SAMPLE_ROWS if size is None else size))
         parts = []
         for index in range(self.block_count):
@@ -401,22 +423,3 @@ class Source:
             if first < stop - start:
                 parts.append(self.read(index)[first::step].copy())
         return np.concatenate(parts)
-
-    def _part(self, row):
-        """Return the part that holds a row, and the row it begins with."""
-        index = bisect_right(self._ends, row)
-        return self.parts[index], self._ends[index - 1] if index else 0
-
-    def _overlaps(self, start, stop):
-        """Yield (part, low, high, first row of the part) for the parts of the rows [start, stop)."""
-        while start < stop:
-            part, first = self._part(start)
-            high = min(stop, first + part.shape[0])
-            yield part, start, high, first
-            start = high
-
-    def _buffer(self):
-        """Return this thread's buffer for a block."""
-        if not hasattr(self._local, "block"):
-            self._local.block = np.empty((min(self.block_rows, self.n_rows), *self.shape[1:]))
-        return self._local.block

@@ -1,6 +1,6 @@
 """Columns that arguments name, taken out of tables in files as out of those in memory."""
 
-from cavity.base import frames
+from cavity.base import arrays, frames
 from cavity.blocks import formats
 from cavity.blocks.sources import Source, opened
 
@@ -31,8 +31,9 @@ def taken(X, given, columns=None, roles=None):
 
 
 def _read(argument, value, names):
-    """Return the only column of a file; a value that is no path, or the name of a column, as it is."""
-    if (isinstance(value, str) and value in names) or not (isinstance(value, Source) or formats.is_file_name(value)):
+    """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
+    named = isinstance(value, str) and value in names
+    if named or not (isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)):
         return value
     found = opened(value, argument)
     return found.values(0) if found.names and found.n_features == 1 else found

@@ -16,6 +16,12 @@ from cavity.base.types import ArrayLike, FloatArray
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 
 
+def shows_progress(estimator):
+    """Return whether a fit of an estimator shows progress: its `verbose` is a bool, or an integer above 0."""
+    verbose = estimator.verbose
+    return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
+
+
 class Face(BaseEstimator):
     """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
 
@@ -34,11 +40,6 @@ class Face(BaseEstimator):
     def _settings(self, *names):
         """Return the arguments of these names as a dictionary."""
         return {name: getattr(self, name) for name in names}
-
-    def _shows_progress(self):
-        """Return whether a fit shows progress: its `verbose` is a bool, or an integer above 0."""
-        verbose = self.verbose
-        return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
 
     def _new_rows(self, X, dtype=np.float64, **options):
         """Return checked rows to predict; options of `validate_data`."""

@@ -26,7 +26,7 @@ from cavity.sklearn.checks import (
     loo_log_density,
     one_vs_rest,
 )
-from cavity.sklearn.faces import FLOATS, Classifier, Face
+from cavity.sklearn.faces import FLOATS, Classifier, Face, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -166,7 +166,7 @@ class _LinearClassifier(Classifier, Face):
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
         options = self._settings("schedule", "power", "max_iter", "tol", "n_threads")
-        options |= {"sample_weight": weight, "progress": self._shows_progress()}
+        options |= {"sample_weight": weight, "progress": shows_progress(self)}
         design = self._design(X, model.approximation)
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)

@@ -216,7 +216,7 @@ class UnitMixture(Public):
                 starts, n_init, lambda start, job: engine.ascend(sweeps, start, replace(options, job=job)), job
             )
         outcome = engine.outcome(best, source.n_rows, options)
-        return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, name_of(y))
+        return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, source.names or name_of(y))
 
     def fit_stochastic(
         self,

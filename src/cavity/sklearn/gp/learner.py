@@ -18,7 +18,7 @@ from cavity.blocks.executors import single_blas
 from cavity.blocks.job import Job
 from cavity.covariances import Covariance
 from cavity.sklearn.checks import UnfinishedWarning
-from cavity.sklearn.faces import Face
+from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
@@ -43,6 +43,7 @@ def check_settings(estimator):
         arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
+    shows_progress(estimator)
 
 
 class Learner(Face):
@@ -115,7 +116,7 @@ class Learner(Face):
                 )
             rng = check_random_state(self.random_state)
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
-        with Job.checked(progress=self._shows_progress()) as job:
+        with Job.checked(progress=shows_progress(self)) as job:
             begun = job.through("search", starts, len(starts), "search")
             theta, _ = min((self._descend(each, bounds, stage) for each, stage in begun), key=itemgetter(1))
         self.kernel_ = own_kernels.with_theta(self.kernel_, theta)

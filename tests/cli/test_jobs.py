@@ -258,3 +258,68 @@ def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):
         assert screen.getvalue() != ""
         screen.truncate(0)
         screen.seek(0)
+
+
+KILLED = """
+import os, signal, sys
+from cavity.blocks.checkpoint import Checkpoint
+from cavity.cli import main
+
+write, left = Checkpoint.write, [int(sys.argv[1])]
+
+def counted(self):
+    write(self)
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+
+Checkpoint.write = counted
+sys.exit(main(sys.argv[3:]))
+"""
+JOBS = {
+    "glm": ["glm", "pima", "--likelihood", "logit", "--learn-prior-variance"],
+    "unit-mixture": ["unit-mixture", "galaxies"],
+    "mixture": ["mixture", "faithful", "--components", "2-5"],
+    "logistic-regression": ["logistic-regression", "pima"],
+    "clutter": ["clutter", "newcomb"],
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+@pytest.mark.parametrize(
+    ("job", "kill", "after"),
+    [
+        ("glm", "SIGKILL", 3),
+        pytest.param("unit-mixture", "SIGTERM", 90, marks=pytest.mark.long),
+        pytest.param("unit-mixture", "SIGKILL", 40, marks=pytest.mark.long),
+        pytest.param("glm", "SIGINT", 9, marks=pytest.mark.long),
+        pytest.param("mixture", "SIGKILL", 30, marks=pytest.mark.long),
+        pytest.param("mixture", "SIGTERM", 60, marks=pytest.mark.long),
+        pytest.param("logistic-regression", "SIGTERM", 4, marks=pytest.mark.long),
+        pytest.param("clutter", "SIGKILL", 2, marks=pytest.mark.long),
+    ],
+)
+def test_the_same_command_goes_on_where_it_was_killed(run, tmp_path, job, kill, after):
+    words = ["fit", *JOBS[job], "--output", str(tmp_path / "p.npz")]
+    kept = ["--checkpoint", str(tmp_path / "job.ckpt"), "--checkpoint-every", "0"]
+    assert run(*words)[0] == 0
+    expected = cavity.load(tmp_path / "p.npz").to_arrays()
+    (tmp_path / "p.npz").unlink()
+    command = [sys.executable, "-c", KILLED, str(after), kill, *words, *kept]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}[kill], done.stderr
+    assert (tmp_path / "job.ckpt").exists()
+    assert not (tmp_path / "p.npz").exists()
+    told = result(run, "info", tmp_path / "job.ckpt")
+    assert told["kind"] == "checkpoint"
+    assert told["stages"]
+    status, _, errors = run(*words, *kept)
+    assert (status, errors) == (0, "")
+    found = cavity.load(tmp_path / "p.npz").to_arrays()
+    assert found[1] == expected[1]
+    for name, array in expected[0].items():
+        np.testing.assert_array_equal(found[0][name], array, err_msg=name)
+    status, _, errors = run("fit", *JOBS[job], "--tol", "1e-3", *kept)
+    assert status == 2
+    assert "job.ckpt is of another fit" in errors
+    assert "--checkpoint-every needs --checkpoint" in run(*words, "--checkpoint-every", 5)[2]

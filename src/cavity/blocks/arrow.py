@@ -18,7 +18,7 @@ from cavity.blocks.tables import FrameRows
 
 READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
 LEAST_ROWS = 1 << 10  # of a batch
-BUFFER = 1 << 20  # bytes of a compressed column that are read at a time
+BUFFER = 1 << 18  # bytes of a compressed column that are read at a time
 
 
 @dataclass(frozen=True, slots=True)

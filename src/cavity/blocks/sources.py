@@ -179,7 +179,7 @@ class Source(Blocks):
     >>> import cavity
     >>> rows = cavity.source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> rows, rows.columns([1]).rows(1).tolist()
-    (Source: 3 rows of 2 column(s), [[4.0], [6.0]])
+    (<cavity.Source: 3 x 2>, [[4.0], [6.0]])
     """
 
     def __init__(self, parts, name, block_rows=None):
@@ -190,8 +190,12 @@ class Source(Blocks):
         self._local = threading.local()
 
     def __repr__(self):
-        names = "" if self.names is None else f": {frames.some(self.names)}"
-        return f"Source: {self.n_rows} rows of {self.n_features} column(s){names}"
+        shape = " x ".join(map(str, self.shape))
+        names = f", columns {frames.some(self.names)}" if self.names else ""
+        first = getattr(self.parts[0], "path", None)
+        files = "" if first is None else f", from {first}"
+        more = f" and {len(self.parts) - 1} more" if files and len(self.parts) > 1 else ""
+        return f"<cavity.Source: {shape}{names}{files}{more}>"
 
     def __reduce__(self):
         return Source, (self.parts, self.name, self.block_rows)

@@ -44,7 +44,7 @@ class Kept:
     def done(self):
         """Everything is there."""
         if self._file is None:
-            self._arrays = [np.concatenate(self._arrays)]
+            self._arrays = self._arrays if len(self._arrays) == 1 else [np.concatenate(self._arrays)]
         else:
             self._file.flush()
 
@@ -222,7 +222,7 @@ def batches(reader, sizes, skip=0):
             left_out = min(max(skip - first, 0), len(rows)) if not count else 0
             first, waiting, count = first + left_out, [*waiting, rows[left_out:]], count + len(rows) - left_out
         while count and (rows is None or (size is not None and count >= size)):
-            known = np.concatenate(waiting)
+            known = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
             kept = Kept(width)
             kept.add(known[:size])
             kept.done()

@@ -29,6 +29,7 @@ def add_options(command):
     """Add the options to the command."""
     words = "column name or number; repeat for points in several dimensions"
     command.add_argument("--column", action="append", metavar="NAME", help=words)
+    shared.checkpoints(command)
     readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, *MODEL)

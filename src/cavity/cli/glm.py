@@ -20,6 +20,7 @@ def add_options(command):
     columns = targets.add_columns(command)
     columns.add_argument("--trials", metavar="COLUMN", help="numbers of trials, of binomial successes")
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
+    shared.checkpoints(command)
     readers.add_missing(command)
     model = command.add_argument_group("model")
     words = "default probit for a target of two values, else gaussian"

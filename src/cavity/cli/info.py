@@ -2,22 +2,24 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
+from cavity.blocks import checkpoint
 from cavity.cli import options as shared
 from cavity.cli.described import described
-from cavity.models.saved import load
+from cavity.models.saved import LEFT, SAVED_KINDS, load
 
 ROWS_SHOWN = 5
 
 
 def add(commands):
     """Add the commands to the parser; return them by name."""
-    words = "say what a saved posterior is: kind, version, settings, and the table of what was found"
+    words = "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found"
     info = commands.add_parser("info", help="say what is in a saved file", description=words)
     info.add_argument("posterior", help="a .npz file that --output of `cavity fit` wrote, or save")
     shared.job(info)
@@ -33,9 +35,17 @@ def add(commands):
 
 def show(options):
     """Say what is in a file."""
-    posterior = load(options.posterior)
+    kind, _, told = persistence.read(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
     about = persistence.about(options.posterior)
     lines = [f"{options.posterior}: {about['kind']}, written by cavity {about['cavity']} (format {about['format']})"]
+    if kind == checkpoint.KIND:
+        stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
+        model, data = told["fit"]["model"], told["fit"]["data"]
+        lines += [f"  model            {json.dumps(model)}", f"  data             {json.dumps(data)}"]
+        lines += ["stages that were kept", *(f"  {stage}" for stage in stages)]
+        shared.say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
+        return 0
+    posterior = load(options.posterior)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]

@@ -145,6 +145,15 @@ def iteration(command, *, max_iter, tol):
     return fit
 
 
+def checkpoints(command):
+    """Add the options of fits that go on where they were killed."""
+    group = command.add_argument_group("killed and resumed")
+    words = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
+    group.add_argument("--checkpoint", metavar="FILE", help=words)
+    words = "from one writing of the checkpoint to the next (default 60)"
+    add(group, Number("--checkpoint-every", NONNEGATIVE, "S", f"seconds {words}"))
+
+
 def site_updates(fit, power, schedules):
     """Add the options of expectation propagation and of assumed-density filtering; the first schedule is the default.
 
@@ -164,7 +173,10 @@ def ascent(fit):
 def fit_options(options, *names):
     """Return the options of any `fit`, and those with the given names."""
     given = {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
-    return given | {"progress": shows(options)}
+    kept = {name: getattr(options, name, None) for name in ("checkpoint", "checkpoint_every")}
+    if kept["checkpoint"] is None and kept["checkpoint_every"] is not None:
+        raise ValueError("--checkpoint-every needs --checkpoint, the file")
+    return given | {"progress": shows(options)} | {name: each for name, each in kept.items() if each is not None}
 
 
 def shows(options):
@@ -254,7 +266,7 @@ def job(group):
 
 def check_paths(options):
     """Raise ValueError if a file to be written has no folder, or is the data."""
-    for option in ("output", "plot"):
+    for option in ("output", "plot", "checkpoint"):
         path = getattr(options, option, None)
         if path is None:
             continue

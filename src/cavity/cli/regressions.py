@@ -15,6 +15,7 @@ def add_options(command, *numbers):
     """Add the options to the command; `numbers` are those of one model."""
     columns = targets.add_columns(command, others=False)
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
+    shared.checkpoints(command)
     readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, PRIOR, *numbers)

@@ -29,6 +29,7 @@ SEARCH = 200  # most passes while several numbers are compared: empty components
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
+    shared.checkpoints(command)
     readers.add_missing(command)
     model = command.add_argument_group("model")
     shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
@@ -83,20 +84,27 @@ def search(y, mean, sample, options):
     if options.components is not None:
         best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
+    watched = {name: given.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in given}
+    model = model_of(MOST_TRIED, mean, sample, options)
+    with Job.checked(**watched) as job, job.opened(model, {"y": y}, options=given, weights=options.equal_weights):
+        return best_of(fitted, options.max_iter, job)
+
+
+def best_of(fitted, max_iter, job):
+    """Return the best posterior of some numbers of components, and all that were tried."""
     tried = {}
-    with Job.checked(progress=given.pop("progress")) as job:
-        for k in range(1, MOST_TRIED + 1):
-            try:
-                tried[k] = fitted(k, min(SEARCH, options.max_iter), job.stage(f"K = {k}"))
-            except ArithmeticError as error:
-                tried[k], reason = None, error
+    for k in range(1, MOST_TRIED + 1):
+        try:
+            tried[k] = fitted(k, min(SEARCH, max_iter), job.stage(f"K = {k}"))
+        except ArithmeticError as error:
+            tried[k], reason = None, error
     ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not merged(posterior)}
     if not ranked:
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
     chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - SAME)
-    if not tried[chosen].converged and options.max_iter > SEARCH:
-        tried[chosen] = fitted(chosen, options.max_iter, None)
+    if not tried[chosen].converged and max_iter > SEARCH:
+        tried[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
     return tried[chosen], tried
 
 

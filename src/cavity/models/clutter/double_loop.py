@@ -95,7 +95,7 @@ def minimise(points, sites, options, job):
     geometry = Spherical(points)
     most = STEPS_A_SWEEP * options.max_iter
     loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
-    status = loop.descend(geometry.start(), job)
+    status = loop.descend(geometry.start(), job.within("double loop"))
     if status not in (CONVERGED, STOPPED):
         status = loop.run(job)
     sites.site_tau, sites.site_rho = loop.tau, loop.rho

@@ -55,11 +55,11 @@ def settled(sweeper):
     options = sweeper.options
     n_problems = sweeper.n_problems
     n_rows = n_problems * sweeper.points.shape[0]
-    loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows)
+    loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
         # where it has gone is no place to continue from
-        left, job = options.max_iter - swept, options.job.going_on(swept)
+        left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
         later = replace(options, schedule="sequential", max_iter=left, job=job)
         sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}

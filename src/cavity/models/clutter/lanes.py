@@ -9,7 +9,7 @@ from cavity.ep.damping import IN_TURN, DampingOfEach
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.sites import ClutterSites, moment_change
-from cavity.models.clutter.sweeps import Sweeper
+from cavity.models.clutter.sweeps import Sweeper, copied
 
 kernel = _core.best("clutter_lanes")
 
@@ -34,6 +34,20 @@ class LaneSweeper:
         self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)
         self.tau, self.rho = np.empty(self.index.shape), np.empty(self.index.shape)
         kernel.start_lanes(self.site_tau, self.site_rho, *self.prior, self.tau, self.rho)
+
+    def kept(self):
+        """Return what decides how sweeps go on, for `resume`: copies."""
+        lanes = copied({name: getattr(self, name) for name in ("site_tau", "site_rho", "tau", "rho")})
+        kept = {"lanes": lanes, "improper": np.array(self.improper), "visits": self.visits.kept()}
+        return kept | {"damping": copied(self.damping.kept())}
+
+    def resume(self, kept):
+        """Be the sweeper that `kept` was asked of."""
+        for name, value in copied(kept["lanes"]).items():
+            setattr(self, name, value)
+        self.improper = [*kept["improper"]]
+        self.damping.resume(kept["damping"])
+        self.visits.resume(kept["visits"])
 
     def step(self, active):
         """Do one sweep of the active problems; return each problem's change, and whether it skipped no site."""

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal
@@ -145,6 +146,8 @@ class Clutter(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> ClutterPosterior:
         """Approximate the posterior of theta by a spherical Gaussian.
 
@@ -184,6 +187,11 @@ class Clutter(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each sweep.
 
         Returns
         -------
@@ -233,7 +241,8 @@ class Clutter(Public):
         data, scalar, columns = opened(x, (1, 2, 3))
         arrays.choice(method, "method", ("ep", "adf"))
         given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
-        options = Options.checked(**LIMITS, **given, job=Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = Options.checked(**LIMITS, **given, job=job)
         visits = Visits.checked(order, rng, data.shape[-2])
         n_threads = threads_of(n_threads)
         _check_combination(method, options, order)
@@ -243,7 +252,8 @@ class Clutter(Public):
         if method == "adf":
             sites, outcome = adf(points, visits, n_threads)
         else:
-            sites, outcome = ep(points, options, visits, n_threads)
+            with job.opened(self, {"x": data}, options=options, order=order, rng=visits.rng):
+                sites, outcome = ep(points, options, visits, n_threads)
             last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
             warn_unconverged(outcome.status, last, options.tol, options.max_iter)
         posterior = posterior_of(self, points.units, sites, outcome, scalar=scalar, method=method, columns=columns)

@@ -38,6 +38,15 @@ class Visits:
         """Return the order of the next pass, None for that of the rows."""
         return self.rng.permutation(n) if isinstance(self.order, str) else self.order
 
+    def kept(self):
+        """Return what changes: the state of the generator, None if there is none."""
+        return None if self.rng is None else self.rng.bit_generator.state
+
+    def resume(self, kept):
+        """Go on with what `kept` returned."""
+        if self.rng is not None:
+            self.rng.bit_generator.state = kept
+
     def of_problems(self, count):
         """Return visits of each problem, with generators of their own: whichever thread is first changes nothing."""
         if count == 1 or self.rng is None:
@@ -77,6 +86,11 @@ def renewed(run, known):
     return kernel.sweep_parallel(*arguments, damping, sums), merge(sums)
 
 
+def copied(named):
+    """Return a dictionary with copies of its arrays."""
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in named.items()}
+
+
 class Sweeper:
     """EP on one problem: its sweeps, and what makes a proper posterior of them."""
 
@@ -88,6 +102,17 @@ class Sweeper:
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.sites, self.improper = ClutterSites.empty(points), []
         self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
+
+    def kept(self):
+        """Return what decides how sweeps go on, for `resume`: copies."""
+        kept = {"sites": ClutterSites(**copied(self.sites.present())), "improper": np.array(self.improper)}
+        return kept | {"damping": self.damping.kept(), "visits": self.visits.kept()}
+
+    def resume(self, kept):
+        """Be the sweeper that `kept` was asked of."""
+        self.sites, self.improper = ClutterSites(**copied(kept["sites"].present())), kept["improper"].tolist()
+        self.damping.resume(kept["damping"])
+        self.visits.resume(kept["visits"])
 
     def step(self, _):
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""

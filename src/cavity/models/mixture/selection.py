@@ -9,6 +9,7 @@ References
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
 from cavity.blocks.formats import is_stored
 from cavity.blocks.job import Event, Job
-from cavity.blocks.sources import opened
+from cavity.blocks.sources import open_source, opened
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 
@@ -42,6 +43,8 @@ def select_components(
     *,
     callback: Callable[[Event], object] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
     **fit_options: Any,
 ) -> Selection:
     """Fit a Gaussian mixture for several numbers of components and compare their ELBOs.
@@ -59,6 +62,11 @@ def select_components(
         known: the fits so far.
     progress : bool, default False
         Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+    checkpoint : str or path-like, optional
+        File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data and
+        options, and ends in the same bits. The file stays when the fit is done.
+    checkpoint_every : float, default 60.0
+        Seconds from one writing of it to the next; 0 writes it after each pass.
     **fit_options
         As for `GaussianMixture.fit`, the same for all K; not `initial_means`.
 
@@ -115,8 +123,9 @@ def select_components(
         raise ValueError("initial_means would fit one number of components only; leave them out")
     known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
     posteriors, seconds, failures = [], [], []
-    with Job.checked(callback, progress) as job:
-        X = opened(X, "X") if is_stored(X) else X  # once for all
+    X = opened(X, "X") if is_stored(X) else X  # once for all
+    data, tried = {"X": open_source(X, "X", ndim=(2,))}, {"n_components": candidates, "options": fit_options}
+    with Job.checked(callback, progress, checkpoint, checkpoint_every) as job, job.opened(model, data, **tried):
         settled = model.settle(X, **known)
         for k in candidates:
             started = time.perf_counter()

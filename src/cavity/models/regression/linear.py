@@ -7,8 +7,9 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from cavity.base.rows import row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.job import Event, Job
+from cavity.blocks.job import QUIET, Event, Job
 from cavity.blocks.runs import by_blocks
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
@@ -108,6 +109,8 @@ class LinearRegression(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> LinearRegressionPosterior:
         """Approximate the posterior of weights, noise and relevance by coordinate ascent.
 
@@ -131,6 +134,11 @@ class LinearRegression(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
 
         Returns
         -------
@@ -163,13 +171,15 @@ class LinearRegression(Public):
         ([1.036], -15.466)
         """
         X, (y,), roles = taken(X, {"y": y})
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
         rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas(), options.job:
-            sweeps = LinearSweeps(self, rows, threads)
-            done = engine.ascend(sweeps, sweeps.start(), options)
+        opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
+        with Threads(options.n_threads) as threads, single_blas(), job, opened_job:
+            sweeps = LinearSweeps(self, rows, threads, job.within("rows"))
+            done = engine.ascend(sweeps, sweeps.start(), replace(options, job=job.within("passes")))
             mean, root, _, _ = sweeps.weights(done.state)
         alpha, noise = done.state
         return LinearRegressionPosterior(
@@ -200,11 +210,14 @@ class LinearSweeps:
 
     n_rows = None  # sweeps see their sums only
 
-    def __init__(self, model, rows, threads):
+    def __init__(self, model, rows, threads, job=QUIET):
         self._model = model
         self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
-        triangle = rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
+        triangle = job.resumed()
+        if triangle is None:
+            triangle = rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
+            job.keep(lambda: triangle)
         self._factor, self._target = triangle[:, :size], triangle[:, size]
 
     def start(self):

@@ -9,6 +9,7 @@ References
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -102,6 +103,8 @@ class LogisticRegression(Public):
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
         progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
     ) -> LogisticRegressionPosterior:
         """Approximate the posterior of the weights by coordinate ascent.
 
@@ -125,6 +128,11 @@ class LogisticRegression(Public):
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
 
         Returns
         -------
@@ -154,11 +162,13 @@ class LogisticRegression(Public):
         """
         X, (y,), roles = taken(X, {"y": y})
         y, classes = coded(y, _likelihood)
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
         rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
-        with Threads(options.n_threads) as threads, single_blas(), options.job:
+        opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
+        with Threads(options.n_threads) as threads, single_blas(), job, opened_job:
             sweeps = LogisticSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(

@@ -162,7 +162,21 @@ def frame(case, folder):
     return arrow(case).to_pandas(), case.given
 
 
-@pytest.mark.parametrize("kind", [mapped, files, parquet, folder_of_parquet, frame], ids=lambda kind: kind.__name__)
+def text(case, folder):
+    """A packed text file, whose digits say every bit."""
+    frame(case, folder)[0].to_csv(folder / "rows.csv.gz", index=False)
+    return folder / "rows.csv.gz", case.given
+
+
+def kinds():
+    """Return the kinds of sources; most are for long runs."""
+    often, seldom = (files, parquet), (mapped, folder_of_parquet, frame, text)
+    return [
+        pytest.param(each, marks=[pytest.mark.long] * (each in seldom), id=each.__name__) for each in often + seldom
+    ]
+
+
+@pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("name", CASES)
 def test_sources_and_threads_change_no_bit(name, kind, tmp_path, wanted):
     case = CASES[name]

@@ -215,7 +215,8 @@ def numbers(value, name):
     if isinstance(value, np.ndarray | float | int | list):  # nearly always
         return value
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
-        raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
+        cure = "call its method collect, or sink_parquet and give the path"
+        raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); {cure}")
     if not is_table(value):
         return value
     check_numbers(value, name)

@@ -171,7 +171,9 @@ def test_predictions_of_clutter(run, tmp_path):
     np.testing.assert_array_equal(np.loadtxt(out, skiprows=1), expected)
 
 
-@pytest.mark.parametrize("words", ["clutter newcomb", "unit-mixture galaxies", "gp motorcycle --no-learn"])
+@pytest.mark.parametrize(
+    "words", ["clutter newcomb", "unit-mixture galaxies --components 3", "gp motorcycle --no-learn"]
+)
 def test_results_as_json(run, words):
     told = result(run, "fit", *words.split())
     assert told["command"] == "fit"
@@ -227,12 +229,12 @@ def test_doctor(run, monkeypatch):
         assert words in out
 
 
-def test_standard_input_is_a_table(tmp_path):
-    command = f"{sys.executable} -m cavity fit streaming-gp - --target b --learn never --batch 20 --json"
+def test_standard_input_is_a_stream(run, monkeypatch):
     rows = "a;b\n" + "".join(f"{i};{i / 8:g}\n".replace(".", ",") for i in range(60))
-    done = subprocess.run(command.split(), input=rows, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    assert json.loads(done.stdout)["n_samples"] == 60
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows.encode())))
+    assert (
+        result(run, "fit", "streaming-gp", "-", "--target", "b", "--learn", "never", "--batch", 20)["n_samples"] == 60
+    )
 
 
 def test_bench(run, monkeypatch):
@@ -242,8 +244,6 @@ def test_bench(run, monkeypatch):
     status, out, _ = run("bench")
     assert status == 0
     assert [line.split(",")[0] for line in out.splitlines()[1:4]] == ["mixture", "unit mixture", "glm"]
-    cases = result(run, "bench")["cases"]
-    assert all(case["ratio"] > 0 and case["numpy_ms"] > 0 for case in cases)
 
 
 def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):

@@ -21,7 +21,7 @@ def table(n=N):
         "real": f + rng.normal(0.0, 0.3, n),
         "count": rng.poisson(np.exp(0.2 * f)).astype(float),
         "label": np.where(f + rng.normal(size=n) > 0, "yes", "no"),
-        "weight": rng.integers(1, 3, n).astype(float),
+        "weight": rng.integers(0, 3, n).astype(float),
         "known": 0.1 * rng.normal(size=n),
     }
 
@@ -162,7 +162,21 @@ def frame(case, folder):
     return arrow(case).to_pandas(), case.given
 
 
-@pytest.mark.parametrize("kind", [mapped, files, parquet, folder_of_parquet, frame], ids=lambda kind: kind.__name__)
+def text(case, folder):
+    """A packed text file, whose digits say every bit."""
+    frame(case, folder)[0].to_csv(folder / "rows.csv.gz", index=False)
+    return folder / "rows.csv.gz", case.given
+
+
+def kinds():
+    """Return the kinds of sources; most are for long runs."""
+    often, seldom = (files, parquet), (mapped, folder_of_parquet, frame, text)
+    return [
+        pytest.param(each, marks=[pytest.mark.long] * (each in seldom), id=each.__name__) for each in often + seldom
+    ]
+
+
+@pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("name", CASES)
 def test_sources_and_threads_change_no_bit(name, kind, tmp_path, wanted):
     case = CASES[name]
@@ -182,3 +196,96 @@ def wanted():
         return found[name]
 
     return of
+
+
+SUMS = ("linear", "logistic", "clutter", "clutter adf", "stream", "stream labels", "process", "mixture", "glm")
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_bad_number_is_named_by_file_row_and_column(name, tmp_path):
+    case = CASES[name]
+    X, given = case.array()
+    third = len(X) // 3
+    X[third + 7, 1] = np.nan
+    np.save(tmp_path / "good.npy", X[:third])
+    np.save(tmp_path / "bad.npy", X[third:])
+    with pytest.raises(ValueError, match=r"(?s)nan in row 7, column 1 .*of .*bad\.npy"):
+        case.run([tmp_path / "good.npy", tmp_path / "bad.npy"], given, 2)
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {feature: X[:, j] for j, feature in enumerate(FEATURES)} | {case.given[key]: given[key] for key in given}
+    parquet.write_table(pa.table(columns), tmp_path / "bad.parquet", row_group_size=500)
+    with pytest.raises(ValueError, match=rf"nan in row {third + 7}, column 'x1' of .*bad\.parquet"):
+        case.run(tmp_path / "bad.parquet", case.given, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in SUMS if "y" in CASES[name].given])
+def test_observations_of_another_length_and_unknown_columns_are_refused(name, tmp_path):
+    case = CASES[name]
+    X, given = files(case, tmp_path)
+    with pytest.raises(ValueError, match="y must have one entry per row"):
+        case.run(X, given | {"y": given["y"][:-1]})
+    with pytest.raises(ValueError, match="'nothing'"):
+        case.run(X, given | {"y": "nothing"})
+    X, given = parquet(case, tmp_path)
+    with pytest.raises(ValueError, match="X has no column 'nothing'; it has "):
+        case.run(X, given | {"y": "nothing"})
+
+
+@pytest.mark.parametrize("name", ["linear", "clutter", "stream", "process", "mixture"])
+def test_text_among_the_features_is_refused(name, tmp_path):
+    case = CASES[name]
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {each: COLUMNS[each] for each in [*FEATURES, *case.given.values()]}
+    parquet.write_table(pa.table(columns | {"town": np.repeat(["here", "there"], N // 2)}), tmp_path / "rows.parquet")
+    with pytest.raises(TypeError, match=r"(?s)must hold real numbers, got text in column 'town'"):
+        case.run(tmp_path / "rows.parquet", case.given)
+
+
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
+@pytest.mark.parametrize("name", ["linear", "logistic", "stream", "process", "glm", "mixture"])
+def test_predictions_of_files_are_those_of_arrays(name, tmp_path):
+    case = CASES[name]
+    X, given = case.array()
+    posterior = case.fit(X, **given)
+    new, _ = files(Case(None, {}, 6000), tmp_path)
+    rows, known = cavity.source(new).rows(), {"offset": 0.5} if "offset" in case.given else {}
+    methods = {"logistic": ["predict_proba", "predict"], "mixture": ["predict", "log_density"]}.get(name, ["predict"])
+    for method in methods:
+        found, wanted = (getattr(posterior, method)(each, **known) for each in (new, rows))
+        assert np.asarray(found).tobytes() == np.asarray(wanted).tobytes()
+    rows[4321, 2] = np.inf
+    np.save(tmp_path / "bad.npy", rows)
+    with pytest.raises(ValueError, match=r"inf in row 4321, column 2 .*of .*bad\.npy"):
+        getattr(posterior, methods[0])(tmp_path / "bad.npy", **known)
+
+
+def test_batches_of_a_file_are_those_of_an_array(tmp_path):
+    case = CASES["stream labels"]
+    path, _ = parquet(case, tmp_path)
+    X, given = case.array()
+    spans = [slice(start, start + 1000) for start in (0, 1000, 2000)]
+    of_array = ((X[span], given["y"][span], given["offset"][span]) for span in spans)
+    states = []
+    for batches in (of_array, cavity.source(path).batches(1000, "label", "known")):
+        state = cavity.StreamingGP(RBF, "probit", n_inducing=8).fit(np.empty((0, 3)), np.empty(0))
+        for rows, y, offset in batches:
+            state.update(rows, y, offset=offset)
+        states.append(state)
+    assert states[1].columns == FEATURES
+    assert states[1].n_samples == 2500
+    (wanted, _), (found, _) = (state.to_arrays() for state in states)
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in wanted.items()
+    }
+    with pytest.raises(ValueError, match="no column 'nothing'"):
+        next(cavity.source(path).batches(10, "nothing"))
+
+
+def test_processes_of_too_many_rows_are_refused_unread(tmp_path):
+    path = tmp_path / "holes.npy"
+    header = np.lib.format.header_data_from_array_1_0(np.empty((0, 2)))
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, header | {"shape": (3_000_000, 2)})
+        file.truncate(file.tell() + 3_000_000 * 16)
+    with pytest.raises(MemoryError, match=r"of shape \(3000000, 3000000\) needs .* there is cavity.StreamingGP"):
+        cavity.GaussianProcess(RBF, "gaussian").fit(path, np.zeros(3_000_000))

@@ -96,7 +96,10 @@ def test_many_differences_are_counted():
     one = cavity.GaussianMixture(2, covariance="diag", weights="stick_breaking", mean_precision_prior=2.0)
     found = differences(fingerprint(one, {"X": X}), fingerprint(replace(one, n_components=3), {"X": X[:5]}))
     assert found == ["n_components was 2, is 3", "X had 1000 rows, has 5"]
+    rng = np.random.default_rng(1)
     found = differences(
-        fingerprint(one, {"X": X}, a=1, b=2, c=3), fingerprint(cavity.GaussianMixture(5), {"X": X[:5]}, a=2, b=3, c=4)
+        fingerprint(one, {"X": X}, a=1, b=2, c=3, d=None),
+        fingerprint(cavity.GaussianMixture(5), {"X": X[:5]}, a=2, b=3, c=4, d=rng),
     )
-    assert found[-1] == "and 3 more"
+    assert found[-1] == "and 4 more"
+    assert differences(fingerprint(one, {}, d=None), fingerprint(one, {}, d=rng)) == ["d was None, is given"]

@@ -122,6 +122,8 @@ def differences(before, now):
         As "tol was 1e-10, is 1e-08" and "X had 1000 rows, has 1001"; empty if nothing does.
     """
     words = [*_of_settings(before["model"], now["model"], ("model",))]
+    if before["model"]["kind"] != now["model"]["kind"]:
+        return words
     words += _of_settings(before["settings"], now["settings"], ())
     for name in sorted(before["data"].keys() | now["data"].keys()):
         words += _of_data(name, before["data"].get(name), now["data"].get(name))
@@ -135,7 +137,7 @@ def _of_settings(before, now, path):
         return
     name = ".".join(path[1:] if path[:1] in WHOLES and len(path) > 1 else path)
     if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
-        yield _changed(name, *(each["kind"] if isinstance(each, dict) else each for each in (before, now)))
+        yield _changed(name, *(each.get("kind", "given") if isinstance(each, dict) else each for each in (before, now)))
     elif "numbers" in before or "numbers" in now:
         yield f"{name} has other numbers"
     elif "state" in before:

@@ -162,9 +162,9 @@ class StreamingGP(LatentProcess):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path of a .npy file, or list of such paths
-            Rows. With Gaussian noise they are read block by block, and no more than blocks are in memory. No rows, an
-            array (0, D), give the prior.
+        X : array_like (N, D), data frame, path, list of paths, or Source
+            Rows. With Gaussian noise those of files are read block by block, and no more than blocks are in memory;
+            for other likelihoods `cavity.source` gives them in batches. No rows, an array (0, D), give the prior.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.
@@ -207,7 +207,7 @@ class StreamingGP(LatentProcess):
         ValueError, TypeError
             For bad data or options, before any work; numbers in files that are not finite when they are read.
         MemoryError
-            If matrices n_inducing x n_inducing do not fit into the memory of the machine.
+            If matrices n_inducing x n_inducing do not fit into the memory of the machine, or those of EP, two N x M.
         NotPositiveDefiniteError
             If given inducing points depend on each other, naming one that is known from those before it.
         OverflowError
@@ -221,7 +221,7 @@ class StreamingGP(LatentProcess):
         Notes
         -----
         Rows cost N M^2 operations a pass, with Gaussian noise in memory for M x M numbers and a few blocks of rows; EP
-        keeps N x M numbers, and those of a batch only.
+        keeps two times N x M numbers, and those of a batch only.
 
         Examples
         --------

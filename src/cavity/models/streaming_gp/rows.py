@@ -23,6 +23,7 @@ from cavity.blocks.executors import Threads
 from cavity.blocks.parts import ArrayRows
 from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
 from cavity.blocks.sources import Source, open_source
+from cavity.blocks.stored import StoredRows
 from cavity.blocks.taking import taken
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
@@ -138,7 +139,9 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     if rows.left_out.all():
         return None
     if isinstance(X, Source) and rows.left_out.any():
-        rows = replace(rows, X=X.rows())
+        rows = replace(rows, X=StoredRows(X.parts, "X")).used()
+        rows.X.block_rows = ROWS_AT_ONCE
+        return rows
     return rows.used()
 
 

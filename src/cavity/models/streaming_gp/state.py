@@ -133,7 +133,7 @@ class StreamingGPState(SparsePosterior):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path of a .npy file, or list of such paths
+        X : array_like (N, D), data frame, path, list of paths, or Source
             Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
         y : array_like (N,) or str
             Their observations. What the fit took from columns of X is found there by its name, unless it is given.

@@ -99,7 +99,7 @@ def opened(x, ndim, columns=None):
     columns : tuple of str or None
         Names of the columns.
     """
-    if isinstance(x, Source) or is_stored(x):
+    if isinstance(x, Source) or is_stored(x) or hasattr(x, "__next__"):
         data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
         return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
     data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)

@@ -26,7 +26,7 @@ import cavity
 
 PASSES = 3
 WARM_UP = 2
-BLOCK = 1 << 17  # rows written at a time, and those of a row group
+BLOCK = 1 << 20  # rows written at a time, and those of a row group, as Parquet has them by default
 LINE = np.linspace(-9.0, 9.0, 10)[:, None]
 SPACE = 3.0 * np.random.default_rng(1).normal(size=(16, 16))
 

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -304,7 +306,7 @@ REFUSED = {
     ),
     "empty file": (lambda f: written(f, "x.pq", b""), ValueError, "x.pq is not a Parquet file that can be read"),
     "cut": (lambda f: cut(f, 3000), ValueError, "t.parquet is not a Parquet file that can be read"),
-    "no arrow": (lambda f: written(f, "x.arrow", b"ARROW"), ValueError, r"x.arrow is not a Arrow \(Feather\) file"),
+    "no arrow": (lambda f: written(f, "x.arrow", b"ARROW"), ValueError, r"x.arrow is not an Arrow \(Feather\) file"),
     "two formats": (lambda f: in_parquet(f).parent / in_feather(f).parent, ValueError, "has files of several formats"),
     "no files": (empty_folder, ValueError, r"is not a file, and has no file that can be read \(.npy"),
     "no match": (lambda f: f"{f}/*.parquet", FileNotFoundError, "no file is called like"),
@@ -363,3 +365,32 @@ def test_damage_within_a_file_is_told_by_its_name(tmp_path):
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"t.parquet cannot be read \("):
         open_source(path, "X", ndim=(2,)).rows()
+
+
+MEMORY = """
+import resource, sys
+import pyarrow.parquet
+from cavity.blocks.executors import Threads
+from cavity.blocks.sources import open_source
+source = open_source(sys.argv[1], "X", ndim=(2,)).columns(range(int(sys.argv[2])))
+with Threads(1) as threads:
+    source.summary(threads)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform != "linux", reason="other units of ru_maxrss")
+def test_memory_is_bounded_whatever_the_size_of_a_row_group(tmp_path, monkeypatch):
+    """The file is one row group of 512 MB, which no pass ever holds."""
+    columns = {f"c{j}": np.random.default_rng(j).normal(size=4_000_000) for j in range(16)}
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=4_000_000, use_dictionary=False)
+    few, many = (
+        int(
+            subprocess.run(
+                [sys.executable, "-c", MEMORY, tmp_path / "t.parquet", str(n)], capture_output=True, check=True
+            ).stdout
+        )
+        for n in (1, 16)
+    )
+    assert many < few + 200

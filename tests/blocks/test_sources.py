@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import blocks as reference
 
+import cavity
 from cavity.blocks import merge as merging
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
@@ -631,3 +632,11 @@ def test_sources_pickle(tmp_path, kind):
     again = pickle.loads(pickle.dumps(source))
     assert (again.name, again.block_rows, again.shape) == ("X", 7, source.shape)
     assert bits([again.rows(), again.read(3)]) == bits([source.rows(), source.read(3)])
+
+
+def test_a_source_tells_what_it_is(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((3, 2)))
+    paths = [str(tmp_path / "a.npy")] * 2
+    assert repr(cavity.source(paths)) == f"<cavity.Source: 6 x 2, from {paths[0]} and 1 more>"
+    assert repr(cavity.source(paths[0]).column(1)) == "<cavity.Source: 3>"
+    assert repr(cavity.source([1.0, 2.0])) == "<cavity.Source: 2>"

@@ -215,7 +215,8 @@ def numbers(value, name):
     if isinstance(value, np.ndarray | float | int | list):  # nearly always
         return value
     if hasattr(value, "collect") and hasattr(value, "collect_schema"):
-        raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); call its method collect")
+        cure = "call its method collect, or sink_parquet and give the path"
+        raise TypeError(f"{name} must be data, got a lazy frame ({type(value).__name__}); {cure}")
     if not is_table(value):
         return value
     check_numbers(value, name)
@@ -270,10 +271,12 @@ def converted(table, start=0, stop=None, out=None):
     stop = len(table) if stop is None else stop
     rows = table.iloc[start:stop] if hasattr(table, "iloc") else table.slice(start, stop - start)
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    columns, targets = ([rows], [out]) if out.ndim == 1 else (columns_of(rows, range(out.shape[1])), out.T)
+    columns = [rows] if out.ndim == 1 else columns_of(rows, range(out.shape[1]))
+    by_columns = np.empty((1 if out.ndim == 1 else out.shape[1], len(out)))  # turned at once: faster than one by one
     with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
-        for column, target in zip(columns, targets, strict=True):
+        for column, target in zip(columns, by_columns, strict=True):
             target[:] = _column(column, dtype_of(column))
+    out[...] = by_columns.T.reshape(out.shape)
     return out
 
 

@@ -18,7 +18,7 @@ from cavity.blocks.tables import FrameRows
 
 READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
 LEAST_ROWS = 1 << 10  # of a batch
-BUFFER = 1 << 20  # bytes of a compressed column that are read at a time
+BUFFER = 1 << 18  # bytes of a compressed column that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class ArrowRows(Part):
             return None
         one = self.some([index], vector=True)
         with reading(self.path):
+            self.reader.check(self.path)
             whole = Cursor(one).whole()
         if getattr(whole.type, "ordered", False):
             return whole
@@ -97,7 +98,7 @@ class Cursor:
 
     def __init__(self, part):
         self._part, self._names = part, list(part.columns)
-        self._file = part.reader.open()
+        self._file = part.reader.open(self._names)
         self._size = max(READ_NUMBERS // len(self._names), LEAST_ROWS)
         self._group, self._low, self._high, self._rows, self._batches = -1, 0, 0, None, iter(())
 
@@ -145,8 +146,8 @@ class ParquetReader:
     place: str  # absolute, so that it is found from another working directory
     state: FileState
 
-    def open(self):
-        """Return the open file."""
+    def open(self, names=None):
+        """Return the open file, of which these columns are wanted."""
         from pyarrow.parquet import ParquetFile
 
         return ParquetFile(self.place, pre_buffer=False, buffer_size=BUFFER)
@@ -170,33 +171,26 @@ class BatchReader(ParquetReader):
 
     __slots__ = ()
 
-    def open(self):
-        """Return the place, as files are opened for the columns that are wanted."""
-        return self.place
+    def open(self, names=None):
+        """Return the open file, of which these columns are read; of None the first, to count the rows."""
+        from pyarrow import ipc
+
+        fields = [0]
+        if names is not None:
+            with ipc.open_file(self.place) as file:
+                fields = sorted(map(file.schema.get_field_index, names))
+        return ipc.open_file(self.place, options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
 
     def groups(self, file):
         """Return the schema of a file, and the numbers of rows of its batches."""
         from pyarrow import ipc
 
-        with ipc.open_file(file) as whole:
-            schema, count = whole.schema, whole.num_record_batches
-        with self._open(file, [0]) as narrow:
-            return schema, [narrow.get_batch(i).num_rows for i in range(count)]
+        with ipc.open_file(self.place) as whole:
+            return whole.schema, [file.get_batch(i).num_rows for i in range(whole.num_record_batches)]
 
     def batches(self, file, group, names, size):
-        """Yield the batch, with some of its columns."""
-        from pyarrow import ipc
-
-        with ipc.open_file(file) as whole:
-            schema = whole.schema
-        with self._open(file, sorted(map(schema.get_field_index, names))) as narrow:
-            yield narrow.get_batch(group)
-
-    def _open(self, file, fields):
-        """Return the open file, of which some columns are read, by their numbers."""
-        from pyarrow import ipc
-
-        return ipc.open_file(file, options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
+        """Yield the batch."""
+        yield file.get_batch(group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +201,7 @@ class FragmentReader:
     schema: object
     stamp: tuple  # size and time of modification of the file
 
-    def open(self):
+    def open(self, names):
         """Return the pieces."""
         return self.pieces
 
@@ -232,12 +226,12 @@ def file_stamp(fragment):
 
 def open_parquet(path, name):
     """Return the rows of a Parquet file; `name` is what the argument is called."""
-    return _opened(ParquetReader, path, name, "Parquet")
+    return _opened(ParquetReader, path, name, "a Parquet")
 
 
 def open_ipc(path, name):
     """Return the rows of an Arrow or Feather file."""
-    return _opened(BatchReader, path, name, "Arrow (Feather)")
+    return _opened(BatchReader, path, name, "an Arrow (Feather)")
 
 
 def open_dataset(dataset, name):
@@ -277,7 +271,7 @@ def _opened(kind, path, name, words):
     try:
         schema, sizes = reader.groups(reader.open())
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{name}: {path} is not a {words} file that can be read ({_first_line(error)})") from error
+        raise ValueError(f"{name}: {path} is not {words} file that can be read ({_first_line(error)})") from error
     return _part(path, reader, schema, sizes, name)
 
 

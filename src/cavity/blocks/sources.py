@@ -186,6 +186,14 @@ class Source(Blocks):
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
         self._local = threading.local()
 
+    def __repr__(self):
+        shape = " x ".join(map(str, self.shape))
+        names = f", columns {frames.some(self.names)}" if self.names else ""
+        first = getattr(self.parts[0], "path", None)
+        files = "" if first is None else f", from {first}"
+        more = f" and {len(self.parts) - 1} more" if files and len(self.parts) > 1 else ""
+        return f"<cavity.Source: {shape}{names}{files}{more}>"
+
     def __reduce__(self):
         return Source, (self.parts, self.name, self.block_rows)
 

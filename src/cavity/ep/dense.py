@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
-from scipy.linalg.blas import dsyrk
 
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
@@ -173,14 +172,16 @@ class Dense:
         return c if self.base is None else c + self.base[part]
 
     def add(self, part, x, tau, rho, h, g):
-        """Add the sites of a block to the sums: only the upper triangle of h is kept."""
+        """Add the sites of a block to the sums."""
         g += x.T @ (tau - rho * self.prior_values(x, part))
         up = rho > 0
-        parts = ((1.0, slice(None)),) if up.all() else ((1.0, up), (-1.0, rho < 0))
-        for sign, chosen in parts:
+        parts = ((np.add, slice(None)),) if up.all() else ((np.add, up), (np.subtract, rho < 0))
+        for add, chosen in parts:
             weighted = np.sqrt(np.abs(rho[chosen]))[:, None] * x[chosen]
-            if len(weighted):  # h += X' R X over rows of one sign of rho: (M, n) (n, M), upper triangle
-                h = dsyrk(sign, weighted.T, beta=1.0, c=h, overwrite_c=1)
+            if len(weighted):
+                # h += X' R X over rows of one sign of rho: (M, n) (n, M), symmetric, for which NumPy takes the product
+                # of a matrix with its transpose; unlike SciPy's it lets other threads work
+                add(h, weighted.T @ weighted, out=h)
         return h, g
 
     def each_group(self, function):
@@ -204,14 +205,13 @@ class Dense:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
 
         def group(blocks):
-            h, g, total = np.zeros((self.size, self.size), order="F"), np.zeros(self.size), 0.0
+            h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
             for part, x in blocks:
                 h, g, extra = task(part, x, h, g)
                 total += extra
             return h, g, total
 
-        h, g, total = merge(self.each_group(group))
-        return np.triu(h) + np.triu(h, 1).T, g, total
+        return merge(self.each_group(group))
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""

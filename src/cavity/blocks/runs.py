@@ -19,8 +19,6 @@ import numpy as np
 from cavity.blocks.merge import merge, merge_runs
 
 MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
-SHARE = 2  # runs get shorter towards the end: of what is left each thread could take as many
-FINEST = 32  # but not shorter than this share of what each thread has to do
 CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
 READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
@@ -98,13 +96,12 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
 def spans(block_count, n_threads, most):
     """Return the (first, last) blocks of runs: 2^k of them, at most `most`, from a multiple of 2^k on.
 
-    For several threads they get shorter towards the end, so that all threads are done at about the same time.
+    For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
+    done at about the same time.
     """
     found, first = [], 0
     while first < block_count:
-        share = most
-        if n_threads > 1:
-            share = max(block_count // (FINEST * n_threads), (block_count - first) // (SHARE * n_threads))
+        share = most if n_threads == 1 else (block_count - first) // n_threads
         size = 1 << (max(1, min(most, share)).bit_length() - 1)
         found.append((first, min(first + size, block_count)))
         first += size

@@ -87,8 +87,8 @@ def source(data, columns=None):
     ----------
     data : array_like, data frame, path, list of paths, or other table
         (N,) or (N, D). Files are ``.npy``, Parquet, Arrow, Feather, CSV or TSV, gzipped or not; a folder or a pattern
-        ``"*.parquet"`` stands for all of one format, sorted by name, and files of a list follow each other. Other tables
-        are datasets of pyarrow, zarr arrays, HDF5 datasets, sparse matrices, and all that has ``shape``, ``dtype`` and
+        ``"*.parquet"`` stands for all of one format, sorted by name, and files of a list follow each other. Others are
+        datasets of pyarrow, zarr arrays, HDF5 datasets, sparse matrices, and all that has ``shape``, ``dtype`` and
         slices of rows.
     columns : str or list of str, optional
         Names of columns, or their numbers where they have no names; those of a list make a table, a single one makes a

@@ -352,7 +352,7 @@ class Source(Blocks):
             Naming the first number, by rows, that is nan or infinite.
         """
         task = by_blocks(extents.extent, add=extents.join)
-        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join)
+        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join, stage="reading")
         (low, high, *_, seen), mean = found, extents.mean(*found)
         if len(self.shape) > 1:
             return (low, high, mean, seen) if missing else (low, high, mean)

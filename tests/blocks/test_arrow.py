@@ -265,6 +265,7 @@ def two(folder, left, right):
 
 
 def written(folder, name, content):
+    folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     return folder / name
 
@@ -329,6 +330,11 @@ REFUSED = {
     ),
     "excel": (lambda f: written(f, "t.xlsx", b"PK"), ValueError, "t.xlsx is an Excel workbook, .*pandas.read_excel"),
     "zarr": (lambda f: empty_folder(f).rename(f / "t.zarr"), ValueError, r"is a zarr store, .* zarr.open\('.*t.zarr'"),
+    "delta": (
+        lambda f: written(in_folder(f) / "_delta_log", "0.json", b"{}").parent.parent,
+        ValueError,
+        "a Delta table",
+    ),
     "unknown": (lambda f: written(f, "t.xyz", b"abc"), ValueError, "t.xyz is not a file that can be read; these are"),
 }
 

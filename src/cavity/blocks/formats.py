@@ -47,6 +47,12 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
     ".zip": ("an archive", "unpack it"),
     ".gz": ("a compressed file", "unpack it"),
 }
+LAYOUTS = {  # what is in folders that are no heap of files
+    "_delta_log": ("a Delta table", "give deltalake.DeltaTable({!r}).to_pyarrow_dataset()"),
+    "zarr.json": OTHERS[".zarr"],
+    ".zarray": OTHERS[".zarr"],
+    ".zgroup": OTHERS[".zarr"],
+}
 
 
 def is_stored(data):
@@ -96,7 +102,8 @@ def _opener(path):
 
 def check_known(path, name):
     """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
-    what, cure = OTHERS.get(Path(path).suffix.lower(), (None, ""))
+    inside = next((LAYOUTS[each] for each in LAYOUTS if Path(path, each).exists()), (None, ""))
+    what, cure = OTHERS.get(Path(path).suffix.lower(), inside)
     if what is not None:
         raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
 

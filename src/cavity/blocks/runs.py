@@ -80,15 +80,16 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _results(task, broadcast, sources, threads, grain))
+    return (result for _, result in _told(task, broadcast, sources, threads, grain))
 
 
-def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None):
+def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
-    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`.
+    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`. A pass
+    that is a `stage` of its own is told by that name while it goes on.
     """
-    with closing(_results(task, broadcast, sources, threads, grain)) as results:
+    with closing(_told(task, broadcast, sources, threads, grain, stage)) as results:
         return merge_runs(results, add)
 
 
@@ -105,6 +106,18 @@ def spans(block_count, n_threads, most):
         found.append((first, min(first + size, block_count)))
         first += size
     return found
+
+
+def _told(task, broadcast, sources, threads, grain, stage=None):
+    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage."""
+    done, layout, job = 0, next(source for source in sources if source is not None), threads.job
+    job = job if job is None or stage is None else job.stage(stage)
+    with closing(_results(task, broadcast, sources, threads, grain)) as results:
+        for found in results:
+            yield found
+            done += found[0]
+            if job is not None:
+                job.within_pass(done, layout.block_count, layout.n_rows, whole=stage is not None)
 
 
 def _results(task, broadcast, sources, threads, grain):

@@ -172,3 +172,29 @@ def test_batches(tmp_path, parser, size, skip):
     assert "".join(each for part in parts for each in values(part, 1)) == ("xy" * 43)[skip:85]
     assert [line(part, 0) for part in parts] == list(range(2 + 2 * skip, 172, 2 * size if size else 1000))
     assert all(part.shape[0] == size for part in parts[:-1])
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that brings a few bytes at a time."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        count = min(7, len(buffer), len(self.content))
+        buffer[:count], self.content = self.content[:count], self.content[count:]
+        return count
+
+
+def test_what_separates_is_found_from_several_lines(monkeypatch):
+    """However little comes at first, and however wide rows are."""
+    content = b"a;b\n1;2\n" + b"3,5;4,25\n" * 20
+    part = open_text(io.BufferedReader(Trickle(content)))
+    assert part.columns == ("a", "b")
+    np.testing.assert_array_equal(rows(part, [0, 1]), [[1.0, 2.0], *[[3.5, 4.25]] * 20])
+    monkeypatch.setattr(lines, "FIRST_PIECE", 4)
+    part = open_text(io.BytesIO(content))
+    np.testing.assert_array_equal(rows(part, [1])[:2], [[2.0], [4.25]])

@@ -12,8 +12,9 @@ from numpy.lib import format as npy
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.blocks import merge, sources
+from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
+from cavity.blocks.runs import map_runs
 from cavity.cli import options as shared
 from cavity.cli import readers, tables
 from cavity.cli.table import some
@@ -59,7 +60,7 @@ def run(options):
     with Threads(threads_of(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
         with whole_file(options.output) as file, FORMATS[suffix](file, rows.n_rows, names) as write:
-            for found in merge.map_blocks(rows, told.of, threads):
+            for found in map_runs(judged, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
@@ -71,6 +72,11 @@ def run(options):
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
     shared.say(options, lines, lambda: known)
     return 0
+
+
+def judged(run, told):
+    """A task: what a posterior tells of the rows of a run."""
+    return told.of(*run.arrays)
 
 
 @dataclass(frozen=True, slots=True)

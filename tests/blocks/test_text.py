@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 import pytest
 
+import cavity
 from cavity.blocks import lines, text
 from cavity.blocks.lines import TextReader
 from cavity.blocks.text import batches, open_text
@@ -198,3 +199,17 @@ def test_what_separates_is_found_from_several_lines(monkeypatch):
     monkeypatch.setattr(lines, "FIRST_PIECE", 4)
     part = open_text(io.BytesIO(content))
     np.testing.assert_array_equal(rows(part, [1])[:2], [[2.0], [4.25]])
+
+
+def test_what_separates_may_be_said(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("x;y,z\n1;2,5\n")
+    with pytest.raises(ValueError, match="give separator=',', for example"):
+        cavity.source(tmp_path / "a.csv")
+    found = cavity.source(str(tmp_path / "*.csv"), separator=";", decimal=",")
+    assert found.names == ("x", "y,z")
+    assert found.rows().tolist() == [[1.0, 2.5]] * 2
+    np.save(tmp_path / "c.npy", np.ones(3))
+    for other in (np.ones(3), tmp_path / "c.npy"):
+        with pytest.raises(ValueError, match="separator, decimal and encoding are for text files, got"):
+            cavity.source(other, decimal=",")

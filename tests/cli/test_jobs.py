@@ -127,7 +127,7 @@ def test_files_that_cannot_be_read(run, tmp_path):
         assert (status, out) == (2, "")
         assert message in err
         assert err.count("\n") == 1
-    assert "--sep is for one text file" in run("fit", "glm", tmp_path / "x.npy", "--sep", ";")[2]
+    assert "are for text files, got" in run("fit", "glm", tmp_path / "x.npy", "--sep", ";")[2]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs files that may not be read")

@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 import pytest
 
+import cavity
 from cavity.blocks import lines, text
 from cavity.blocks.lines import TextReader
 from cavity.blocks.text import batches, open_text
@@ -172,3 +173,43 @@ def test_batches(tmp_path, parser, size, skip):
     assert "".join(each for part in parts for each in values(part, 1)) == ("xy" * 43)[skip:85]
     assert [line(part, 0) for part in parts] == list(range(2 + 2 * skip, 172, 2 * size if size else 1000))
     assert all(part.shape[0] == size for part in parts[:-1])
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that brings a few bytes at a time."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        count = min(7, len(buffer), len(self.content))
+        buffer[:count], self.content = self.content[:count], self.content[count:]
+        return count
+
+
+def test_what_separates_is_found_from_several_lines(monkeypatch):
+    """However little comes at first, and however wide rows are."""
+    content = b"a;b\n1;2\n" + b"3,5;4,25\n" * 20
+    part = open_text(io.BufferedReader(Trickle(content)))
+    assert part.columns == ("a", "b")
+    np.testing.assert_array_equal(rows(part, [0, 1]), [[1.0, 2.0], *[[3.5, 4.25]] * 20])
+    monkeypatch.setattr(lines, "FIRST_PIECE", 4)
+    part = open_text(io.BytesIO(content))
+    np.testing.assert_array_equal(rows(part, [1])[:2], [[2.0], [4.25]])
+
+
+def test_what_separates_may_be_said(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("x;y,z\n1;2,5\n")
+    with pytest.raises(ValueError, match="give separator=',', for example"):
+        cavity.source(tmp_path / "a.csv")
+    found = cavity.source(str(tmp_path / "*.csv"), separator=";", decimal=",")
+    assert found.names == ("x", "y,z")
+    assert found.rows().tolist() == [[1.0, 2.5]] * 2
+    np.save(tmp_path / "c.npy", np.ones(3))
+    for other in (np.ones(3), tmp_path / "c.npy"):
+        with pytest.raises(ValueError, match="separator, decimal and encoding are for text files, got"):
+            cavity.source(other, decimal=",")

@@ -80,6 +80,17 @@ def open_stored(data, name):
     return _fitting(parts, name)
 
 
+def open_texts(data, name, **settings):
+    """Return text files as parts of a source that fit together, read as the settings of `open_text` say."""
+    paths = _paths(data, name)
+    files = [file for path in paths or () for file in _files(os.fsdecode(path), name)]
+    other = next((file for file in files if _opener(file) not in (None, open_text)), None)
+    if paths is None or other is not None:
+        told = type(data).__name__ if paths is None else other
+        raise ValueError(f"{name}: separator, decimal and encoding are for text files, got {told}")
+    return _fitting([open_text(file, name, **settings) for file in files], name)
+
+
 def open_file(path, name):
     """Return a file as a part, read as the end of its name says, or else its first bytes."""
     if not Path(path).is_file():

@@ -21,6 +21,7 @@ from cavity.base.errors import naming
 from cavity.blocks.dialects import MISSING, advice, dialect_of
 
 FIRST_PIECE = 1 << 16  # bytes; columns are looked for in it
+FIRST_LINES = 10  # and in at least so many lines, if there are
 PIECE = 1 << 22
 LONGEST_RECORD = 1 << 24  # characters without an end of a row, after which a quote is missing
 MOST_VALUES = 1 << 16  # different values of a column of text that are kept
@@ -130,19 +131,22 @@ class TextReader:
             head = raw.peek(4)[:4]
             stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else raw
             first = stream.read1(FIRST_PIECE)
+            while len(first) < FIRST_PIECE and (more := stream.read1(FIRST_PIECE - len(first))):
+                first += more  # pipes bring little at a time
             decoder = _decoder(self.path, first, encoding)
             waiting, line, piece = "", 1, first
             while True:
                 text = waiting + self._decoded(decoder, piece, line + waiting.count("\n"))
                 end = _end_of_rows(text) if piece else len(text)
                 self.share = min(1.0, raw.tell() / size) if size and raw.seekable() else 1.0
-                if end:
+                if end and (line > 1 or not piece or text.count("\n", 0, end) >= FIRST_LINES):
                     yield text[:end], line
                     line += text.count("\n", 0, end)
-                waiting = text[end:]
+                    text = text[end:]
+                waiting = text
                 if not piece:
                     return
-                if len(waiting) > LONGEST_RECORD:
+                if not end and len(waiting) > LONGEST_RECORD:
                     raise ValueError(f"{self.path}, line {line}: a row that does not end; is a quote missing?")
                 piece = stream.read1(PIECE)
 

@@ -12,7 +12,7 @@ from cavity.blocks import scratch
 from cavity.blocks.scratch import ScratchVector
 from cavity.blocks.stored import StoredRows
 
-N, D = 3000, 5
+N, D = 2400, 5
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(N, D)) * [1.0, 10.0, 0.1, 1.0, 1.0]
 X[7], X[:, 3] = 0.0, np.round(X[:, 3])
@@ -26,7 +26,7 @@ FIXED = dict(prior_variance=2.0, intercept=False)
 def paths(tmp_path):
     """One file, and three of different types."""
     np.save(tmp_path / "x.npy", X)
-    for i, part in enumerate(np.split(X, [1000, 1700])):
+    for i, part in enumerate(np.split(X, [900, 1400])):
         np.save(tmp_path / f"x{i}.npy", np.asfortranarray(part) if i else part)
     return tmp_path / "x.npy", [tmp_path / f"x{i}.npy" for i in range(3)]
 
@@ -53,7 +53,7 @@ def assert_same(one, other):
 )
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.SettingsWarning")
 def test_files_give_the_bits_of_an_array(paths, settings, options, monkeypatch):
-    monkeypatch.setattr("cavity.ep.dense.CACHED_NUMBERS", 256 * D)  # twelve groups
+    monkeypatch.setattr("cavity.ep.dense.CACHED_NUMBERS", 256 * D)  # nine groups
     model = cavity.GLM("probit", **settings)
     one = model.fit(X, LABELS, **options)
     for place, threads in zip(paths, (1, 2), strict=True):
@@ -133,7 +133,7 @@ def test_few_passes_before_the_first_sweep(paths, monkeypatch):
     [
         ({"X": (1200, 2, np.nan)}, r"X must be finite, got nan in row 200, column 2 of .*x1\.npy"),
         ({"X": (5, 1, 1e200)}, "latent value of row 5 leaves the range"),
-        ({"y": LABELS[:-1]}, "y must have one entry per row of X, that is 3000"),
+        ({"y": LABELS[:-1]}, "y must have one entry per row of X, that is 2400"),
         ({"method": "both"}, "method must be one of"),
     ],
 )

@@ -5,7 +5,8 @@ import numpy as np
 from cavity.base import arrays, scales
 from cavity.base.rows import design_matrix
 from cavity.blocks.reading import each_block, is_stored
-from cavity.blocks.sources import Source
+from cavity.blocks.sources import Source, opened
+from cavity.blocks.sparse import SparseRows
 from cavity.blocks.stored import StoredRows
 
 
@@ -14,18 +15,20 @@ def design_of(X, approximation):
 
     Fewer rows than columns are read: they are worked with as a whole.
     """
+    if hasattr(X, "__next__") and not hasattr(X, "__array__"):
+        X = opened(X, "X")  # TypeError: it can be seen once
     if not isinstance(X, Source):
         return design_matrix(X, approximation)
     arrays.check_ndim(X, "X", (2,))
+    known = X.view(0, X.n_rows)
+    if isinstance(X.parts[0], SparseRows) and len(X.parts) == 1 and approximation == "diagonal":
+        known = X.parts[0].matrix
+    if known is not None:
+        return design_matrix(known, approximation)
     stored = StoredRows(X.parts, "X")
-    if not X.in_memory and X.n_rows >= X.n_features:
+    if X.n_rows >= X.n_features or approximation == "diagonal":
         return stored
-    view = X.view(0, X.n_rows) if X.in_memory else None
-    return (
-        np.concatenate([x.copy() for _, x in stored.checked_blocks()])
-        if view is None
-        else design_matrix(view, approximation)
-    )
+    return np.concatenate([x.copy() for _, x in stored.checked_blocks()])
 
 
 def look(X, weights):

@@ -191,11 +191,12 @@ def _fitting(files, name):
 
 def _in_order(file, first, name):
     """Return a file with its columns in the order of the first one; ValueError if there are others."""
-    missing = [each for each in first.columns if each not in file.columns]
-    more = [each for each in file.columns if each not in first.columns]
+    if file.columns == first.columns:
+        return file
+    places, known = {each: j for j, each in enumerate(file.columns)}, set(first.columns)
+    missing = [each for each in first.columns if each not in places]
+    more = [each for each in file.columns if each not in known]
     if missing or more:
         words = f"has no column {frames.some(missing)}" if missing else f"has the column {frames.some(more)} too"
         raise ValueError(f"{name}: {file.path} {words}; the columns of {first.path} are {frames.some(first.columns)}")
-    if file.columns == first.columns:
-        return file
-    return file.some([file.columns.index(each) for each in first.columns])
+    return file.some([places[each] for each in first.columns])

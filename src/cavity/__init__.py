@@ -11,7 +11,7 @@ _PUBLIC = {
     "ConvergenceWarning": "base.errors",
     "FactorizedGaussian": "models.factorized.model",
     "FactorizedGaussianPosterior": "models.factorized.posterior",
-    "Event": "blocks.job",
+    "Event": "blocks.progress",
     "GLM": "models.glm.model",
     "GLMPosterior": "models.glm.posterior",
     "Gaussian": "distributions.gaussian",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.base.errors import NumericalWarning as NumericalWarning
     from cavity.base.errors import SettingsWarning as SettingsWarning
     from cavity.base.summary import Table as Table
-    from cavity.blocks.job import Event as Event
+    from cavity.blocks.progress import Event as Event
     from cavity.blocks.sources import Source as Source
     from cavity.blocks.sources import source as source
     from cavity.distributions.divergence import kl as kl

@@ -7,72 +7,19 @@ number or a name are stages of it. Where nobody listens, that costs the call and
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import isfinite
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
 from cavity.base import arrays
-from cavity.base.names import Public
 from cavity.blocks.checkpoint import Checkpoint, checked_path
+from cavity.blocks.progress import BAR_SECONDS, WHOLE, Display, Event, Lines, bar_or_lines
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
-WHOLE = "fit"  # the stage of a fit that has no others
-BAR_SECONDS, LINE_SECONDS = 0.1, 1.0  # between what is shown: as fast as one sees, as fast as one reads
-LINE_SHARE = 0.01  # of the time so far: lines of a long job become rare
-
-
-@dataclass(frozen=True, slots=True)
-class Event(Public):
-    """What a callback hears after each pass, sweep, step or evaluation of a fit.
-
-    Parameters
-    ----------
-    stage : str
-        What the fit is doing: "fit", or for example "start 2 of 5", "search 1 of 3", "K = 4, trial 1 of 2".
-    n_iter : int
-        Passes, sweeps, steps of this stage so far; of a search, evaluations.
-    objective : float or None
-        The ELBO (coordinate ascent), or the log evidence or bound (searches), if it is known.
-    change : float or None
-        What the stopping rule looks at, as in ``trace["change"]``; the step size of stochastic fits.
-    rows_per_second : float or None
-        Rows seen in this pass over the seconds it took.
-    passes_left : float or None
-        How many more passes the errors, shrinking as they do, take to the stopping rule, but no more than `max_iter`
-        allows: log(gap/tol)/-log(rate). For coordinate ascent with the predicted gap of the ELBO and its contraction;
-        for EP with the change and its mean rate over the last five sweeps. None where errors do not shrink, and for
-        searches.
-
-    Examples
-    --------
-    >>> import cavity, warnings
-    >>> def report(event):
-    ...     print(event.stage, event.n_iter, round(event.objective, 3))
-    ...     return event.n_iter == 3  # enough
-    >>> model = cavity.FactorizedGaussian(0.0, [[1.0, 0.9], [0.9, 1.0]])
-    >>> with warnings.catch_warnings(action="ignore"):
-    ...     model.fit(callback=report).status
-    fit 1 -2.73
-    fit 2 -0.907
-    fit 3 -0.881
-    'stopped by callback'
-    """
-
-    stage: str
-    n_iter: int
-    objective: float | None
-    change: float | None
-    rows_per_second: float | None
-    passes_left: float | None
-
-
-NOTHING_YET = Event(WHOLE, 0, None, None, None, None)
 
 
 class Job:
@@ -300,107 +247,3 @@ class Watch:
         """End the displays."""
         for display in self.displays:
             display.close()
-
-
-class Display:
-    """Shows events by a writer, not more often than one can follow, and the last one in any case."""
-
-    def __init__(self, writer):
-        self._writer, self._begun = writer, perf_counter()
-        self._shown, self._last, self._waiting = 0.0, NOTHING_YET, False
-
-    def _is_time(self):
-        now = perf_counter() - self._begun
-        if now - self._shown < max(self._writer.seconds, self._writer.share * now):
-            return False
-        self._shown = now
-        return True
-
-    def tell(self, event):
-        """Show an event, or keep it."""
-        is_first, self._last = self._last is NOTHING_YET, event
-        self._waiting = not (self._is_time() or is_first)
-        if not self._waiting:
-            self._writer.show(event, words(event))
-
-    def show_share(self, share):
-        """Show the last event again, and which share of the rows the next one has seen so far."""
-        if share < 1.0 and self._is_time():
-            self._waiting = False
-            self._writer.show(self._last, [*words(self._last), f"{share:.0%} of the next pass"])
-
-    def close(self):
-        """Show what was kept last."""
-        if self._waiting:
-            self._writer.show(self._last, words(self._last))
-            self._waiting = False
-        self._writer.close()
-
-
-class Lines:
-    """Events as lines of text, for a function that writes one."""
-
-    seconds, share = LINE_SECONDS, LINE_SHARE
-
-    def __init__(self, write):
-        self._write = write
-
-    def show(self, event, words):
-        """Write the line of an event."""
-        self._write(f"{event.stage}: {', '.join([str(event.n_iter), *words])}")
-
-    def close(self):
-        """Nothing is open."""
-
-
-class Bar:
-    """Events as a bar of tqdm, whose length is what is left; a line that changes where that is not known."""
-
-    seconds, share = BAR_SECONDS, 0.0
-
-    def __init__(self, tqdm):
-        self._tqdm, self._bar = tqdm, None
-
-    def show(self, event, words):
-        """Draw an event."""
-        left = event.passes_left
-        total = None if left is None else max(1, round(event.n_iter + left))
-        form = f"{{desc}}: {{n_fmt}}{'' if total is None else ' |{bar:20}|'} [{{elapsed}}{{postfix}}]"
-        if self._bar is None:
-            self._bar = self._tqdm(desc=event.stage, bar_format=form, file=sys.stderr)
-        bar = self._bar
-        bar.n, bar.total, bar.bar_format = event.n_iter, total, form
-        bar.set_description_str(event.stage, refresh=False)
-        bar.set_postfix_str(", ".join(words), refresh=False)
-        bar.refresh()
-
-    def close(self):
-        """Leave the bar as it is."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def words(event):
-    """Return what is known of an event beside its stage and number, as a list of words."""
-    found = []
-    if event.objective is not None:
-        found.append(f"objective {event.objective:.10g}")
-    if event.change is not None:
-        found.append(f"change {event.change:.2g}")
-    if event.rows_per_second is not None:
-        found.append(f"{event.rows_per_second:.2g} rows/s")
-    if event.passes_left is not None:
-        found.append(f"about {event.passes_left:.0f} left")
-    return found
-
-
-def bar_or_lines():
-    """Return the writer for progress: a bar where there is tqdm and somebody to see it move, else lines on stderr."""
-    if sys.stderr.isatty() or "ipykernel" in sys.modules:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            pass
-        else:
-            return Bar(tqdm)
-    return Lines(lambda line: sys.stderr.write(f"{line}\n"))

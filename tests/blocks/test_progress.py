@@ -24,9 +24,8 @@ def test_lines_are_rare_and_the_last_one_is_shown():
         display.tell(event(n, objective=-2.0, passes_left=3.2))
     display.close()
     display.close()
-    assert lines[0] == "fit: 1, objective -2, about 3 left"
-    assert len(lines) <= 1 + 2  # a second may have passed
-    assert lines[-1].startswith("fit: 999,")
+    assert len(lines) <= 1 + 1  # a second may have passed
+    assert lines[-1] == "fit: 999, objective -2, about 3 left"
 
 
 def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypatch):

@@ -77,8 +77,7 @@ class Display:
 
     def tell(self, event):
         """Show an event, or keep it."""
-        is_first, self._last = self._last is NOTHING_YET, event
-        self._waiting = not (self._is_time() or is_first)
+        self._last, self._waiting = event, not self._is_time()
         if not self._waiting:
             self._writer.show(event, words(event))
 

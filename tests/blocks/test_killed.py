@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -208,3 +210,26 @@ def test_threads_and_files_may_change(tmp_path):
     with pytest.raises(Stop):
         model.fit(X[:, 0], checkpoint=path, callback=plug)
     assert saved(model.fit(tmp_path / "y.npy", checkpoint=path, n_threads=2, checkpoint_every=1), tmp_path) == wanted
+
+
+MEMORY = """
+import resource, sys
+import cavity
+
+path, limit = sys.argv[1], int(sys.argv[2])
+model = cavity.UnitMixture(3)
+model.fit(path, max_iter=2, checkpoint=f"{path}.first", checkpoint_every=0)  # what is loaded is no memory of a row
+now = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + limit, resource.RLIM_INFINITY))
+print(model.fit(path, max_iter=4, checkpoint=f"{path}.second", checkpoint_every=0).n_iter)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are those of Linux")
+def test_memory_does_not_grow_with_the_rows(tmp_path):
+    """The rows are 160 MB; the fit with its checkpoint has a tenth of that."""
+    np.save(tmp_path / "y.npy", RNG.normal(np.repeat([-3.0, 0.0, 4.0, 5.0], 5_000_000)))
+    code = [sys.executable, "-W", "ignore", "-c", MEMORY, str(tmp_path / "y.npy"), str(16 << 20)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert done.stdout == "4\n", done.stderr

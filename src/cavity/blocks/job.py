@@ -191,6 +191,12 @@ class Job:
         """The folder of the checkpoint; None without one."""
         return None if self._checkpoint is None else self._checkpoint.path.parent
 
+    def unheard(self):
+        """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
+        if not self.keeps:
+            return QUIET
+        return Job(Watch(None, [], self._checkpoint), outermost=False, place=self._place)
+
     def resumed(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
         return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)

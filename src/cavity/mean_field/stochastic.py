@@ -15,16 +15,16 @@ from cavity.blocks.minibatches import OneShot, minibatches
 PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
-def take_steps(model, state, batches, options):
+def take_steps(model, state, batches, options, before=0):
     """Take a step of length (t + delay)^-forgetting for minibatch t = 1, 2, ... [H]_; return the state and the lengths.
 
     The ELBO of all data is the caller's to evaluate, if at all. A fit that goes on skips the minibatches that it has
-    seen.
+    seen, of which `before` are not among these.
     """
     kept = options.job.resumed(state)
     lengths = [] if kept is None else kept["lengths"].tolist()
     state = state if kept is None else kept["state"]
-    for batch in islice(batches, len(lengths), None):
+    for batch in islice(batches, max(len(lengths) - before, 0), None):
         length = (len(lengths) + 1 + options.delay) ** -options.forgetting
         state = model.blend(state, model.estimate(state, batch), length)
         lengths.append(length)
@@ -71,8 +71,10 @@ def fit_rows(sweeps, state, rows, options):
         state, lengths = take_steps(sweeps, state, rows, options)
         rows.warn_surplus()
         return state, state, outcome(None, lengths, 1)
-    batches = (batch for _ in range(options.n_epochs) for batch in minibatches(rows, options.batch_size))
-    state, lengths = take_steps(sweeps, state, batches, options)
+    kept, each = options.job.resumed(state), -(-rows.n_rows // options.batch_size)
+    seen = 0 if kept is None else len(kept["lengths"]) // each  # whole passes
+    batches = (batch for _ in range(seen, options.n_epochs) for batch in minibatches(rows, options.batch_size))
+    state, lengths = take_steps(sweeps, state, batches, options, before=seen * each)
     image, elbo = sweeps.sweep(state)
     return state, image, outcome(elbo, lengths, passes(len(lengths), rows.n_rows, options))
 

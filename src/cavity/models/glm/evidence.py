@@ -164,8 +164,8 @@ class Evidence:
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
         self.options, self.start = replace(options, job=QUIET), None
-        self._job = options.job
-        self._memory = Memory(self, options.job.within("search"))
+        self._job = options.job.within("search")
+        self._memory = Memory(self, self._job)
 
     def forget(self):
         """Start the next fit without sites."""
@@ -197,17 +197,18 @@ class Evidence:
         problem = self.problem_at(settings)
         geometry = problem.geometry(self.threads, self._job)
         options = replace(self.options, **options)
-        fit = self._fit(geometry, settings.likelihood, options)
+        fit = self._fit(geometry, settings.likelihood, options, "fit")
         if self.start is not None and (fit is None or not fit.converged):
             self.start = None
-            fit = self._fit(geometry, settings.likelihood, options)
+            fit = self._fit(geometry, settings.likelihood, options, "fit without sites")
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, problem, geometry, fit, value)
 
-    def _fit(self, geometry, likelihood, options):
-        """Run the engine; None where arithmetic fails."""
+    def _fit(self, geometry, likelihood, options, name):
+        """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
+        options = replace(options, job=self._job.within(name).unheard())
         try:
             return engine_of(geometry, self.sites(likelihood), options, self.start).run()
         except (ArithmeticError, np.linalg.LinAlgError):

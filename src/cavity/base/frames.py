@@ -46,6 +46,12 @@ def names_of(X):
     return None
 
 
+def repeated(names):
+    """The first of some names that is there twice, None if there is none."""
+    seen = set()
+    return next((each for each in names if each in seen or seen.add(each)), None)
+
+
 def only_column(table):
     """Return the column of a table that has only one; else the table."""
     if table is None or isinstance(table, np.ndarray | str):  # nearly always
@@ -166,7 +172,7 @@ def in_order(X, columns, name="X"):
     if names is None or columns is None or names == columns:
         return X
     for given, whose in ((names, name), (columns, "the fit")):
-        twice = next((each for each in given if given.count(each) > 1), None)
+        twice = repeated(given)
         if twice is not None:
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
     missing = [each for each in columns if each not in names]

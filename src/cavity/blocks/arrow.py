@@ -283,7 +283,7 @@ def _opened(kind, path, name, words):
 def _part(path, reader, schema, sizes, name):
     """Return rows whose columns have been checked to have different names; the index of a pandas frame is none."""
     names = schema.names
-    twice = next((each for each in names if names.count(each) > 1), None)
+    twice = frames.repeated(names)
     if twice is not None:
         raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
     labels = (schema.pandas_metadata or {}).get("index_columns", [])

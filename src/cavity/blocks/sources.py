@@ -78,7 +78,7 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     return Source(stored.parts, name, block_rows)
 
 
-def source(data, columns=None):
+def source(data, columns=None, *, separator=None, decimal=None, encoding=None):
     """Open a table of any size, which fits then read block by block instead of loading it.
 
     Every fit that can read files opens them by itself; this is for looking at them first, and for choosing columns.
@@ -93,6 +93,9 @@ def source(data, columns=None):
     columns : str or list of str, optional
         Names of columns, or their numbers where they have no names; those of a list make a table, a single one makes a
         vector (N,). All by default.
+    separator, decimal, encoding : str, optional
+        What stands between the columns of text files, and between whole numbers and decimals, and how characters are
+        written, where that is not to be found from the first lines.
 
     Returns
     -------
@@ -109,7 +112,11 @@ def source(data, columns=None):
     >>> cavity.source(rows, columns=1).rows(1)
     array([4., 6.])
     """
-    found = opened(data, "data")
+    text = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    if any(each is not None for each in text.values()):
+        found = Source(formats.open_texts(data, "data", **text), "data")
+    else:
+        found = opened(data, "data")
     if columns is None:
         return found
     if isinstance(columns, list | tuple):

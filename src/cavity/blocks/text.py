@@ -125,11 +125,8 @@ class TextRows(Part):
         """The error about a column of numbers with text in it."""
         _, line, cell = column.text
         words = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
-        try:
-            float(cell.replace(",", "."))
-        except ValueError:
-            return ValueError(words)
-        return advice(f"{words}; decimal=',' takes it for one", "decimal")
+        other = self._reader.dialect.other_decimal(cell)
+        return ValueError(words) if other is None else advice(f"{words}; decimal={other!r} takes it for one", "decimal")
 
     def labels(self, index):
         """The text in a column, None for what is missing; None if it holds numbers."""

@@ -69,9 +69,9 @@ def test_data(tmp_path):
     assert differences(of(X), of(files["X"])) == []
     assert differences(of(files["narrow"]), of(files["wide"])) == ["X: its files had other sizes"]
     table = open_source(X, "X", ndim=(2,))
-    table.parts[0].columns = ("a", "b", "c")
+    table.names = ("a", "b", "c")
     named = of(table)
-    table.parts[0].columns = ("a", "c", "b")
+    table.names = ("a", "c", "b")
     assert differences(named, of(table)) == ["names of the columns of X were ['a', 'b', 'c'], are ['a', 'c', 'b']"]
 
 

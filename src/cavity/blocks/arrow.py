@@ -40,6 +40,11 @@ class ArrowRows(Part):
         return (rows,) if self.vector else (rows, len(self.index))
 
     @property
+    def place(self):
+        """The file, by its absolute path; None for a fragment."""
+        return getattr(self.reader, "place", None)
+
+    @property
     def columns(self):
         """Names of the columns."""
         names = self.schema.names

@@ -193,7 +193,7 @@ class Source(Blocks):
     """
 
     def __init__(self, parts, name, block_rows=None):
-        self.name, self.parts = name, parts
+        self.name, self.parts, self.names = name, parts, parts[0].columns
         self._ends = list(accumulate(part.shape[0] for part in parts))
         self.shape = (self._ends[-1], *parts[0].shape[1:])
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
@@ -209,11 +209,6 @@ class Source(Blocks):
 
     def __reduce__(self):
         return Source, (self.parts, self.name, self.block_rows)
-
-    @property
-    def names(self):
-        """Names of the columns, if they have any, else None."""
-        return self.parts[0].columns
 
     def place(self, name):
         """Return the number of a column; ValueError if there is none, or several.

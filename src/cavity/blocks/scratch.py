@@ -70,7 +70,8 @@ class ScratchVector:
 
     def __setitem__(self, part, values):
         start, stop, _ = part.indices(len(self))
-        left = memoryview(np.array(np.broadcast_to(values, (stop - start,)), dtype=np.float64)).cast("B")
+        values = np.ascontiguousarray(np.broadcast_to(values, (stop - start,)), dtype=np.float64)
+        left = memoryview(values).cast("B")
         with self._lock:
             self._file.seek(8 * start)
             while left:

@@ -201,6 +201,33 @@ def wanted():
 SUMS = ("linear", "logistic", "clutter", "clutter adf", "stream", "stream labels", "process", "mixture", "glm")
 
 
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_sparse_rows_are_those_of_an_array(name):
+    sparse = pytest.importorskip("scipy.sparse")
+    case = CASES[name]
+    X, given = case.array()
+    X = np.where(np.abs(X) < 0.5, 0.0, X)
+    assert case.run(sparse.csr_matrix(X), given, 2) == case.run(X, given)
+    wide = sparse.csr_matrix((10, 10_000_000))
+    with pytest.raises(MemoryError, match=r"the weights, which knows no zeros, of shape .* takes many columns"):
+        case.run(wide, {"y": given["y"][:10]})
+
+
+@pytest.mark.parametrize("kind", ["Clutter", "GaussianProcess", "LinearRegression", "StreamingGP"])
+def test_iterators_are_refused(kind):
+    y = [] if kind == "Clutter" else [[1.0]]
+    with pytest.raises(TypeError, match="needs several passes over the data, but . is a one-shot iterator"):
+        getattr(cavity, kind)().fit(iter([[1.0]]), *y)
+
+
+def test_rows_that_are_taken_in_together_have_to_fit_into_memory(monkeypatch, tmp_path):
+    case = CASES["stream labels"]
+    X, given = files(case, tmp_path)
+    monkeypatch.setattr("cavity.base.arrays._memory", lambda: 300_000)
+    with pytest.raises(MemoryError, match=r"Probit, .* \(2500, 8\) needs 320000 bytes, .* batches, .* Source.batches"):
+        case.run(X, given)
+
+
 @pytest.mark.parametrize("name", SUMS)
 def test_a_bad_number_is_named_by_file_row_and_column(name, tmp_path):
     case = CASES[name]
@@ -279,6 +306,11 @@ def test_batches_of_a_file_are_those_of_an_array(tmp_path):
     }
     with pytest.raises(ValueError, match="no column 'nothing'"):
         next(cavity.source(path).batches(10, "nothing"))
+    X[1234, 1] = np.nan
+    np.save(tmp_path / "bad.npy", X)
+    _, second, _ = cavity.source(tmp_path / "bad.npy").batches(1000)
+    with pytest.raises(ValueError, match=r"nan in row 1234, column 1 .*bad\.npy"):
+        states[1].update(second, given["y"][1000:2000], offset=0.0 * given["offset"][1000:2000])
 
 
 def test_processes_of_too_many_rows_are_refused_unread(tmp_path):

@@ -76,3 +76,23 @@ def test_warning_names_the_numbers():
         ConvergenceWarning, match=r"not converged for 1 of 2 problems: no progress \(last change 0.5, tol 0.1"
     ):
         loop.warn_unconverged(np.array([loop.CONVERGED, loop.STUCK]), np.array([0.0, 0.5]), 0.1, 10)
+
+
+def test_sweeps_that_are_left_follow_from_how_fast_changes_shrink():
+    seen = []
+    run([1.0, 0.5, 0.25, 0.125, 1e-9], job=Job.checked(writing(seen, "passes_left")))
+    assert seen[0] == (1, None)
+    assert [left for _, left in seen[1:4]] == pytest.approx([np.log2(change / 1e-3) for change in (0.5, 0.25, 0.125)])
+    assert seen[4] == (5, 0.0)
+    run([1.0, 2.0, 1.5, 1.0], job=Job.checked(writing(seen, "passes_left")), max_iter=4)
+    assert [left for _, left in seen[5:]] == [None, None, None, None]
+    run([1.0, 0.999, 0.998], job=Job.checked(writing(seen, "passes_left")), max_iter=3)
+    assert [left for _, left in seen[9:]] == [None, 1.0, 0.0]
+
+
+def test_passes_that_are_left():
+    assert loop.passes_left(8.0, 1.0, 0.5, 100) == pytest.approx(3.0)
+    assert loop.passes_left(1.0, 1.0, 0.5, 100) == 0.0
+    assert loop.passes_left(8.0, 0.0, 0.5, 100) == 100.0
+    assert [loop.passes_left(8.0, 1.0, rate, 9) for rate in (0.0, 1.0, 1.5, np.nan)] == [None] * 4
+    assert loop.passes_left(np.inf, 1.0, 0.5, 9) is None

@@ -195,18 +195,19 @@ with Threads(2) as threads:
 PASSES = """
 import signal, sys, threading, time
 import numpy as np
-from cavity.blocks import merge, sources
+from cavity.blocks import sources
 from cavity.blocks.executors import Threads
+from cavity.blocks.runs import by_blocks, reduce_runs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)
-def kernel(block):
+def kernel(block, start, broadcast):
     time.sleep(0.02)
     return np.exp(block).sum()
 try:
     with Threads(int(sys.argv[2])) as threads:
         print("ready", flush=True)
         for _ in range(1000):
-            merge.reduce_blocks(source, kernel, threads)
+            reduce_runs(by_blocks(kernel), None, [source], threads, grain=1)
 except KeyboardInterrupt:
     print("interrupted", threading.active_count(), flush=True)
 """

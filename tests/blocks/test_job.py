@@ -1,6 +1,7 @@
 """Jobs: what listeners hear of a fit, and how they stop it."""
 
 import copy
+import itertools
 import pickle
 import re
 import sys
@@ -8,7 +9,7 @@ import sys
 import pytest
 
 import cavity
-from cavity.blocks.job import QUIET, Bar, Display, Event, Job, Lines, bar_or_lines
+from cavity.blocks.job import QUIET, Bar, Display, Event, Job, Lines, Watch, bar_or_lines, words
 
 
 def listening(stop_at=None):
@@ -101,10 +102,35 @@ def test_lines_are_rare_and_the_last_one_is_shown():
     assert lines[-1].startswith("fit: 999,")
 
 
+def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypatch):
+    lines, seen, now = [], [], itertools.count(0.0, 2.0)  # seconds
+    monkeypatch.setattr("cavity.blocks.job.perf_counter", lambda: next(now))
+    job = Job(Watch(seen.append, [Display(Lines(lines.append))]))
+    job.within_pass(1, 4, 100)
+    job.after(1, objective=-2.0)
+    job.within_pass(3, 4, 100)
+    job.within_pass(4, 4, 100)
+    assert lines == [
+        "fit: 0, 25% of the next pass",
+        "fit: 1, objective -2",
+        "fit: 1, objective -2, 75% of the next pass",
+    ]
+    assert len(seen) == 1
+    reading = job.stage("reading")
+    for done in (1, 2, 4):
+        reading.within_pass(done, 4, 100, whole=True)
+    assert [(event.stage, event.n_iter, event.passes_left) for event in seen[1:]] == [
+        ("reading", 1, 3.0),
+        ("reading", 2, 2.0),
+        ("reading", 4, 0.0),
+    ]
+    assert all(0 < event.rows_per_second <= 50 for event in seen[1:])
+
+
 def test_a_bar_has_a_length_where_it_is_known_what_is_left(capsys):
     bar = Bar(pytest.importorskip("tqdm").tqdm)
-    bar.show(event(3, rows_per_second=2e6))
-    bar.show(event(4, stage="start 1 of 2", change=0.5, passes_left=4.0))
+    for each in (event(3, rows_per_second=2e6), event(4, stage="start 1 of 2", change=0.5, passes_left=4.0)):
+        bar.show(each, words(each))
     bar.close()
     out, err = capsys.readouterr()
     assert out == ""

@@ -6,15 +6,18 @@ import time
 
 import numpy as np
 import pytest
+from support import jobs
 from support.jobs import FITS, REFUSED, STOPPED, WARNED, Server, bits
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="forks and signals")
+import cavity
 
-SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "ctrl-c": signal.SIGINT}
+SIGNALS = {"kill": getattr(signal, "SIGKILL", None), "term": signal.SIGTERM, "ctrl-c": signal.SIGINT}
 
 
 @pytest.fixture(scope="module")
 def server():
+    if os.name != "posix":
+        pytest.skip("it forks")
     server = Server()
     yield server
     server.close()
@@ -40,9 +43,8 @@ def whole(server, tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize(("name", "by"), [("mixture", "kill"), ("glm", "term"), ("unit", "ctrl-c")])
-def test_what_was_killed_goes_on_to_the_same_bits(name, by, server, whole, tmp_path):
-    _killed(name, by, 1, server, whole, tmp_path)
+def test_what_was_killed_goes_on_to_the_same_bits(server, whole, tmp_path):
+    _killed("mixture", "kill", 1, server, whole, tmp_path)
 
 
 @pytest.mark.long
@@ -126,3 +128,83 @@ def test_another_fit_is_refused_by_what_differs(tmp_path, server):
     assert server.ended(server.start("mixture", path, every=0.0, out=out, seconds=0.0)) == REFUSED
     assert "is of another fit: model was UnitMixture, is GaussianMixture" in out.read_text()
     assert path.read_bytes() == before
+
+
+# ------------------------------------------------------------------------------------------ every fit, from any pass
+
+
+class Stop(Exception):
+    """A callback has failed."""
+
+
+RNG = np.random.default_rng(0)
+X, BATCH = jobs.rows(600), 4.0 * RNG.normal(size=(5, 20, 1))
+Y = X[:, 0] + RNG.normal(size=len(X)) > 0
+COPIES, GAPS = np.arange(600.0), np.where(np.arange(2 * len(X)).reshape(-1, 2) % 13 == 0, np.nan, X)
+FAR, OPEN = cavity.likelihoods.StudentT(3.0, 0.1), cavity.likelihoods.StudentT(None, None)
+EVERY = {  # of fits; those that stand first are tested by default
+    "diag with gaps": lambda **k: cavity.GaussianMixture(3, "diag").fit(GAPS, sample_weight=COPIES, max_iter=40, **k),
+    "clutter": lambda **k: cavity.Clutter().fit(X[:60, 0], order="random", rng=3, damping=0.5, **k),
+    "probit": lambda **k: cavity.GLM("probit").fit(X, Y, schedule="sequential", **k),
+    "double loop": lambda **k: cavity.GLM(FAR, 1.0).fit(X[:40], 10.0 * X[:40, 1], max_iter=15, **k),
+    "diagonal": lambda **k: cavity.GLM("probit", 1.0, approximation="diagonal").fit(X, Y, **k),
+    "logistic": lambda **k: cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, Y, **k),
+    "minibatches": lambda **k: cavity.UnitMixture(3).fit_stochastic(X[:, 0], batch_size=70, n_epochs=2, **k),
+    "selection": lambda **k: cavity.select_components(cavity.GaussianMixture(1), X, (1, 3), max_iter=9, **k).best,
+    "full": lambda **k: cavity.GaussianMixture(4).fit(X, n_init=2, rng=1, accelerate="squarem", max_iter=40, **k),
+    "tied": lambda **k: cavity.GaussianMixture(4, "tied").fit(X, moves=True, max_iter=60, **k),
+    "spherical": lambda **k: cavity.GaussianMixture(4, "spherical").fit(X, **k),
+    "clutter at once": lambda **k: cavity.Clutter().fit(X[:60, 0], schedule="parallel", **k),
+    "clutter lost": lambda **k: cavity.Clutter(prior_variance=1e4).fit(8.0 * X[:12, 0], schedule="parallel", **k),
+    "clutter lanes": lambda **k: cavity.Clutter().fit(BATCH, **k),
+    "clutter batch": lambda **k: cavity.Clutter().fit(BATCH, schedule="parallel", **k),
+    "clutter power": lambda **k: cavity.Clutter().fit(X[:20, 0], power=0.5, **k),
+    "parallel": lambda **k: cavity.GLM("probit").fit(X, Y, **k),
+    "dual": lambda **k: cavity.GLM("probit", 1.0).fit(X[:2].T, [0, 1], **k),
+    "averaged": lambda **k: cavity.GLM("probit", 1.0).fit(X, Y, schedule="stochastic", **k),
+    "learnt": lambda **k: cavity.GLM(OPEN).fit(X[:80], X[:80, 1] ** 3, learn=True, **k),
+    "linear": lambda **k: cavity.LinearRegression(prior_variance=None, ard=True).fit(X, X[:, 0] + Y, **k),
+    "minibatches of rows": lambda **k: cavity.GaussianMixture(3, "diag").fit_stochastic(X, batch_size=70, **k),
+}
+CASES = [pytest.param(name, marks=[] if i < 8 else [pytest.mark.long]) for i, name in enumerate(EVERY)]
+
+
+def saved(posterior, folder):
+    """The bits of a posterior."""
+    posterior.save(folder / "posterior.npz")
+    return bits(folder / "posterior.npz")
+
+
+@pytest.mark.filterwarnings("ignore")  # that some do not converge in so few passes
+@pytest.mark.parametrize("n_stops", [1, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", CASES)
+def test_every_fit_goes_on_from_any_pass(name, n_stops, tmp_path):
+    fit, events = EVERY[name], []
+    wanted = saved(fit(callback=lambda event: events.append(event)), tmp_path)
+    for number in np.unique(np.linspace(0, len(events), n_stops + 2)[1:-1].astype(int).clip(1)):
+        path, heard = tmp_path / f"{number}.npz", []
+
+        def plug(_, heard=heard, number=number):
+            heard.append(1)
+            if len(heard) == number:
+                raise Stop
+
+        with pytest.raises(Stop):
+            fit(callback=plug, checkpoint=path)
+        assert saved(fit(checkpoint=path), tmp_path) == wanted
+        assert saved(fit(checkpoint=path), tmp_path) == wanted  # when it is done, too
+
+
+def test_threads_and_files_may_change(tmp_path):
+    """What does not decide the bits may differ when a fit goes on."""
+    model, path = cavity.UnitMixture(3), tmp_path / "fit.npz"
+    wanted = saved(model.fit(X[:, 0]), tmp_path)
+    np.save(tmp_path / "y.npy", X[:, 0])
+
+    def plug(event):
+        if event.stage == "fit" and event.n_iter == 4:
+            raise Stop
+
+    with pytest.raises(Stop):
+        model.fit(X[:, 0], checkpoint=path, callback=plug)
+    assert saved(model.fit(tmp_path / "y.npy", checkpoint=path, n_threads=2, checkpoint_every=1), tmp_path) == wanted

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import blocks as reference
+from support.passes import map_blocks, reduce_blocks
 
 import cavity
 from cavity.blocks import merge as merging
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
-from cavity.blocks.merge import merge, reduce_blocks
+from cavity.blocks.merge import merge
 from cavity.blocks.sources import open_source
 
 BLOCK = 64  # rows, in most tests
@@ -161,7 +162,7 @@ def test_a_list_of_files_may_mix_types(tmp_path):
     parts = [save(tmp_path, np.arange(5).astype(dtype), f"{np.dtype(dtype)}.npy") for dtype in ("i2", "f4", "f8", "?")]
     source = open_source(parts, "y", block_rows=7)
     with Threads(1) as threads:
-        found = np.concatenate(list(merging.map_blocks(source, lambda block: block, threads)))
+        found = np.concatenate(list(map_blocks(source, lambda block: block, threads)))
     np.testing.assert_array_equal(found, 3 * [0, 1, 2, 3, 4] + [0, 1, 1, 1, 1])
 
 
@@ -197,7 +198,7 @@ def test_kernels_may_return_the_block(tmp_path):
     source = open_source(save(tmp_path, y), "y", block_rows=BLOCK)
     for n_threads in (1, 2):
         with Threads(n_threads) as threads:
-            pairs = list(merging.map_blocks(source, lambda block: (block[1:], block.sum()), threads))
+            pairs = list(map_blocks(source, lambda block: (block[1:], block.sum()), threads))
         np.testing.assert_array_equal(np.concatenate([pair[0] for pair in pairs]), np.delete(y, range(0, 1000, BLOCK)))
 
 
@@ -580,14 +581,15 @@ def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
 MEMORY = """
 import resource, sys
 import numpy as np
-from cavity.blocks import merge, sources
+from cavity.blocks import sources
 from cavity.blocks.executors import Threads
-def kernel(block):
+from cavity.blocks.runs import by_blocks, reduce_runs
+def kernel(block, start, broadcast):
     return block.sum()
 def work(path, threads):
     source = sources.open_source(path, "y")
     low, high, mean = source.summary(threads)
-    return high - low + merge.reduce_blocks(source, kernel, threads)
+    return high - low + reduce_runs(by_blocks(kernel), None, [source], threads)
 with Threads(2) as threads:
     work(sys.argv[1], threads)  # imports, code, and a file of a block per thread
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

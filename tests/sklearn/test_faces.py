@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.gaussian_process.kernels import RBF
 
+import cavity.sklearn
 from cavity.sklearn.faces import Classifier, Regressor
 
 
@@ -36,3 +38,26 @@ def test_numbers():
     np.testing.assert_array_equal(Line().sample_y(X, 3), Line().sample_y(X, 3))
     with pytest.raises(RuntimeError, match="At most one"):
         Line().predict(X, return_std=True, return_cov=True)
+
+
+ESTIMATORS = [
+    *(cavity.sklearn.ProbitClassifier, cavity.sklearn.StreamingGPClassifier, cavity.sklearn.StreamingGPRegressor),
+    *(cavity.sklearn.GaussianProcessClassifier, cavity.sklearn.GaussianProcessRegressor),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
+def test_verbose_fits_show_progress_on_stderr(kind, capsys):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    y = X[:, 0] > 0 if "Classifier" in kind.__name__ else X[:, 0]
+    more = {"kernel": RBF()} if kind is cavity.sklearn.GaussianProcessClassifier else {}  # the default learns nothing
+    quiet, told = kind(**more).fit(X, y), clone(kind(**more, verbose=1))
+    assert capsys.readouterr() == ("", "")
+    told.fit(X, y)
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n") >= 1) == ("", True)
+    np.testing.assert_array_equal(told.predict(X), quiet.predict(X))
+    assert kind(verbose=True).fit(X[:10], y[:10])
+    with pytest.raises((TypeError, ValueError), match="verbose must be"):
+        kind(verbose=-1).fit(X, y)

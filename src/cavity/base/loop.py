@@ -86,9 +86,8 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         active = status == MAX_ITER
     while True:
         if changes:  # told once more after a kill: it may be that nobody has heard it
-            largest = [float(change.max()) for change in changes[-1 - TREND :]]
-            left = partial(_sweeps_left, largest, options, len(changes))
-            if options.job.after(len(changes), change=largest[-1], rows=n_rows, left=left):
+            left = partial(_sweeps_left, changes, options)
+            if options.job.after(len(changes), change=changes[-1].max, rows=n_rows, left=left):
                 status[active] = STOPPED
                 break
         if not active.any() or len(changes) >= options.max_iter:
@@ -125,13 +124,13 @@ def passes_left(gap, tol, rate, most):
     return float(most) if tol == 0 else min(float(np.log(gap / tol) / -np.log(rate)), float(most))
 
 
-def _sweeps_left(changes, options, n_iter):
-    """Return how many sweeps are left after n_iter if changes go on shrinking as they did in the last ones."""
+def _sweeps_left(changes, options):
+    """Return how many sweeps are left if the largest changes go on shrinking as they did in the last ones."""
     steps = min(TREND, len(changes) - 1)
-    if steps == 0 or not changes[-1 - steps] > 0:
+    last, before = float(changes[-1].max()), float(changes[-1 - steps].max())
+    if steps == 0 or not before > 0:
         return None
-    rate = (changes[-1] / changes[-1 - steps]) ** (1.0 / steps)
-    return passes_left(changes[-1], options.tol, rate, options.max_iter - n_iter)
+    return passes_left(last, options.tol, (last / before) ** (1.0 / steps), options.max_iter - len(changes))
 
 
 def warn_unconverged(status, change, tol, max_iter):

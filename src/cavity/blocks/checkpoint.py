@@ -181,6 +181,7 @@ def ended_by_signals():
         return
 
     def end(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # those that follow must not disturb what is written now
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)

@@ -90,8 +90,9 @@ class Threads:
     those that have are waited for: none still writes after the call.
     """
 
-    def __init__(self, n_threads):
+    def __init__(self, n_threads, job=None):
         self.count = n_threads
+        self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
         self._pool = ThreadPoolExecutor(max_workers=n_threads - 1) if n_threads > 1 else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`

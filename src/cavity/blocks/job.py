@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isfinite
 from threading import RLock
 from time import perf_counter
 from typing import Any
@@ -71,15 +72,18 @@ class Event(Public):
     passes_left: float | None
 
 
+NOTHING_YET = Event(WHOLE, 0, None, None, None, None)
+
+
 class Job:
     """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
 
-    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_watch", "name")
+    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
         self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
-        self._since = perf_counter()
+        self._since, self._told = perf_counter(), 0
 
     @classmethod
     def checked(cls, callback=None, progress=False, checkpoint=None, checkpoint_every=60.0):
@@ -148,6 +152,20 @@ class Job:
             if self.stopped:
                 return
 
+    def within_pass(self, done, n, rows, whole=False):
+        """Tell that of a pass over n blocks, together of so many rows, these are done.
+
+        Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
+        `whole`, a few times a second.
+        """
+        if self._watch is None:
+            return
+        if not whole:
+            self._watch.show_share(done / n)
+        elif perf_counter() - self._since >= BAR_SECONDS:
+            self.after(done, rows=(done - self._told) * rows / n, left=n - done)
+            self._told = done
+
     def going_on(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
         floor = max(self._floor, objective)
@@ -192,7 +210,7 @@ class Job:
         event = Event(
             stage=self.name or WHOLE,
             n_iter=self._before + n_iter,
-            objective=None if objective is None else max(self._floor, float(objective)),
+            objective=None if objective is None or not isfinite(objective) else max(self._floor, float(objective)),
             change=_number(change),
             rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
             passes_left=_number(left),
@@ -271,6 +289,13 @@ class Watch:
                 self.stopped = self.callback is not None and bool(self.callback(event))
             return self.stopped
 
+    def show_share(self, share):
+        """Show which share of the rows the next event has seen so far."""
+        if self.displays:
+            with self._lock:
+                for display in self.displays:
+                    display.show_share(share)
+
     def close(self):
         """End the displays."""
         for display in self.displays:
@@ -282,22 +307,33 @@ class Display:
 
     def __init__(self, writer):
         self._writer, self._begun = writer, perf_counter()
-        self._shown, self._waiting = -float("inf"), None
+        self._shown, self._last, self._waiting = 0.0, NOTHING_YET, False
+
+    def _is_time(self):
+        now = perf_counter() - self._begun
+        if now - self._shown < max(self._writer.seconds, self._writer.share * now):
+            return False
+        self._shown = now
+        return True
 
     def tell(self, event):
         """Show an event, or keep it."""
-        now = perf_counter() - self._begun
-        if now - self._shown >= max(self._writer.seconds, self._writer.share * now):
-            self._shown, self._waiting = now, None
-            self._writer.show(event)
-        else:
-            self._waiting = event
+        is_first, self._last = self._last is NOTHING_YET, event
+        self._waiting = not (self._is_time() or is_first)
+        if not self._waiting:
+            self._writer.show(event, words(event))
+
+    def show_share(self, share):
+        """Show the last event again, and which share of the rows the next one has seen so far."""
+        if share < 1.0 and self._is_time():
+            self._waiting = False
+            self._writer.show(self._last, [*words(self._last), f"{share:.0%} of the next pass"])
 
     def close(self):
         """Show what was kept last."""
-        if self._waiting is not None:
-            self._writer.show(self._waiting)
-            self._waiting = None
+        if self._waiting:
+            self._writer.show(self._last, words(self._last))
+            self._waiting = False
         self._writer.close()
 
 
@@ -309,9 +345,9 @@ class Lines:
     def __init__(self, write):
         self._write = write
 
-    def show(self, event):
+    def show(self, event, words):
         """Write the line of an event."""
-        self._write(f"{event.stage}: {event.n_iter}{''.join(f', {part}' for part in words(event))}")
+        self._write(f"{event.stage}: {', '.join([str(event.n_iter), *words])}")
 
     def close(self):
         """Nothing is open."""
@@ -325,7 +361,7 @@ class Bar:
     def __init__(self, tqdm):
         self._tqdm, self._bar = tqdm, None
 
-    def show(self, event):
+    def show(self, event, words):
         """Draw an event."""
         left = event.passes_left
         total = None if left is None else max(1, round(event.n_iter + left))
@@ -335,7 +371,7 @@ class Bar:
         bar = self._bar
         bar.n, bar.total, bar.bar_format = event.n_iter, total, form
         bar.set_description_str(event.stage, refresh=False)
-        bar.set_postfix_str(", ".join(words(event)), refresh=False)
+        bar.set_postfix_str(", ".join(words), refresh=False)
         bar.refresh()
 
     def close(self):

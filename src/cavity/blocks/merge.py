@@ -1,6 +1,4 @@
-"""Kernels on blocks, and the ordered merge of what they return: a pairwise tree over the numbers of the blocks."""
-
-import numpy as np
+"""The ordered merge of what kernels return for blocks: a pairwise tree over the numbers of the blocks."""
 
 ROWS_PER_CALL = 1 << 17  # rows per kernel call: 16 chunks of partial sums
 
@@ -55,30 +53,3 @@ def _plus(left, right):
     if isinstance(left, tuple):
         return tuple(a + b for a, b in zip(left, right, strict=True))
     return left + right
-
-
-def map_blocks(source, kernel, threads):
-    """Yield kernel(block) for the blocks of a source, in order, whoever runs them.
-
-    A kernel gets (rows,) or (rows, D) float64, read-only and only its own until it returns.
-    """
-
-    def task(index):
-        block = source.read(index)
-        return _apart(kernel(block), block)
-
-    return threads.imap(task, zip(range(source.block_count)))
-
-
-def reduce_blocks(source, kernel, threads):
-    """Return the sum of kernel(block), an array or a tuple of arrays, over the blocks of a source, see `merge`."""
-    return merge(map_blocks(source, kernel, threads))
-
-
-def _apart(result, block):
-    """Copy what shares memory with the block, which is about to be used for the next one."""
-    if isinstance(result, tuple):
-        return tuple(_apart(each, block) for each in result)
-    if isinstance(result, np.ndarray) and np.may_share_memory(result, block):
-        return result.copy()
-    return result

@@ -19,8 +19,6 @@ import numpy as np
 from cavity.blocks.merge import merge, merge_runs
 
 MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
-SHARE = 2  # runs get shorter towards the end: of what is left each thread could take as many
-FINEST = 32  # but not shorter than this share of what each thread has to do
 CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
 READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
@@ -82,32 +80,44 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _results(task, broadcast, sources, threads, grain))
+    return (result for _, result in _told(task, broadcast, sources, threads, grain))
 
 
-def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None):
+def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
-    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`.
+    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`. A pass
+    that is a `stage` of its own is told by that name while it goes on.
     """
-    with closing(_results(task, broadcast, sources, threads, grain)) as results:
+    with closing(_told(task, broadcast, sources, threads, grain, stage)) as results:
         return merge_runs(results, add)
 
 
 def spans(block_count, n_threads, most):
     """Return the (first, last) blocks of runs: 2^k of them, at most `most`, from a multiple of 2^k on.
 
-    For several threads they get shorter towards the end, so that all threads are done at about the same time.
+    For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
+    done at about the same time.
     """
     found, first = [], 0
     while first < block_count:
-        share = most
-        if n_threads > 1:
-            share = max(block_count // (FINEST * n_threads), (block_count - first) // (SHARE * n_threads))
+        share = most if n_threads == 1 else (block_count - first) // n_threads
         size = 1 << (max(1, min(most, share)).bit_length() - 1)
         found.append((first, min(first + size, block_count)))
         first += size
     return found
+
+
+def _told(task, broadcast, sources, threads, grain, stage=None):
+    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage."""
+    done, layout, job = 0, next(source for source in sources if source is not None), threads.job
+    job = job if job is None or stage is None else job.stage(stage)
+    with closing(_results(task, broadcast, sources, threads, grain)) as results:
+        for found in results:
+            yield found
+            done += found[0]
+            if job is not None:
+                job.within_pass(done, layout.block_count, layout.n_rows, whole=stage is not None)
 
 
 def _results(task, broadcast, sources, threads, grain):

@@ -68,6 +68,9 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
         return Source([_table(data, name, ndim, block_rows)], name, block_rows)
     if ndim == (1,) and stored.names is not None and stored.shape[1:] == (1,):
         stored = stored.column(stored.names[0])
+    if ndim == (1,) and stored.names is not None and stored.ndim == 2:
+        hint = f"; cavity.source({name}, columns={stored.names[0]!r}) is the first" if name.isidentifier() else ""
+        raise ValueError(f"{name} must be one column, got {frames.some(stored.names)}{hint}")
     for part in stored.parts:
         path = getattr(part, "path", None)
         arrays.check_ndim(part, name if path is None else f"{name} ({path})", ndim)
@@ -175,8 +178,8 @@ class Source(Blocks):
     --------
     >>> import cavity
     >>> rows = cavity.source([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    >>> len(rows), rows.columns([1]).rows(1).tolist()
-    (3, [[4.0], [6.0]])
+    >>> rows, rows.columns([1]).rows(1).tolist()
+    (<cavity.Source: 3 x 2>, [[4.0], [6.0]])
     """
 
     def __init__(self, parts, name, block_rows=None):
@@ -317,8 +320,13 @@ class Source(Blocks):
         name : str
             What the data are called in the message.
         """
-        for part in self.parts:
-            part.check_numbers(name)
+        try:
+            for part in self.parts:
+                part.check_numbers(name)
+        except TypeError as error:
+            if self.names is None or self.ndim == 1 or not name.isidentifier():
+                raise
+            raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
 
     def summary(self, threads, missing=False):
         """Check all numbers, and return their extremes and means.
@@ -341,7 +349,7 @@ class Source(Blocks):
             Naming the first number, by rows, that is nan or infinite.
         """
         task = by_blocks(extents.extent, add=extents.join)
-        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join)
+        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join, stage="reading")
         (low, high, *_, seen), mean = found, extents.mean(*found)
         if len(self.shape) > 1:
             return (low, high, mean, seen) if missing else (low, high, mean)

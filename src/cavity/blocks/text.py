@@ -155,7 +155,7 @@ class TextRows(Part):
         out[...] = self._kept.read(start, start + len(out))[:, self._index].reshape(out.shape)
 
 
-def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None):
+def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None, tell=None):
     """Return a text file as TextRows, parsed as a whole.
 
     Parameters
@@ -166,6 +166,8 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
         What the argument is called, for messages.
     separator, decimal, encoding : str, optional
         What separates columns and decimals and how characters are written, if that is not to be found from the file.
+    tell : callable, optional
+        Called as tell(share) with the share of the file that has been read.
 
     Raises
     ------
@@ -183,6 +185,8 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
     kept = Kept(len(reader.columns))
     for rows in reader:
         kept.add(rows)
+        if tell is not None:
+            tell(reader.share)
     reader.check_rows()
     kept.done()
     again = None if stamp is None else (os.path.abspath(file), file, stamp, settings)

@@ -89,6 +89,8 @@ def main(arguments=None):
             return 0
         with hearing_sigterm(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say is part of the printed result
+            warnings.filterwarnings("always", message="checkpoint ")
+            warnings.showwarning = lambda message, *_: print(f"cavity: {message}", file=sys.stderr)
             status = options.run(options)
             with naming(shared.PRINTED):
                 sys.stdout.flush()

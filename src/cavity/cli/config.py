@@ -24,6 +24,8 @@ def with_config(arguments, commands):
         Naming the file and the key.
     """
     path = _path(arguments)
+    if path is None and any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
+        raise ValueError("--config: write this option in full")
     command = commands.get(tuple(arguments[:2])) or commands.get(tuple(arguments[:1]))
     if path is None or command is None:
         return
@@ -42,7 +44,7 @@ def with_config(arguments, commands):
     required = [action for action in command._actions if action.required]
     for action in required:
         action.required = False
-    words = [word for key, value in job.items() if key in options for word in _words(path, key, value)]
+    words = [word for key, value in job.items() if key in options for word in _words(path, key, value, options)]
     found, _ = command.parse_known_args([*(str(job.get(place, "-")) for place in places), *words])
     given = {(options | places)[key] for key in job}
     for action in required:
@@ -64,10 +66,10 @@ def _path(arguments):
     return None
 
 
-def _words(path, key, value):
+def _words(path, key, value, options):
     """Return what would be typed for a key."""
     if isinstance(value, bool):
-        return [f"--{key}"] if value else []
+        return [f"--{key}"] if value else [f"--no-{key}"] if f"no-{key}" in options else []
     several = value if isinstance(value, list) else [value]
     if not several or not all(isinstance(each, KINDS) and not isinstance(each, bool) for each in several):
         raise ValueError(f"{path}: {key} must be a number, a text, true or false, or a list of these, got {value!r}")

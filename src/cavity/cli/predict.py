@@ -12,13 +12,15 @@ from numpy.lib import format as npy
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.blocks import merge, sources
+from cavity.blocks import sources
 from cavity.blocks.executors import Threads, threads_of
+from cavity.blocks.runs import map_runs
 from cavity.cli import options as shared
 from cavity.cli import readers, tables
 from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent import Predictions, probabilities
+from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
 
 LOG_DENSITY = "log_density"
@@ -40,7 +42,7 @@ def add(commands):
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
     command.add_argument("--offset", metavar="COLUMN", help="known part of the function (default that of the fit)")
     command.add_argument("--output", metavar="FILE", required=True, help=f"the {' or '.join(FORMATS)} file to write")
-    readers.add_missing(command)
+    readers.add_missing(command, keep=True)
     shared.add(command, shared.THREADS)
     shared.job(command)
     command.set_defaults(run=run)
@@ -56,19 +58,25 @@ def run(options):
     told = told_by(load(options.posterior), options.posterior)
     names, total = told.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
-        rows = open_rows(told, options, threads)
+        rows, dropped = open_rows(told, options, threads)
         with whole_file(options.output) as file, FORMATS[suffix](file, rows.n_rows, names) as write:
-            for found in merge.map_blocks(rows, told.of, threads):
+            for found in map_runs(judged, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
     lines = [f"{options.output}: {counted(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
-    known = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names}
+    lines += [f"  left out         {each}" for each in dropped]
+    known = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names, "left_out": dropped}
     if names[-1] == LOG_DENSITY:
         known["mean_log_density"] = total / rows.n_rows
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
     shared.say(options, lines, lambda: known)
     return 0
+
+
+def judged(run, told):
+    """A task: what a posterior tells of the rows of a run."""
+    return told.of(*run.arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,8 @@ def latent(posterior):
     width = len(posterior.mean) if likelihood is None else posterior.n_features
     if width == 0:
         raise ValueError("the posterior has an intercept only: it says the same of every row")
-    classes = posterior.classes is not None if likelihood is None else bool(likelihood.n_classes)
+    logistic = isinstance(posterior, LogisticRegressionPosterior)
+    classes = logistic if likelihood is None else bool(likelihood.n_classes)
     offset = (posterior.roles or {}).get("offset", True) if posterior.has_offset else False
     further = further_columns(posterior, likelihood, classes)
 
@@ -135,7 +144,8 @@ def further_columns(posterior, likelihood, classes):
     """Return the names of the columns beside the moments: of the classes, or of the target where it has a mean."""
     if classes:
         known = posterior.classes
-        return [f"p{k}" for k in range(likelihood.n_classes)] if known is None else [f"p:{name}" for name in known]
+        count = 2 if likelihood is None else likelihood.n_classes
+        return [f"p{k}" for k in range(count)] if known is None else [f"p:{name}" for name in known]
     if likelihood is None:
         return ["expected"]
     try:
@@ -146,14 +156,17 @@ def further_columns(posterior, likelihood, classes):
 
 
 def open_rows(told, options, threads):
-    """Return the rows, all numbers checked, in blocks that suit what is written about them."""
+    """Return the rows, all numbers checked, in blocks that suit what is written about them; and which were dropped."""
     offset = options.offset or (told.offset if isinstance(told.offset, str) else None)
     if told.offset and offset is None:
         raise ValueError(f"{options.posterior} was fitted with offsets: say --offset, the column that holds them")
     if offset is not None and not told.offset:
         raise ValueError(f"--offset: {options.posterior} was fitted without")
     also = [] if offset is None else [offset]
-    X, names, *_ = tables.matrix(options, told.gaps, told.way_out, fitted=told.columns, also=also)
+    if options.missing == "keep" and not told.gaps:
+        raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
+    gaps = told.gaps and options.missing != "error"
+    X, names, _, notes = tables.matrix(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
             f"{options.data}: the posterior is of {counted(told.width, 'column')}, got {len(names)} ({some(names)}); "
@@ -161,8 +174,8 @@ def open_rows(told, options, threads):
         )
     size = sources.rows_per_block(max(X.n_features, len(told.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
-    rows.summary(threads, missing=told.gaps)
-    return rows
+    rows.summary(threads, missing=gaps)
+    return rows, [note for note in notes if "missing values" in note]
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Tables of the command line: shipped data, standard input, and every file that the library opens."""
 
 import io
+import os
 import sys
+from contextlib import nullcontext
 from importlib.resources import files
 from itertools import chain, repeat
 from pathlib import Path
@@ -10,9 +12,11 @@ from cavity import data
 from cavity.base import arrays
 from cavity.blocks import formats, sources, text
 from cavity.blocks.lines import TextReader
+from cavity.cli import options as shared
 from cavity.cli.table import Columns
 
 STANDARD_INPUT = "-"
+LARGE = 1 << 26  # bytes of a file whose reading is shown
 DATA = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
 NAMED_SEPARATORS = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 
@@ -59,11 +63,14 @@ def whole(options):
         for name, value in settings(options).items():
             if value is not None:
                 option = "sep" if name == "separator" else name
-                raise ValueError(f"--{option} is for text files, not for {source}")
+                raise ValueError(f"--{option} is for one text file, got {source}")
         rows = sources.opened(source, "the data")
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return Columns(source, rows)
-    part = text.open_text(file, "the data", **settings(options))
+    large = file == source and os.path.getsize(file) > LARGE
+    with shared.progress(options) if large else nullcontext() as show:
+        tell = None if show is None else lambda share: show(share, f"of {source} is read")
+        part = text.open_text(file, "the data", **settings(options), tell=tell)
     return Columns(source, sources.Source([part], "the data"), about)
 
 

@@ -130,9 +130,11 @@ class Columns:
         """Return a column as an array of strings, numbers in six figures, "" for what is missing."""
         key = column, "text"
         if key not in self._opened:
-            values = np.asarray(self.rows.values(self.names.index(column)), dtype=object)
-            words = "{:g}".format if not self.is_text(column) else str
-            self._opened[key] = np.array(["" if each is None or each != each else words(each) for each in values])
+            values = np.asarray(self.rows.values(self.names.index(column)))
+            if values.dtype.kind != "U":
+                words = "{:g}".format if not self.is_text(column) else str
+                values = np.array(["" if each is None or each != each else words(each) for each in values.tolist()])
+            self._opened[key] = values
         return self._opened[key][self.start : self.stop]
 
     def matrix(self, columns):

@@ -89,14 +89,9 @@ def values_of(objective, places, job, before=lambda: None):
     for number, x in enumerate(places, 1):
         before()
         values.append(objective.value(x))
-        if job.after(number, objective=_worth(min(values))):
+        if job.after(number, objective=-min(values)):
             break
     return values
-
-
-def _worth(value):
-    """Return the log evidence of a value, None where EP has failed."""
-    return -value if np.isfinite(value) else None
 
 
 def warn_without_start(n):
@@ -134,7 +129,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     best = place, *objective(place)
 
     def enough(best):
-        return job.after(next(number), objective=_worth(best[1]), change=lambda: free_slope(best, bounds))
+        return job.after(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
 
     enough(best)
     for _ in range(rounds):

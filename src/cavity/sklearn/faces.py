@@ -10,9 +10,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
+
+
+def shows_progress(estimator):
+    """Return whether a fit of an estimator shows progress: its `verbose` is a bool, or an integer above 0."""
+    verbose = estimator.verbose
+    return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
 
 
 class Face(BaseEstimator):

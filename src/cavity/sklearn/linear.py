@@ -26,7 +26,7 @@ from cavity.sklearn.checks import (
     loo_log_density,
     one_vs_rest,
 )
-from cavity.sklearn.faces import FLOATS, Classifier, Face
+from cavity.sklearn.faces import FLOATS, Classifier, Face, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -69,6 +69,8 @@ class _LinearClassifier(Classifier, Face):
     n_threads : int, optional
         Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default the
         environment variable CAVITY_NUM_THREADS counts, else 1.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
     Attributes
     ----------
@@ -112,6 +114,7 @@ class _LinearClassifier(Classifier, Face):
         max_iter: int = 200,
         tol: float = 1e-8,
         n_threads: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self._keep(locals())
 
@@ -162,7 +165,8 @@ class _LinearClassifier(Classifier, Face):
         model = self._model(X)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
-        options = self._settings("schedule", "power", "max_iter", "tol", "n_threads") | {"sample_weight": weight}
+        options = self._settings("schedule", "power", "max_iter", "tol", "n_threads")
+        options |= {"sample_weight": weight, "progress": shows_progress(self)}
         design = self._design(X, model.approximation)
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)

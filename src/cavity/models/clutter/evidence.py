@@ -20,7 +20,7 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     value = np.empty(n)
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
     known = points.units, sites, fitted, (log_z, odds, value)
-    sums = np.concatenate(list(map_runs(_evaluate, known, [points.source], threads)))
+    sums = np.concatenate(list(map_runs(_evaluate, known, [points.source], threads, grain=points.most_blocks)))
     for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities

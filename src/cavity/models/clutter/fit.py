@@ -28,7 +28,7 @@ def ep(points, options, visits, n_threads):
         With an axis for the problems in all of the outcome, but in the sites only for a batch.
     """
     lanes = points.data.ndim == 3 and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
-    with Threads(n_threads) as threads, options.job:
+    with Threads(n_threads, options.job) as threads, options.job:
         if lanes:
             return settled(LaneSweeper(points, options, visits, threads))
         kind, problems = Sweeper if options.power == 1 else PowerSweeper, points.problems

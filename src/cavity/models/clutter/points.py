@@ -16,6 +16,7 @@ from cavity.blocks.merge import starts
 from cavity.blocks.parts import ArrayRows
 from cavity.blocks.sources import Source, open_source, rows
 
+NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum
 
 EXTREME_ROWS = 1 << 18  # whose extremes are found in one call
@@ -99,7 +100,7 @@ def opened(x, ndim, columns=None):
     columns : tuple of str or None
         Names of the columns.
     """
-    if isinstance(x, Source) or is_stored(x):
+    if isinstance(x, Source) or is_stored(x) or hasattr(x, "__next__"):
         data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
         return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
     data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)
@@ -152,6 +153,11 @@ class Points:
         """The points of one problem in blocks of SUMMED_ROWS."""
         parts = self.data.parts if isinstance(self.data, Source) else [ArrayRows(self.data, "x")]
         return Source(parts, "x", SUMMED_ROWS)
+
+    @property
+    def most_blocks(self):
+        """How many blocks of a source are worked on between two looks at whether the fit is interrupted."""
+        return max(1, NUMBERS_AT_ONCE // (self.shape[1] + 1))
 
     def arguments(self, part):
         """What kernels read of a slice of the points of one problem, or of those in memory in any order."""

@@ -150,7 +150,7 @@ class Sweeper:
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
         known = units, sites, self.damping.step
-        skipped, total = reduce_runs(renewed, known, [self.points.source], self.threads)
+        skipped, total = reduce_runs(renewed, known, [self.points.source], self.threads, grain=self.points.most_blocks)
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
         left = self.visit_lost(skipped)
         return left + self.settle() if lost.possible(sites.rho, units) else left

@@ -46,7 +46,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
         _refuse_open(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
         return GLMSolution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
-    with Threads(n_threads) as threads, single_blas():
+    with Threads(n_threads, None if options is None else options.job) as threads, single_blas():
         if method == "adf":
             found, (geometry, fit) = Found(problem), _assimilated(problem, threads)
         else:

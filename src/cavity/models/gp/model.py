@@ -206,7 +206,7 @@ class GaussianProcess(LatentProcess):
             job=Job.checked(callback, progress),
         )
         n_threads = threads_of(n_threads)
-        with Threads(n_threads) as threads, single_blas(), options.job:
+        with Threads(n_threads, options.job) as threads, single_blas(), options.job:
             evidence = Evidence(model.likelihood, rows, threads, options)
             start = Settings.of(model, evidence.rows)
             if not isinstance(self.covariance, Covariance):

@@ -269,7 +269,7 @@ class GaussianMixture(Public):
         moves = arrays.flag(moves, "moves")
         X, sample_weight, roles = by_name(X, sample_weight)
         columns = names_of(X)
-        with Threads(options.n_threads) as threads, job:
+        with Threads(options.n_threads, options.job) as threads, job:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
             given = {"X": data.source, "sample_weight": data.weights}
@@ -375,7 +375,7 @@ class GaussianMixture(Public):
         options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
-        with Threads(options.n_threads) as threads, options.job:
+        with Threads(options.n_threads, options.job) as threads, options.job:
             stream = stochastic.stream_of(X, "X", n_samples, options, check)
             rows = X if stream is None else stream.first
             data = open_rows(rows, None, threads, self.n_components, self.covariance)

@@ -315,7 +315,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
         columns = names_of(X) if self.columns is None else self.columns
         k, kind = self.model.n_components, self.model.covariance
-        with Threads(options.n_threads) as threads, options.job:
+        with Threads(options.n_threads, options.job) as threads, options.job:
             data = open_rows(X, sample_weight, threads, k, kind, scaling=self._scaling)
             prior = self._state
             if data.missing:

@@ -177,7 +177,7 @@ class LinearRegression(Public):
         X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
         rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
-        with Threads(options.n_threads) as threads, single_blas(), job, opened_job:
+        with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LinearSweeps(self, rows, threads, job.within("rows"))
             done = engine.ascend(sweeps, sweeps.start(), replace(options, job=job.within("passes")))
             mean, root, _, _ = sweeps.weights(done.state)

@@ -168,7 +168,7 @@ class LogisticRegression(Public):
         X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
         rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
-        with Threads(options.n_threads) as threads, single_blas(), job, opened_job:
+        with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LogisticSweeps(self, rows, threads)
             done = engine.ascend(sweeps, sweeps.start(), options)
         return LogisticRegressionPosterior(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.blocks.runs import MOST_BLOCKS, reduce_runs
 from cavity.blocks.sources import Source, open_source
 
@@ -11,10 +12,12 @@ PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at 
 
 
 def opened(X, block_rows=None):
-    """Return rows of X (N, D), of any kind, as a Source."""
+    """Return rows of X (N, D), of any kind, as a Source; those of a sparse matrix are filled in block by block."""
+    source = open_source(X, "X", ndim=(2,), block_rows=block_rows)
     if hasattr(X, "tocsr"):
-        raise TypeError("X is sparse: give X.toarray() if it has few columns, or take GLM(approximation='diagonal')")
-    return open_source(X, "X", ndim=(2,), block_rows=block_rows)
+        words, size = "the covariance of the weights, which knows no zeros,", source.n_features
+        arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
+    return source
 
 
 @dataclass(frozen=True, slots=True)

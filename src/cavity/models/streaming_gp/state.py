@@ -442,7 +442,7 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
             new = state._single_rows().from_rows(now, rows, changes)
             if new is not None:
                 return state._took_one(new)
-        with Threads(n_threads) as threads, single_blas(), job:
+        with Threads(n_threads, job) as threads, single_blas(), job:
             update = Update(now, rows, options, threads)
             new, surprise = update.run(learn, scales, kept)
     state._now = new

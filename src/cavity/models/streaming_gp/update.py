@@ -64,6 +64,7 @@ class Update:
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
+            self.options.job.ending().after(1, rows=rows.n)
             uniform, status, n_iter, changes = self.uniform and rows.noise is None, CONVERGED, 1, EMPTY["change"]
         else:
             options = replace(self.options, job=self.options.job.ending())

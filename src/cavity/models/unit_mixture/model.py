@@ -207,7 +207,7 @@ class UnitMixture(Public):
         given = checked_means(initial_means, self)
         source = sources.open_source(y, "y")
         decide = {"options": options, "initial_means": given, "n_init": n_init, "rng": generator}
-        with Threads(options.n_threads) as threads, job, job.opened(self, {"y": source}, **decide):
+        with Threads(options.n_threads, options.job) as threads, job, job.opened(self, {"y": source}, **decide):
             extent = checked_extent(self, source, threads, given)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             means = start_means(self, given, source.sample(), n_init, generator, job)
@@ -305,7 +305,7 @@ class UnitMixture(Public):
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)
-        with Threads(options.n_threads) as threads, options.job:
+        with Threads(options.n_threads, options.job) as threads, options.job:
             if stream is None:
                 rows = sources.open_source(y, "y")
                 n, extent = rows.n_rows, checked_extent(self, rows, threads, given)

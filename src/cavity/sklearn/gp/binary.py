@@ -25,7 +25,9 @@ TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 class BinaryClassifier(Classifier, Learner):
     """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
 
-    def __init__(self, kernel, likelihood, optimizer, n_restarts_optimizer, max_iter_predict, warm_start, random_state):
+    def __init__(
+        self, kernel, likelihood, optimizer, n_restarts_optimizer, max_iter_predict, warm_start, random_state, verbose
+    ):
         self._keep(locals())
 
     @single_threaded
@@ -50,10 +52,10 @@ class BinaryClassifier(Classifier, Learner):
             warn(f"EP did not converge: {self.posterior_.status}", UnfinishedWarning)
         return self
 
-    def _search(self, start, bounds):
+    def _search(self, loss, start, bounds):
         """Search with first steps that stay near: far away EP takes long."""
-        loss, theta, slope = climb(self._loss, start, bounds, GAIN)
-        return theta, loss, "" if is_flat(slope, loss) else f"a slope of {slope:.2g} nats is left"
+        value, theta, slope = climb(loss, start, bounds, GAIN)
+        return theta, value, "" if is_flat(slope, value) else f"a slope of {slope:.2g} nats is left"
 
     def _opened(self, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""

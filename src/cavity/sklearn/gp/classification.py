@@ -67,6 +67,8 @@ class GaussianProcessClassifier(Classifier, Face):
         More than two classes: a model for each against the rest, or for each pair, which gives no probabilities.
     n_jobs : int, optional
         Processes for the models of several classes.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
     Attributes
     ----------
@@ -137,6 +139,7 @@ class GaussianProcessClassifier(Classifier, Face):
         random_state: Any = None,
         multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest",
         n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self._keep(locals())
 

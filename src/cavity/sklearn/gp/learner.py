@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import wraps
+from itertools import count
 from operator import itemgetter
 
 import numpy as np
@@ -14,9 +15,10 @@ from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import single_blas
+from cavity.blocks.job import Job
 from cavity.covariances import Covariance
 from cavity.sklearn.checks import UnfinishedWarning
-from cavity.sklearn.faces import Face
+from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
@@ -41,14 +43,15 @@ def check_settings(estimator):
         arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
+    shows_progress(estimator)
 
 
 class Learner(Face):
     """An estimator with a kernel.
 
     A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient
-    in the log parameters, and ``_search(start, bounds)``, the built-in optimizer: where it ended, the loss there, and
-    why it ended early, if it did.
+    in the log parameters, and ``_search(loss, start, bounds)``, the built-in optimizer: where it ended, the loss there,
+    and why it ended early, if it did.
     """
 
     def _own_kernel(self, fixed):
@@ -113,15 +116,24 @@ class Learner(Face):
                 )
             rng = check_random_state(self.random_state)
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
-        theta, _ = min((self._descend(each, bounds) for each in starts), key=itemgetter(1))
+        with Job.checked(progress=shows_progress(self)) as job:
+            begun = job.through("search", starts, len(starts), "search")
+            theta, _ = min((self._descend(each, bounds, stage) for each, stage in begun), key=itemgetter(1))
         self.kernel_ = own_kernels.with_theta(self.kernel_, theta)
         own_kernels.warn_at_bounds(self.kernel_)
 
-    def _descend(self, start, bounds):
-        """Return where a run of the optimizer from a start ended, and the loss there."""
+    def _descend(self, start, bounds, job):
+        """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""
+        number = count(1)
+
+        def told(theta, eval_gradient=True):
+            found = self._loss(theta, eval_gradient)
+            job.after(next(number), objective=-(found[0] if eval_gradient else found))
+            return found
+
         if callable(self.optimizer):
-            return self.optimizer(self._loss, start, bounds=bounds)
-        theta, loss, message = self._search(start, bounds)
+            return self.optimizer(told, start, bounds=bounds)
+        theta, loss, message = self._search(told, start, bounds)
         if message:
             warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
         return theta, loss

@@ -54,6 +54,8 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         Number of targets, for samples of the prior; `fit` finds it.
     random_state : int, RandomState or None, default None
         Makes the restarts repeatable.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
     Attributes
     ----------
@@ -114,6 +116,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         copy_X_train: bool = True,
         n_targets: int | None = None,
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self._keep(locals())
 
@@ -202,9 +205,9 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
                 f"the 'alpha' parameter of your GaussianProcessRegressor estimator. ({error})"
             ) from error
 
-    def _search(self, start, bounds):
+    def _search(self, loss, start, bounds):
         """Search as scikit-learn does, so that the same place is found."""
-        found = minimize(self._loss, start, method="L-BFGS-B", jac=True, bounds=bounds)
+        found = minimize(loss, start, method="L-BFGS-B", jac=True, bounds=bounds)
         return found.x, found.fun, "" if found.success else found.message
 
     def _evidence(self, covariance, eval_gradient):

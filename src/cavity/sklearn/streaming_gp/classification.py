@@ -49,6 +49,8 @@ class StreamingGPClassifier(Classifier, Streaming):
     n_threads : int, optional
         Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
         environment variable CAVITY_NUM_THREADS counts, else 1.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
     Attributes
     ----------
@@ -114,6 +116,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         jitter: float = 1e-8,
         learn: Literal["first", True, False] = "first",
         n_threads: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self._keep(locals())
 

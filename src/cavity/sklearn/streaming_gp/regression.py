@@ -51,6 +51,8 @@ class StreamingGPRegressor(Regressor, Streaming):
     n_threads : int, optional
         Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
         environment variable CAVITY_NUM_THREADS counts, else 1.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
     Attributes
     ----------
@@ -125,6 +127,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         learn: Literal["first", True, False] = "first",
         normalize_y: bool = False,
         n_threads: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self._keep(locals())
 

@@ -1,0 +1,13 @@
+"""Passes over the blocks of one source, by a function of a block."""
+
+from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
+
+
+def map_blocks(source, kernel, threads):
+    """Yield kernel(block) for each block."""
+    return map_runs(lambda run, _: kernel(*run.arrays), None, [source], threads, grain=1)
+
+
+def reduce_blocks(source, kernel, threads):
+    """Return the sum of kernel(block) over the blocks."""
+    return reduce_runs(by_blocks(lambda block, start, broadcast: kernel(block)), None, [source], threads)

@@ -188,10 +188,10 @@ print(model.fit(path, y, callback=lambda event: event.n_iter == 2).n_iter)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are those of Linux")
 def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
-    """The rows are 48 MB, their sites as vectors of the engine 10 MB; both stay in files."""
-    n = 300_000
+    """The rows are 32 MB, their sites as vectors of the engine 6 MB; both stay in files."""
+    n = 200_000
     np.save(tmp_path / "x.npy", RNG.normal(size=(n, 20)))
-    limit = 40 * n + (24 << 20)
+    limit = 40 * n + (20 << 20)
     code = [sys.executable, "-c", MEMORY, str(tmp_path / "x.npy"), str(n), str(limit)]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     assert done.stdout == "2\n", done.stderr

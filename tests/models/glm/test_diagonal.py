@@ -344,7 +344,7 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
 def test_blocks_do_not_matter(monkeypatch):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(diagonal, "KERNEL_ROWS", 7)
+    monkeypatch.setattr(chunks, "KERNEL_ROWS", 7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 

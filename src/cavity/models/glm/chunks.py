@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity import _core
+from cavity.blocks.job import QUIET
 from cavity.blocks.merge import starts
 from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.sites import tilted
@@ -94,7 +95,8 @@ def is_small(X):
 class Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
-    def __init__(self, likelihood, rows):
+    def __init__(self, likelihood, rows, job=QUIET):
+        self.job = job
         self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
         self.X, (self.n, self.d) = rows.X, rows.X.shape
         self.compiled = has_kernel(likelihood)
@@ -104,7 +106,9 @@ class Data:
 
     def chunks(self):
         """Yield the `Chunk`s of rows, in order."""
-        return self._made() if self._kept is None else self._kept
+        for chunk in self._made() if self._kept is None else self._kept:
+            yield chunk
+            self.job.within_pass(chunk.part.stop, self.n, self.n)
 
     def _made(self):
         first = 0

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
+from cavity.blocks.job import QUIET
 from cavity.blocks.reading import is_stored
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
@@ -91,7 +92,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     rows = replace(rows, X=canonical(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(Data(likelihood, rows), prior.mean, variance)
+        return _filter(Data(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
@@ -184,7 +185,7 @@ class _Expectation:
     def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
             rows = replace(rows, offset=predict(rows.X, prior_mean, np.zeros_like(prior_mean), rows.offset)[0])
-        self.data = data = Data(likelihood, rows)
+        self.data = data = Data(likelihood, rows, options.job)
         self.prior_mean, self.prior_variance, self.prior_rho = prior_mean, prior_variance, 1.0 / prior_variance
         self.power, self.weight = options.power, rows.weight()
         self.fraction = self.power / np.maximum(self.weight, 1.0)

@@ -70,6 +70,16 @@ def test_nothing_is_left_of_a_process_that_is_killed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="limits of files are those of POSIX")
+def test_a_full_disk_is_named(tmp_path):
+    code = (
+        "import resource; from cavity.blocks.scratch import ScratchVector; "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); ScratchVector(1000, {str(tmp_path)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"File too large: '{tmp_path}'" in done.stderr
+
+
 def test_only_rows_in_files_have_scratch_files(monkeypatch):
     monkeypatch.setattr(scratch, "MOST_IN_MEMORY", 10)
 

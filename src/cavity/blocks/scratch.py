@@ -9,6 +9,8 @@ from threading import Lock
 
 import numpy as np
 
+from cavity.base.errors import naming
+
 MOST_IN_MEMORY = 1 << 24  # rows of a file up to which what is kept for each of them stays in memory: 128 MB a vector
 TOGETHER = 1 << 17  # numbers that are changed at a time
 
@@ -50,7 +52,9 @@ class ScratchVector:
         self.shape, self._folder, self._lock = (n,), folder, Lock()
         self._file = tempfile.TemporaryFile(prefix="cavity-", dir=folder, buffering=0)  # noqa: SIM115  lives as long
         weakref.finalize(self, self._file.close)
-        self._file.truncate(8 * n)
+        self._place = tempfile.gettempdir() if folder is None else folder  # for messages, as of a full disk
+        with naming(self._place):
+            self._file.truncate(8 * n)
 
     def __len__(self):
         return self.shape[0]
@@ -70,8 +74,9 @@ class ScratchVector:
 
     def __setitem__(self, part, values):
         start, stop, _ = part.indices(len(self))
-        left = memoryview(np.array(np.broadcast_to(values, (stop - start,)), dtype=np.float64)).cast("B")
-        with self._lock:
+        values = np.ascontiguousarray(np.broadcast_to(values, (stop - start,)), dtype=np.float64)
+        left = memoryview(values).cast("B")
+        with self._lock, naming(self._place):
             self._file.seek(8 * start)
             while left:
                 left = left[self._file.write(left) :]

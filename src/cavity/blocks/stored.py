@@ -5,9 +5,10 @@ from bisect import bisect_right
 import numpy as np
 
 from cavity.base import arrays
+from cavity.blocks.job import QUIET
 from cavity.blocks.parts import Part
 from cavity.blocks.reading import each_block
-from cavity.blocks.sources import Source, rows_per_block
+from cavity.blocks.sources import Source
 
 COUNTED_ROWS = 1 << 16  # rows between which it is known how many are picked
 
@@ -60,23 +61,25 @@ class StoredRows(Source):
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
         return self._with(ChangedRows(self, function, n_features), low, high, least)
 
-    def look(self, weights=None):
+    def look(self, weights=None, job=QUIET):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
 
-        Ends are those of rows of positive weight.
+        Ends are those of rows of positive weight. The job hears how far that is.
         """
+        job = job.stage("reading")
         low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
-        for part, x in self.checked_blocks():
+        for done, (part, x) in enumerate(self.checked_blocks(), 1):
             least = min(least, float(np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))))
             counted = x if weights is None else x[weights[part] > 0]
             if len(counted):
                 low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
+            job.within_pass(done, self.block_count, self.n_rows, whole=True)
         self.low, self.high, self.least = low, high, least
         return self
 
     def checked_blocks(self, size=None):
         """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
-        for part, x in each_block(self, size or rows_per_block(self.n_features)):
+        for part, x in each_block(self, size or self.block_rows):
             bad = arrays.first_nonfinite(x)
             if bad is not None:
                 raise ValueError(f"{self.name} must be finite, got {self.found(x[bad], part.start + bad[0], bad[1])}")

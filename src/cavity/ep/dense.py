@@ -5,6 +5,7 @@ is then well scaled whatever the units of the columns. With more weights than ro
 seen by the data; in these the problem is N x N (the dual form), so that a pass costs N D min(N, D).
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -186,10 +187,16 @@ class Dense:
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
-        if not self.stored:
-            return self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
-        source = Source(self.features.parts, self.features.name, self.groups[0][1])
-        return map_runs(self._group, function, [source], self.threads, grain=1)
+        if self.stored:
+            source = Source(self.features.parts, self.features.name, self.groups[0][1])
+            results = map_runs(self._group, function, [source], self.threads, grain=1)
+        else:
+            results = self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
+        with closing(results):
+            for done, found in enumerate(results, 1):
+                yield found
+                if self.threads.job is not None:
+                    self.threads.job.within_pass(done, len(self.groups), self.n_rows)
 
     def _group(self, run, function):
         """A task for rows that have been read."""

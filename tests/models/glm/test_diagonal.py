@@ -1,8 +1,5 @@
 """Independent weights: against a naive dense twin, quadrature and exact Gaussian posteriors; symmetries and limits."""
 
-import tracemalloc
-import warnings
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -12,13 +9,12 @@ from scipy.special import log_ndtr
 from support.events import writing
 from support.glms import GLM
 
-import cavity
 from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.base.rows import Rows
 from cavity.blocks.job import Job
 from cavity.ep.options import Options
-from cavity.models.glm import diagonal
+from cavity.models.glm import chunks, diagonal
 from cavity.models.glm.diagonal import predict
 from cavity.models.glm.problem import Prior
 
@@ -348,7 +344,7 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
 def test_blocks_do_not_matter(monkeypatch):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(diagonal, "KERNEL_ROWS", 7)
+    monkeypatch.setattr(chunks, "KERNEL_ROWS", 7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 
@@ -536,7 +532,7 @@ def test_the_change_of_the_last_weight_counts(d):
     for last, change in (((3.0, 4.0), 1.5), ((0.0, 16.0), 0.75), ((0.0, 2.0), 1.0), ((np.nan, 4.0), np.nan)):
         after = before.copy()
         after[-1, :2] = last
-        np.testing.assert_array_equal(diagonal._kernel.largest_change(before, after), change)
+        np.testing.assert_array_equal(chunks.kernel.largest_change(before, after), change)
 
 
 @pytest.mark.parametrize("d", range(1, 10))
@@ -546,7 +542,7 @@ def test_a_row_that_would_spoil_its_last_weight_is_left_out(d):
     likelihood, skipped, state = likelihoods.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
     state[:, 1] = 1.0
     for y in np.linspace(1.0, 6.0, 26):
-        (data,) = diagonal._Data(likelihood, Rows(sparse.csr_matrix(x), np.array([y]))).chunks()
+        (data,) = chunks.Data(likelihood, Rows(sparse.csr_matrix(x), np.array([y]))).chunks()
         *_, rho = data.tilted(0, 1.0, 0.0, float(np.sum(x**2)))
         last = 1.0 + 2.0 * rho / (1.0 + np.sum(x[0, :-1] ** 2) * rho)  # its precision; those of others hardly change
         fresh, moved = np.zeros((d, 2)), state.copy()
@@ -562,7 +558,7 @@ def test_sites_are_added_without_rounding(d):
     """Many small ones to a large prior, in any column."""
     n = 40
     x = sparse.csr_matrix(np.ones((n, d)))
-    (data,), state = diagonal._Data(PROBIT, Rows(x, np.ones(n))).chunks(), np.zeros((d, 4))
+    (data,), state = chunks.Data(PROBIT, Rows(x, np.ones(n))).chunks(), np.zeros((d, 4))
     state[:, :2] = 1e16, 2e16
     sites = np.random.default_rng(d).uniform(0.5, 1.5, (n * d, 2))
     for start in range(0, n, 8):
@@ -579,7 +575,7 @@ def test_the_rest_of_a_row_keeps_its_digits(n, place):
     """One feature has nearly all of the variance; exact noise of nearly nothing: its variance is that of the others."""
     x = np.full(n, 1e-6)
     x[place] = 1e6
-    (data,) = diagonal._Data(likelihoods.Gaussian(1e-18), Rows(sparse.csr_matrix(x[None]), np.array([0.0]))).chunks()
+    (data,) = chunks.Data(likelihoods.Gaussian(1e-18), Rows(sparse.csr_matrix(x[None]), np.array([0.0]))).chunks()
     state, log_z = np.tile([0.0, 1.0], (n, 1)), np.zeros(1)
     assert data.rows.filter(0, 1, None, state, log_z) == -1
     with mp.workdps(60):
@@ -622,60 +618,3 @@ def test_bad_arguments(options, settings, message):
     options = {"y": [1.0, -1.0]} | options
     with pytest.raises(ValueError, match=message):
         GLM(PROBIT, approximation="diagonal", **settings).fit(np.eye(2), **options)
-
-
-class Cauchy(likelihoods.Likelihood):
-    """A likelihood in Python."""
-
-    def log_p(self, y, f):
-        return -np.log1p((y - f) ** 2) - np.log(np.pi)
-
-
-@pytest.mark.parametrize("likelihood", [PROBIT, Cauchy()], ids=["compiled", "python"])
-@pytest.mark.parametrize(
-    "options", [{}, {"method": "adf"}, {"power": 0.5}, {"weights": True}, {"weights": True, "method": "adf"}]
-)
-def test_any_rows_give_the_bits_of_sparse_ones(likelihood, options, tmp_path, monkeypatch):
-    """Arrays and files are made sparse some rows at a time."""
-    n = 90 if likelihood is PROBIT else 24
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(n, 3)) * rng.integers(0, 2, (n, 3))
-    x[: n // 3] = rng.normal(size=(n // 3, 3))  # some chunks have no zeros
-    y = np.sign(rng.normal(size=n))
-    options = {"max_iter": 6} | options
-    if options.pop("weights", False):
-        options["sample_weight"] = rng.integers(0, 5, n) / 2.0
-    if "method" in options:
-        del options["max_iter"]
-    monkeypatch.setattr(diagonal, "CHUNK_NUMBERS", 30)
-    np.save(tmp_path / "x.npy", x)
-    model = cavity.GLM(likelihood, 0.3, 2.0, "diagonal", intercept=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-        one, *others = (model.fit(rows, y, **options) for rows in (sparse.csr_array(x), x, tmp_path / "x.npy"))
-    for other in others:
-        for name in ("mean", "variance", "log_evidence", "n_iter", "_loo"):
-            np.testing.assert_array_equal(getattr(other, name), getattr(one, name), err_msg=name)
-    for rows in (x, tmp_path / "x.npy"):
-        np.testing.assert_array_equal(one.predict(rows), one.predict(sparse.csr_array(x)))
-
-
-def test_memory_beyond_the_data(monkeypatch):
-    """For EP the sites, 16 bytes a nonzero, and little else; nothing of the size of the data is copied."""
-    monkeypatch.setattr(diagonal, "CHUNK_NUMBERS", 10_000)
-    monkeypatch.setattr("cavity.base.scales.NUMBERS_TOGETHER", 10_000)
-    rng = np.random.default_rng(0)
-    rows = sparse.csr_array((rng.normal(size=400_000), rng.integers(0, 20, 400_000), np.arange(0, 400_001, 8)))
-    rows.sum_duplicates()
-    y = np.arange(rows.shape[0]) % 2
-    for x, adf, ep in ((rows, 1.0, 2.6), (rows.toarray()[:, :8] + 3.0, 1.1, 3.3)):
-        size = x.nbytes if isinstance(x, np.ndarray) else x.data.nbytes + x.indices.nbytes + x.indptr.nbytes
-        for method, most in (("adf", adf), ("ep", ep)):
-            options = {} if method == "adf" else {"max_iter": 1}
-            tracemalloc.start()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cavity.ConvergenceWarning)
-                cavity.GLM("probit", approximation="diagonal", intercept=False).fit(x, y, method=method, **options)
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            assert peak < most * size, (method, peak / size)

@@ -4,6 +4,7 @@ import numpy as np
 
 from cavity.base import arrays, scales
 from cavity.base.rows import design_matrix
+from cavity.blocks.job import QUIET
 from cavity.blocks.reading import each_block, is_stored
 from cavity.blocks.sources import Source, opened
 from cavity.blocks.sparse import SparseRows
@@ -31,10 +32,10 @@ def design_of(X, approximation):
     return np.concatenate([x.copy() for _, x in stored.checked_blocks()])
 
 
-def look(X, weights):
-    """Check the numbers of rows in files, once what else is given is known to be right."""
+def look(X, weights, job=QUIET):
+    """Check the numbers of rows in files, once what else is given is known to be right; a job hears how far that is."""
     if is_stored(X):
-        X.look(weights)
+        X.look(weights, job)
 
 
 def constant_columns(X, weights):

@@ -10,21 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from cavity import _core
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
 from cavity.blocks.job import QUIET
-from cavity.blocks.merge import starts
-from cavity.blocks.reading import each_block, is_stored
+from cavity.blocks.reading import is_stored
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
-from cavity.ep.sites import tilted
-from cavity.likelihoods.base import ONE, encoded, has_kernel, kernel_settings
+from cavity.likelihoods.base import ONE
+from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
 
-_kernel = _core.load("diagonal", _core.BASELINE)
-
-KERNEL_ROWS = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
-CHUNK_NUMBERS = 1 << 20  # most numbers of rows that are not sparse turned into CSR at a time
 MOST_COPIES_OF_A_ROW = 1e9  # of a row in ADF
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
 
@@ -94,11 +88,11 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     >>> result.status, result.belief.mean.round(3).tolist()
     ('converged', [0.917, -0.211])
     """
-    _check_width(rows.X)
-    rows = replace(rows, X=_canonical(rows.X)) if sparse.issparse(rows.X) else rows
+    check_width(rows.X)
+    rows = replace(rows, X=canonical(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(_Data(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
+        return _filter(Data(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
@@ -123,174 +117,19 @@ def predict(X, mean, variance, offset=None):
     mean, variance : ndarray (N,)
         X mean + offset and X^2 variance.
     """
-    X = _canonical(X) if sparse.issparse(X) else X if is_stored(X) else np.asarray(X)
-    _check_width(X)
+    X = canonical(X) if sparse.issparse(X) else X if is_stored(X) else np.asarray(X)
+    check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        for chunk, found in _chunks(X):
-            compiled = _compiled(found, None if offset is None else offset[chunk])
-            for part in starts(chunk.stop - chunk.start, KERNEL_ROWS):
+        for chunk, found in chunks_of(X):
+            compiled = kernel_rows(found, None if offset is None else offset[chunk])
+            for part in calls(chunk.stop - chunk.start):
                 compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:
         results[0], results[1] = offset, 0.0
     else:
         results[:] = 0.0
     return tuple(results)
-
-
-# ---------------------------------------------------------------------------------------------- data
-
-
-@dataclass(frozen=True, slots=True)
-class Nonzeros:
-    """Rows as CSR has them."""
-
-    indptr: np.ndarray
-    indices: np.ndarray
-    data: np.ndarray
-
-
-def _canonical(X):
-    """Return CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
-    rows = X.tocsr()
-    if rows.data.dtype != np.float64:
-        rows = rows.astype(np.float64)
-    canonical = rows.has_canonical_format
-    if not canonical or np.count_nonzero(rows.data) != rows.nnz:
-        rows = rows.copy()
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-    return rows
-
-
-def _chunks(X):
-    """Yield (slice of rows, their Nonzeros) in order: of CSR all at once, of others some, each time they are needed."""
-    if sparse.issparse(X):
-        yield slice(0, X.shape[0]), Nonzeros(X.indptr, X.indices, X.data)
-        return
-    size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
-    indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
-    for part, x in each_block(X, size):
-        kept = x != 0
-        indptr = np.append(0, np.cumsum(np.count_nonzero(kept, axis=1)))
-        if indptr[-1] == x.size:
-            yield part, Nonzeros(indptr, indices[: x.size], x.reshape(-1))
-        else:
-            yield part, Nonzeros(indptr, indices[: x.size][kept.reshape(-1)], x[kept])
-
-
-def _compiled(found, offset, *likelihood):
-    """Return rows as the kernel has them, with what it reads of a likelihood and its observations."""
-    indptr = found.indptr.astype(np.int64, copy=False)
-    widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
-    indices = found.indices.astype(np.int32, copy=False)
-    work = np.zeros((2, max(widest, 1), 2))
-    offset = None if offset is None or offset.size == 0 else offset
-    return _kernel.Rows(
-        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(found.data), offset, work, *likelihood
-    )
-
-
-def _check_width(X):
-    if X.shape[1] > np.iinfo(np.int32).max:
-        raise ValueError(f"X must have at most 2^31 - 1 columns, got {X.shape[1]}")
-
-
-def _is_small(X):
-    """Whether what is no sparse matrix is made one for good: it has few numbers, or many of them are zeros.
-
-    Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
-    """
-    if is_stored(X):
-        return False
-    return X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size
-
-
-class _Data:
-    """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
-
-    def __init__(self, likelihood, rows, job=QUIET):
-        self.job = job
-        self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
-        self.X, (self.n, self.d) = rows.X, rows.X.shape
-        self.compiled = has_kernel(likelihood)
-        self.settings = kernel_settings(likelihood) if self.compiled else (0,)
-        self.read = encoded(likelihood, rows.y) if self.compiled else ()
-        self._kept = list(self._made()) if sparse.issparse(self.X) or _is_small(self.X) else None
-
-    def chunks(self):
-        """Yield the `_Chunk`s of rows, in order."""
-        for chunk in self._made() if self._kept is None else self._kept:
-            yield chunk
-            self.job.within_pass(chunk.part.stop, self.n, self.n)
-
-    def _made(self):
-        first = 0
-        for part, found in _chunks(self.X):
-            chunk = _Chunk(self, part, found, first)
-            first += chunk.nnz
-            yield chunk
-
-    def part(self, values, rows):
-        """Return the rows of something that is (N,), or (1,) where all are equal, or None."""
-        return values if values is None or len(values) == 1 != self.n else values[rows]
-
-
-class _Chunk:
-    """Some rows that follow each other; they are counted from the first of them."""
-
-    def __init__(self, data, part, found, first):
-        self.data, self.start, self.part = data, part.start, part
-        self.n, self.nnz = part.stop - part.start, int(found.indptr[-1])
-        self.sites = slice(first, first + self.nnz)  # of the nonzeros of all chunks
-        self.empty = np.diff(found.indptr) == 0
-        read = (data.part(each, part) for each in data.read)
-        self.rows = _compiled(found, data.part(data.offset, part), *data.settings, *read)
-
-    def of(self, values):
-        """Return the rows of the chunk of values (N,) or (1,), or None."""
-        return self.data.part(values, self.part)
-
-    def runs(self, exponent):
-        """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
-
-        exponent : ndarray (n,) or (1,), exponents of the likelihood.
-        """
-        if self.nnz == 0:
-            return []
-        data = self.data
-        if data.compiled and (data.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
-            return [(*part, True) for part in starts(self.n, KERNEL_ROWS)]
-        slow = ~self.empty & (exponent != 0)
-        if data.compiled:
-            slow &= exponent != 1
-        index = np.flatnonzero(slow)
-        edges = np.unique(np.concatenate([np.arange(0, self.n, KERNEL_ROWS), index, index + 1, [self.n]]))
-        runs = zip(edges[:-1].tolist(), edges[1:].tolist(), (~slow[edges[:-1]]).tolist(), strict=True)
-        return [run for run in runs if data.compiled or not run[2]]
-
-    def log_p_empty(self):
-        """Return the log likelihoods of the rows without features, whose latent value is the offset."""
-        if not self.empty.any():
-            return 0.0
-        offset = self.of(self.data.offset)
-        offset = np.zeros(self.n) if offset is None else offset
-        return self.data.likelihood.log_p(self.of(self.data.y)[self.empty], offset[self.empty])
-
-    def tilted(self, row, exponent, mean, variance):
-        """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
-        y, moments = self.of(self.data.y)[row : row + 1], (np.array([mean]), np.array([variance]))
-        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.data.likelihood, y, exponent, *moments))
-        if not (np.isfinite([log_z, d1, d2]).all() and shrink > 0):
-            self.refuse(row, mean, variance)
-        return log_z, d1, d2, -d2 / shrink
-
-    def refuse(self, row, mean, variance):
-        """Raise for a row whose latent value, or whose site, is out of range."""
-        raise OverflowError(
-            f"X: the latent value of row {self.start + row} has mean {mean:g} and variance {variance:g} before the row "
-            f"is seen, which leads out of the range of float64; rescale the columns of X or the prior"
-        )
 
 
 # ---------------------------------------------------------------------------------------------- ADF
@@ -346,7 +185,7 @@ class _Expectation:
     def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
             rows = replace(rows, offset=predict(rows.X, prior_mean, np.zeros_like(prior_mean), rows.offset)[0])
-        self.data = data = _Data(likelihood, rows, options.job)
+        self.data = data = Data(likelihood, rows, options.job)
         self.prior_mean, self.prior_variance, self.prior_rho = prior_mean, prior_variance, 1.0 / prior_variance
         self.power, self.weight = options.power, rows.weight()
         self.fraction = self.power / np.maximum(self.weight, 1.0)
@@ -387,7 +226,7 @@ class _Expectation:
                         self._refuse(chunk, row, fraction)
                 else:
                     skipped += not self._renew(chunk, start, fraction, exponent)
-        change = _kernel.largest_change(self.before, self.state) / self.damping.step
+        change = kernel.largest_change(self.before, self.state) / self.damping.step
         self.skipped.append(skipped)
         self.damping.after(change)
         return np.array([change]), np.array([skipped == 0])
@@ -481,7 +320,7 @@ class _Expectation:
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
         fresh = self._prior()
         for chunk in self.data.chunks():
-            for part in starts(chunk.n if chunk.nnz else 0, KERNEL_ROWS):
+            for part in calls(chunk.n if chunk.nnz else 0):
                 chunk.rows.add(*part, self.sites[chunk.sites], fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))

@@ -283,7 +283,7 @@ class GLM(Frozen):
         given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
         asked = {"method": method, "learn": names, "prior_groups": prior_groups}
         with options.job, options.job.opened(known, given, options=options, **asked):
-            look(rows.X, rows.weights)
+            look(rows.X, rows.weights, options.job)
             found = resolved(known, rows)
             problem = GLMProblem.of(found.model, found.rows)
             groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])

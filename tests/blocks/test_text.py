@@ -4,6 +4,7 @@ import gzip
 import io
 import pickle
 import sys
+import time
 from itertools import repeat
 
 import numpy as np
@@ -109,6 +110,16 @@ def test_lines_are_those_of_the_file(tmp_path, parser):
     assert part.found("nan", 1, 0) == f"nan in line 7 of {tmp_path / 'x.csv'}, column 'a'"
 
 
+def test_many_columns(tmp_path):
+    names = [f"c{j}" for j in range(20_000)]  # of which each is not compared with each
+    for path in (tmp_path / "a.csv", tmp_path / "b.csv"):
+        path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+        names.reverse()
+    begun = time.perf_counter()
+    assert cavity.source([tmp_path / "a.csv", tmp_path / "b.csv"]).shape == (2, 20_000)
+    assert time.perf_counter() - begun < 5.0
+
+
 def test_columns_without_names(tmp_path):
     (tmp_path / "x.csv").write_text(",a\n1,2\n")
     part = open_text(tmp_path / "x.csv")
@@ -125,7 +136,10 @@ BAD = {
     "a,b\n1\n": "line 2: 1 fields where the first line has 2",
     "a,b\n" + LONG + "1,2,3\n": "line 40002: 3 fields where the first line has 2",
     "a,b\n" + LONG + "1,x\n": "line 40002: column 'b' is 'x', not a finite number",
-    "a;b\n1;2,5\n" + "1;2,5\n" * 200 + "3.5;1\n": "line 203: column 'a' is '3.5', not a finite number; decimal",
+    "a;b\n1;2,5\n" + "1;2,5\n" * 200 + "3.5;1\n": "column 'a' is '3.5', not a finite number; decimal='.' takes",
+    "a;b\n" + "1;2\n" * 200 + "3,5;1\n": "line 202: column 'a' is '3,5', not a finite number; decimal=',' takes",
+    "a,b\n1,2\n1_000,3\n": "line 3: column 'a' is '1_000', not a finite number$",
+    'a,b\n1,2\n"1,5",3\n': "line 3: column 'a' is '1,5', not a finite number$",
     "a,b\n1,\0\n": "line 2: not readable as CSV",
     'a,b\n"' + "x" * 200_000 + '",1\n': "not readable as CSV",
     "a,a\n1,2\n": "two columns are called 'a'",

@@ -85,8 +85,11 @@ def source(data, columns=None, *, separator=None, decimal=None, encoding=None):
 
     Parameters
     ----------
-    data : array_like, data frame, path, or list of paths
-        The table, (N,) or (N, D): numbers in memory or in ``.npy`` files. The files of a list follow each other.
+    data : array_like, data frame, path, list of paths, or other table
+        (N,) or (N, D). Files are ``.npy``, Parquet, Arrow, Feather, CSV or TSV, gzipped or not; a folder or a pattern
+        ``"*.parquet"`` stands for all of one format, sorted by name, and files of a list follow each other. Others are
+        datasets of pyarrow, zarr arrays, HDF5 datasets, sparse matrices, and all that has ``shape``, ``dtype`` and
+        slices of rows.
     columns : str or list of str, optional
         Names of columns, or their numbers where they have no names; those of a list make a table, a single one makes a
         vector (N,). All by default.

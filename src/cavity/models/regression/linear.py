@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack, solve_triangular
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
@@ -197,12 +197,24 @@ class LinearRegression(Public):
 
 def triangle_of(X, y, start, _):
     """Return the triangular factor of a block of [X y]."""
-    return np.linalg.qr(np.column_stack([X, y]), mode="r")
+    block = np.empty((len(y), X.shape[1] + 1), order="F")
+    block[:, :-1], block[:, -1] = X, y
+    return _triangle(block)
 
 
 def stacked(upper, lower):
     """Return the triangular factor of rows of which it is known for those above and those below."""
-    return np.linalg.qr(np.concatenate([upper, lower]), mode="r")
+    return _triangle(np.asfortranarray(np.concatenate([upper, lower])))
+
+
+def _triangle(matrix):
+    """Return the triangular factor of a matrix in Fortran order, which is overwritten.
+
+    By LAPACK as SciPy has it, which other threads need not wait for, unlike NumPy's.
+    """
+    size = int(lapack.dgeqrf_lwork(*matrix.shape)[0])
+    factored, *_ = lapack.dgeqrf(matrix, lwork=size, overwrite_a=1)
+    return np.ascontiguousarray(np.triu(factored[: matrix.shape[1]]))
 
 
 class LinearSweeps:

@@ -9,7 +9,7 @@ from cavity.blocks import merge
 from cavity.blocks.lines import Column
 from cavity.blocks.sources import Source
 from cavity.blocks.text import Kept, TextRows
-from cavity.cli.table import Columns, listed
+from cavity.cli.table import Columns, coded, listed
 
 AGAINST = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
 INTERCEPT = "intercept"  # the name of a column of ones
@@ -63,7 +63,7 @@ def complete(table, columns, options):
 def _derived(table, columns, rows=None):
     """Return the table of some columns, of some rows if these are given."""
     columns = [*dict.fromkeys(columns)]
-    text = {name: np.unique(table.text(name), return_inverse=True) for name in columns if table.is_text(name)}
+    text = {name: coded(table.text(name)) for name in columns if table.is_text(name)}
     made = {
         name: np.ones(len(table)) if origin is None else table.text(origin) == value
         for name, (origin, value) in table.made.items()
@@ -100,7 +100,7 @@ def with_categories(table, names, fitted=()):
     made, notes = {}, []
     for name in [table.select([name])[0] for name in listed(names or [])]:
         text = table.text(name)
-        levels = levels_of(name, fitted) or np.unique(text[text != ""]).tolist()
+        levels = levels_of(name, fitted) or [each for each in coded(text)[0].tolist() if each]
         unknown = np.flatnonzero(~np.isin(text, ["", *levels]))
         if len(unknown):
             raise ValueError(

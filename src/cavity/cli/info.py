@@ -70,11 +70,21 @@ def show_data(options):
             raise ValueError(f"--output: {options.output} must be a .csv file")
         with whole_file(options.output) as file:
             file.write(written([[*columns], *rows]).encode())
-    lines = [f"{options.data}: {counted(len(rows), 'row')}", *(f"  {name:<16} {each}" for name, each in about.items())]
+    lines = [f"{options.data}: {counted(len(rows), 'row')}", *about_lines(about)]
     lines += ["first rows", *(f"  {line}" for line in written([[*columns], *rows[:ROWS_SHOWN]]).splitlines())]
     lines += [] if options.output is None else [f"  saved            {options.output}"]
     shared.say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
     return 0
+
+
+def about_lines(about):
+    """Yield what is known of a data set, what is known of its columns one by one."""
+    for name, value in about.items():
+        if isinstance(value, dict):
+            yield f"  {name}"
+            yield from (f"    {column:<14} {each}" for column, each in value.items())
+        else:
+            yield f"  {name:<16} {value}"
 
 
 def written(rows):

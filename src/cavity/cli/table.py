@@ -217,6 +217,16 @@ def numbered(count):
     return [str(j + 1) for j in range(count)]
 
 
+def coded(text):
+    """Return the different values of an array of strings, sorted, and for each entry the index of its own.
+
+    Block by block: sorting all entries would take several times their memory.
+    """
+    spans = merge.starts(len(text))
+    kinds = np.unique(np.concatenate([np.unique(text[low:high]) for low, high in spans] or [text]))
+    return kinds, np.concatenate([np.searchsorted(kinds, text[low:high]) for low, high in spans] or [np.zeros(0, int)])
+
+
 def listed(text):
     """Return the names in a comma-separated list, or those of a list as they are."""
     if not isinstance(text, str):

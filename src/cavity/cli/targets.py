@@ -117,15 +117,17 @@ def default_likelihood(table, options, classes=None):
     if classes is not None:
         return "probit" if len(classes) == 2 else ORDERED
     target = target_of(table, options)
-    values = table.text(target) if table.is_text(target) else table.matrix([target])[:, 0]
-    values = values[values != ""] if table.is_text(target) else values[~np.isnan(values)]
-    kinds = np.unique(values).tolist()
+    if table.is_text(target):
+        kinds = [each for each in cli_table.coded(table.text(target))[0].tolist() if each]
+    else:
+        values = table.matrix([target])[:, 0]
+        kinds = np.unique(values[~np.isnan(values)]).tolist()
     if len(kinds) != 2 and table.is_text(target):
         raise ValueError(
             f"{table.source}: column {target!r} has {len(kinds)} classes ({cli_table.some(kinds)}); if they have an "
             f"order, say --likelihood {ORDERED}"
         )
-    return "probit" if len(kinds) == 2 and (len(values) > 2 or table.is_text(target)) else "gaussian"
+    return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
 def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=False):
@@ -192,7 +194,7 @@ def target_of(table, options):
 def kinds_of(table, target):
     """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
     if table.is_text(target):
-        kinds, y = np.unique(table.text(target), return_inverse=True)
+        kinds, y = cli_table.coded(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
     return [f"{kind:g}" for kind in kinds], y

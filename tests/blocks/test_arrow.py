@@ -16,7 +16,7 @@ from cavity.blocks.sources import open_source, opened
 from cavity.blocks.taking import taken
 
 pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas")
 dataset = pytest.importorskip("pyarrow.dataset")
 feather = pytest.importorskip("pyarrow.feather")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -244,6 +244,17 @@ def test_the_first_bad_number_is_named_by_file_row_and_column(tmp_path):
             cavity.UnitMixture(1).fit(source.column("size"))
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_the_index_of_a_frame_is_no_column(tmp_path, suffix):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
+    for number, each in enumerate((frame, frame[frame["a"] > 1.0], frame.rename_axis("id").loc[[2, 0]])):
+        path = tmp_path / f"{number}.{suffix}"
+        table = pa.Table.from_pandas(each)
+        (parquet.write_table if suffix == "parquet" else feather.write_feather)(table, path)
+        assert cavity.source(path).names == ("a", "b")
+        assert cavity.source(path).rows().tolist() == each.to_numpy().tolist()
+
+
 # ---------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -254,6 +265,7 @@ def two(folder, left, right):
 
 
 def written(folder, name, content):
+    folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(content)
     return folder / name
 
@@ -318,6 +330,11 @@ REFUSED = {
     ),
     "excel": (lambda f: written(f, "t.xlsx", b"PK"), ValueError, "t.xlsx is an Excel workbook, .*pandas.read_excel"),
     "zarr": (lambda f: empty_folder(f).rename(f / "t.zarr"), ValueError, r"is a zarr store, .* zarr.open\('.*t.zarr'"),
+    "delta": (
+        lambda f: written(in_folder(f) / "_delta_log", "0.json", b"{}").parent.parent,
+        ValueError,
+        "a Delta table",
+    ),
     "unknown": (lambda f: written(f, "t.xyz", b"abc"), ValueError, "t.xyz is not a file that can be read; these are"),
 }
 

@@ -38,6 +38,13 @@ def test_labels_of_text(tmp_path):
         taken(str(tmp_path / "t.tsv"), {"y": "x"})
 
 
+def test_missing_labels_are_no_class(tmp_path):
+    (tmp_path / "t.csv").write_text("x,kind\n1,u\n2,\n3,v\n4,u\n")
+    assert cavity.source(tmp_path / "t.csv").values("kind").tolist() == ["u", None, "v", "u"]
+    with pytest.raises(ValueError, match="y must hold a label in every row, got None in row 1"):
+        cavity.GLM("probit", intercept=True).fit(tmp_path / "t.csv", "kind")
+
+
 def test_files_of_several_formats(tmp_path):
     np.save(tmp_path / "z.npy", ROWS)
     text(tmp_path, "a.csv")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity.base import frames
 from cavity.blocks import sources
 from cavity.blocks.executors import Threads
 from cavity.blocks.tables import FrameRows
@@ -154,3 +155,11 @@ def test_streams_read_tables_block_by_block(kind, monkeypatch):
         assert more.log_bound == plain.log_bound
     with pytest.raises(ValueError, match="X must be finite, got nan in row 401, column 'maybe' of X"):
         model.fit(FRAME.assign(maybe=FRAME["maybe"].where(np.arange(N) != 401)), y > 0, learn=False)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_large_tables_are_converted_in_pieces(kind, monkeypatch):
+    monkeypatch.setattr(frames, "TURNED", 37)
+    np.testing.assert_array_equal(frames.converted(TABLES[kind], 3, 401), X[3:401])
+    column = TABLES[kind].column("maybe") if kind.startswith("arrow") else TABLES[kind]["maybe"]
+    np.testing.assert_array_equal(frames.converted(column), X[:, 4])

@@ -4,11 +4,13 @@ import gzip
 import io
 import pickle
 import sys
+import time
 from itertools import repeat
 
 import numpy as np
 import pytest
 
+import cavity
 from cavity.blocks import lines, text
 from cavity.blocks.lines import TextReader
 from cavity.blocks.text import batches, open_text
@@ -108,6 +110,16 @@ def test_lines_are_those_of_the_file(tmp_path, parser):
     assert part.found("nan", 1, 0) == f"nan in line 7 of {tmp_path / 'x.csv'}, column 'a'"
 
 
+def test_many_columns(tmp_path):
+    names = [f"c{j}" for j in range(20_000)]  # of which each is not compared with each
+    for path in (tmp_path / "a.csv", tmp_path / "b.csv"):
+        path.write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+        names.reverse()
+    begun = time.perf_counter()
+    assert cavity.source([tmp_path / "a.csv", tmp_path / "b.csv"]).shape == (2, 20_000)
+    assert time.perf_counter() - begun < 5.0
+
+
 def test_columns_without_names(tmp_path):
     (tmp_path / "x.csv").write_text(",a\n1,2\n")
     part = open_text(tmp_path / "x.csv")
@@ -124,7 +136,10 @@ BAD = {
     "a,b\n1\n": "line 2: 1 fields where the first line has 2",
     "a,b\n" + LONG + "1,2,3\n": "line 40002: 3 fields where the first line has 2",
     "a,b\n" + LONG + "1,x\n": "line 40002: column 'b' is 'x', not a finite number",
-    "a;b\n1;2,5\n" + "1;2,5\n" * 200 + "3.5;1\n": "line 203: column 'a' is '3.5', not a finite number; decimal",
+    "a;b\n1;2,5\n" + "1;2,5\n" * 200 + "3.5;1\n": "column 'a' is '3.5', not a finite number; decimal='.' takes",
+    "a;b\n" + "1;2\n" * 200 + "3,5;1\n": "line 202: column 'a' is '3,5', not a finite number; decimal=',' takes",
+    "a,b\n1,2\n1_000,3\n": "line 3: column 'a' is '1_000', not a finite number$",
+    'a,b\n1,2\n"1,5",3\n': "line 3: column 'a' is '1,5', not a finite number$",
     "a,b\n1,\0\n": "line 2: not readable as CSV",
     'a,b\n"' + "x" * 200_000 + '",1\n': "not readable as CSV",
     "a,a\n1,2\n": "two columns are called 'a'",
@@ -172,3 +187,43 @@ def test_batches(tmp_path, parser, size, skip):
     assert "".join(each for part in parts for each in values(part, 1)) == ("xy" * 43)[skip:85]
     assert [line(part, 0) for part in parts] == list(range(2 + 2 * skip, 172, 2 * size if size else 1000))
     assert all(part.shape[0] == size for part in parts[:-1])
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that brings a few bytes at a time."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        count = min(7, len(buffer), len(self.content))
+        buffer[:count], self.content = self.content[:count], self.content[count:]
+        return count
+
+
+def test_what_separates_is_found_from_several_lines(monkeypatch):
+    """However little comes at first, and however wide rows are."""
+    content = b"a;b\n1;2\n" + b"3,5;4,25\n" * 20
+    part = open_text(io.BufferedReader(Trickle(content)))
+    assert part.columns == ("a", "b")
+    np.testing.assert_array_equal(rows(part, [0, 1]), [[1.0, 2.0], *[[3.5, 4.25]] * 20])
+    monkeypatch.setattr(lines, "FIRST_PIECE", 4)
+    part = open_text(io.BytesIO(content))
+    np.testing.assert_array_equal(rows(part, [1])[:2], [[2.0], [4.25]])
+
+
+def test_what_separates_may_be_said(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("x;y,z\n1;2,5\n")
+    with pytest.raises(ValueError, match="give separator=',', for example"):
+        cavity.source(tmp_path / "a.csv")
+    found = cavity.source(str(tmp_path / "*.csv"), separator=";", decimal=",")
+    assert found.names == ("x", "y,z")
+    assert found.rows().tolist() == [[1.0, 2.5]] * 2
+    np.save(tmp_path / "c.npy", np.ones(3))
+    for other in (np.ones(3), tmp_path / "c.npy"):
+        with pytest.raises(ValueError, match="separator, decimal and encoding are for text files, got"):
+            cavity.source(other, decimal=",")

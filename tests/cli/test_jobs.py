@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from support.commands import runner, write
 import cavity
 from cavity import data
 from cavity.base import persistence
+from cavity.blocks import text
 from cavity.cli import bench, doctor
 
 
@@ -127,7 +129,7 @@ def test_files_that_cannot_be_read(run, tmp_path):
         assert (status, out) == (2, "")
         assert message in err
         assert err.count("\n") == 1
-    assert "--sep is for one text file" in run("fit", "glm", tmp_path / "x.npy", "--sep", ";")[2]
+    assert "are for text files, got" in run("fit", "glm", tmp_path / "x.npy", "--sep", ";")[2]
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="needs files that may not be read")
@@ -357,3 +359,31 @@ def test_rows_that_are_not_predicted_are_told(run, tmp_path):
         assert (told["rows"], told["left_out"]) == (49, ["1 row with missing values"])
         assert "column '2' in row 8" in run(*predict, "--missing", "error")[2]
         assert run(*predict, "--missing", "keep")[0] == (2 if covariance == "full" else 0)
+
+
+def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
+    monkeypatch.setattr(text, "KEPT", 8)
+    monkeypatch.setattr(text.tempfile, "TemporaryFile", lambda **_: Full())
+    status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
+    assert (status, out) == (2, "")
+    assert "No space left on device: 'a scratch file in" in err
+    assert "TMPDIR" in err
+
+
+def test_columns_of_parquet_that_hold_no_numbers(run, tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    kinds = np.array(["u", "v", "w"])[np.arange(30) % 3]
+    columns = {"x": np.arange(30.0) % 7, "kind": arrow.array(kinds).dictionary_encode(), "day": [date(2020, 1, 1)] * 30}
+    parquet.write_table(arrow.table(columns | {"two": kinds == "u"}), tmp_path / "x.parquet")
+    status, printed, _ = run("fit", "glm", tmp_path / "x.parquet", "--target", "two", "--categorical", "kind")
+    assert status == 0
+    assert "left out         day (text), kind u (what its other values are compared with)" in printed
+    assert "class 1          1, 10 rows" in printed
+    assert "holds text (u, v, w)" in run("fit", "glm", tmp_path / "x.parquet", "--target", "x", "--features", "kind")[2]
+    shown = run("fit", "gp", tmp_path / "x.parquet", "--target", "kind", "--features", "x", "--no-learn")[2]
+    assert "column 'kind' has 3 classes (u, v, w); if they have an order, say --likelihood ordered-probit" in shown

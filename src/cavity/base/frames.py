@@ -30,6 +30,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
 LABELS = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
+TURNED = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
 NAMES_SHOWN = 8  # most names in a message
 NEEDED = ("offset", "exposure")  # what predictions want again where a fit had it
 
@@ -43,6 +44,12 @@ def names_of(X):
     if (hasattr(X, "iloc") or hasattr(X, "get_columns")) and hasattr(X, "columns"):  # pandas, polars
         return tuple(map(str, X.columns))
     return None
+
+
+def repeated(names):
+    """The first of some names that is there twice, None if there is none."""
+    seen = set()
+    return next((each for each in names if each in seen or seen.add(each)), None)
 
 
 def only_column(table):
@@ -165,7 +172,7 @@ def in_order(X, columns, name="X"):
     if names is None or columns is None or names == columns:
         return X
     for given, whose in ((names, name), (columns, "the fit")):
-        twice = next((each for each in given if given.count(each) > 1), None)
+        twice = repeated(given)
         if twice is not None:
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
     missing = [each for each in columns if each not in names]
@@ -269,14 +276,17 @@ def shape_of(table):
 def converted(table, start=0, stop=None, out=None):
     """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
     stop = len(table) if stop is None else stop
-    rows = table.iloc[start:stop] if hasattr(table, "iloc") else table.slice(start, stop - start)
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    columns = [rows] if out.ndim == 1 else columns_of(rows, range(out.shape[1]))
-    by_columns = np.empty((1 if out.ndim == 1 else out.shape[1], len(out)))  # turned at once: faster than one by one
-    with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
-        for column, target in zip(columns, by_columns, strict=True):
-            target[:] = _column(column, dtype_of(column))
-    out[...] = by_columns.T.reshape(out.shape)
+    step = max(1, TURNED // (out.shape[1] if out.ndim > 1 else 1))
+    for low in range(start, stop, step):
+        high = min(low + step, stop)
+        rows = table.iloc[low:high] if hasattr(table, "iloc") else table.slice(low, high - low)
+        columns = [rows] if out.ndim == 1 else columns_of(rows, range(out.shape[1]))
+        by_columns = np.empty((1 if out.ndim == 1 else out.shape[1], high - low))  # turned at once: faster
+        with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
+            for column, target in zip(columns, by_columns, strict=True):
+                target[:] = _column(column, dtype_of(column))
+        out[low - start : high - start] = by_columns.T.reshape(high - low, *out.shape[1:])
     return out
 
 

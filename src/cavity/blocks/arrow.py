@@ -276,14 +276,16 @@ def _opened(kind, path, name, words):
 
 
 def _part(path, reader, schema, sizes, name):
-    """Return rows whose columns have been checked to have different names."""
+    """Return rows whose columns have been checked to have different names; the index of a pandas frame is none."""
     names = schema.names
-    twice = next((each for each in names if names.count(each) > 1), None)
+    twice = frames.repeated(names)
     if twice is not None:
         raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
-    if not names:
+    labels = (schema.pandas_metadata or {}).get("index_columns", [])
+    index = tuple(j for j, each in enumerate(names) if each not in labels)
+    if not index:
         raise ValueError(f"{name}: {path} has no columns")
-    return ArrowRows(path, reader, schema, tuple(accumulate(sizes)), tuple(range(len(names))))
+    return ArrowRows(path, reader, schema, tuple(accumulate(sizes)), index)
 
 
 @contextmanager

@@ -41,6 +41,11 @@ class Dialect:
         except ValueError:
             return None
 
+    def other_decimal(self, cell):
+        """Return what would have to separate decimals for a number to be in a cell, None if nothing would."""
+        other = "." if self.decimal == "," else ","
+        return None if self.separator == other or Dialect(self.separator, other).number(cell) is None else other
+
     @property
     def words(self):
         """What it is called."""

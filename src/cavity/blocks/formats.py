@@ -47,6 +47,12 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
     ".zip": ("an archive", "unpack it"),
     ".gz": ("a compressed file", "unpack it"),
 }
+LAYOUTS = {  # what is in folders that are no heap of files
+    "_delta_log": ("a Delta table", "give deltalake.DeltaTable({!r}).to_pyarrow_dataset()"),
+    "zarr.json": OTHERS[".zarr"],
+    ".zarray": OTHERS[".zarr"],
+    ".zgroup": OTHERS[".zarr"],
+}
 
 
 def is_stored(data):
@@ -74,6 +80,17 @@ def open_stored(data, name):
     return _fitting(parts, name)
 
 
+def open_texts(data, name, **settings):
+    """Return text files as parts of a source that fit together, read as the settings of `open_text` say."""
+    paths = _paths(data, name)
+    files = [file for path in paths or () for file in _files(os.fsdecode(path), name)]
+    other = next((file for file in files if _opener(file) not in (None, open_text)), None)
+    if paths is None or other is not None:
+        told = type(data).__name__ if paths is None else other
+        raise ValueError(f"{name}: separator, decimal and encoding are for text files, got {told}")
+    return _fitting([open_text(file, name, **settings) for file in files], name)
+
+
 def open_file(path, name):
     """Return a file as a part, read as the end of its name says, or else its first bytes."""
     if not Path(path).is_file():
@@ -96,7 +113,8 @@ def _opener(path):
 
 def check_known(path, name):
     """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
-    what, cure = OTHERS.get(Path(path).suffix.lower(), (None, ""))
+    inside = next((LAYOUTS[each] for each in LAYOUTS if Path(path, each).exists()), (None, ""))
+    what, cure = OTHERS.get(Path(path).suffix.lower(), inside)
     if what is not None:
         raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
 
@@ -173,11 +191,12 @@ def _fitting(files, name):
 
 def _in_order(file, first, name):
     """Return a file with its columns in the order of the first one; ValueError if there are others."""
-    missing = [each for each in first.columns if each not in file.columns]
-    more = [each for each in file.columns if each not in first.columns]
+    if file.columns == first.columns:
+        return file
+    places, known = {each: j for j, each in enumerate(file.columns)}, set(first.columns)
+    missing = [each for each in first.columns if each not in places]
+    more = [each for each in file.columns if each not in known]
     if missing or more:
         words = f"has no column {frames.some(missing)}" if missing else f"has the column {frames.some(more)} too"
         raise ValueError(f"{name}: {file.path} {words}; the columns of {first.path} are {frames.some(first.columns)}")
-    if file.columns == first.columns:
-        return file
-    return file.some([file.columns.index(each) for each in first.columns])
+    return file.some([places[each] for each in first.columns])

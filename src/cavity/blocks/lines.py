@@ -18,9 +18,11 @@ from itertools import chain
 import numpy as np
 
 from cavity.base.errors import naming
+from cavity.base.frames import repeated
 from cavity.blocks.dialects import MISSING, advice, dialect_of
 
 FIRST_PIECE = 1 << 16  # bytes; columns are looked for in it
+FIRST_LINES = 10  # and in at least so many lines, if there are
 PIECE = 1 << 22
 LONGEST_RECORD = 1 << 24  # characters without an end of a row, after which a quote is missing
 MOST_VALUES = 1 << 16  # different values of a column of text that are kept
@@ -82,6 +84,8 @@ class TextReader:
     ----------
     columns : list of Column
         What is known of them.
+    dialect : Dialect
+        What separates columns and decimals.
     share : float
         Of the file that has been read; 1 where nobody knows.
     """
@@ -94,7 +98,7 @@ class TextReader:
             text, self._line = next(self._texts, (None, 1))
         if text is None:
             raise ValueError(f"{self.path}: the file holds no rows")
-        self._dialect = dialect_of(self.path, text, separator, decimal)
+        self.dialect = dialect_of(self.path, text, separator, decimal)
         self._guessed = separator is None
         self.columns, text = self._header(text)
         self._texts = chain([(text, self._line)], self._texts)
@@ -130,19 +134,22 @@ class TextReader:
             head = raw.peek(4)[:4]
             stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else raw
             first = stream.read1(FIRST_PIECE)
+            while len(first) < FIRST_PIECE and (more := stream.read1(FIRST_PIECE - len(first))):
+                first += more  # pipes bring little at a time
             decoder = _decoder(self.path, first, encoding)
             waiting, line, piece = "", 1, first
             while True:
                 text = waiting + self._decoded(decoder, piece, line + waiting.count("\n"))
                 end = _end_of_rows(text) if piece else len(text)
                 self.share = min(1.0, raw.tell() / size) if size and raw.seekable() else 1.0
-                if end:
+                if end and (line > 1 or not piece or text.count("\n", 0, end) >= FIRST_LINES):
                     yield text[:end], line
                     line += text.count("\n", 0, end)
-                waiting = text[end:]
+                    text = text[end:]
+                waiting = text
                 if not piece:
                     return
-                if len(waiting) > LONGEST_RECORD:
+                if not end and len(waiting) > LONGEST_RECORD:
                     raise ValueError(f"{self.path}, line {line}: a row that does not end; is a quote missing?")
                 piece = stream.read1(PIECE)
 
@@ -170,13 +177,13 @@ class TextReader:
 
     def _header(self, text):
         """Return the columns that the first line names, or their numbers, and the text of the rows."""
-        reader = self._dialect.rows(text)
+        reader = self.dialect.rows(text)
         first = next((row for row in reader if any(cell.strip() for cell in row)), None)
         if first is None:
             raise ValueError(f"{self.path}: the file holds no rows")
         names = [cell.strip() for cell in first]
         numbered = [str(j + 1) for j in range(len(names))]
-        numeric = [name for name in names if self._dialect.number(name) is not None]
+        numeric = [name for name in names if self.dialect.number(name) is not None]
         if len(numeric) == len(names):
             return [Column(name) for name in numbered], text
         if numeric and names != numbered:  # a table without header whose first row would be lost
@@ -185,8 +192,7 @@ class TextReader:
                 "names above it"
             )
         columns = [Column(name or number, bool(name)) for name, number in zip(names, numbered, strict=True)]
-        names = [column.name for column in columns]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        twice = repeated(column.name for column in columns)
         if twice is not None:
             raise ValueError(f"{self.path}: two columns are called {twice!r}")
         used = reader.line_num
@@ -203,7 +209,7 @@ class TextReader:
         except ImportError:
             return None
         count = text.count("\n") + (not text.endswith("\n"))
-        if not text or self._dialect.separator == " " or not self._begun():
+        if not text or self.dialect.separator == " " or not self._begun():
             return None
         names = [column.name for column in self.columns]
         kinds = {c.name: "float64" if c.text is None else "string" for c in self.columns}
@@ -211,9 +217,9 @@ class TextReader:
             table = arrow.read_csv(
                 io.BytesIO(text.encode()),
                 arrow.ReadOptions(use_threads=False, block_size=len(text) * 4 + 64, column_names=names),
-                arrow.ParseOptions(delimiter=self._dialect.separator),
+                arrow.ParseOptions(delimiter=self.dialect.separator),
                 arrow.ConvertOptions(
-                    column_types=kinds, null_values=SPELLINGS, decimal_point=self._dialect.decimal, check_utf8=False
+                    column_types=kinds, null_values=SPELLINGS, decimal_point=self.dialect.decimal, check_utf8=False
                 ),
             )
         except ArrowInvalid:
@@ -245,7 +251,7 @@ class TextReader:
             value = value.strip()
             if value.lower() in MISSING:
                 codes.append(np.nan)
-            elif self._dialect.number(value) is not None:
+            elif self.dialect.number(value) is not None:
                 return False
             else:
                 codes.append(column.code(value))
@@ -254,7 +260,7 @@ class TextReader:
 
     def _slow(self, text):
         """Return the rows of a piece, cell by cell; ValueError names the line of a row that does not fit."""
-        reader, width, lines, rows, start = self._dialect.rows(text), len(self.columns), [], [], self._line
+        reader, width, lines, rows, start = self.dialect.rows(text), len(self.columns), [], [], self._line
         for row in reader:
             self._line = start + reader.line_num - 1
             if not any(cell.strip() for cell in row):
@@ -274,12 +280,12 @@ class TextReader:
         words = f"{self.path}, line {self._line}: {found} fields where the first line has {wanted}"
         if not self._guessed:
             return ValueError(words)
-        return advice(f"{words} (between {self._dialect.words}; separator= says otherwise)", "separator")
+        return advice(f"{words} (between {self.dialect.words}; separator= says otherwise)", "separator")
 
     def _fill(self, column, cells, lines, out):
         """Write the numbers that cells hold, or that stand for them, to out."""
         for i, cell in enumerate(cells):
-            value = self._dialect.number(cell)
+            value = self.dialect.number(cell)
             if cell.lower() in MISSING:
                 value = np.nan
             elif value is None:

@@ -78,18 +78,24 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     return Source(stored.parts, name, block_rows)
 
 
-def source(data, columns=None):
+def source(data, columns=None, *, separator=None, decimal=None, encoding=None):
     """Open a table of any size, which fits then read block by block instead of loading it.
 
     Every fit that can read files opens them by itself; this is for looking at them first, and for choosing columns.
 
     Parameters
     ----------
-    data : array_like, data frame, path, or list of paths
-        The table, (N,) or (N, D): numbers in memory or in ``.npy`` files. The files of a list follow each other.
+    data : array_like, data frame, path, list of paths, or other table
+        (N,) or (N, D). Files are ``.npy``, Parquet, Arrow, Feather, CSV or TSV, gzipped or not; a folder or a pattern
+        ``"*.parquet"`` stands for all of one format, sorted by name, and files of a list follow each other. Others are
+        datasets of pyarrow, zarr arrays, HDF5 datasets, sparse matrices, and all that has ``shape``, ``dtype`` and
+        slices of rows.
     columns : str or list of str, optional
         Names of columns, or their numbers where they have no names; those of a list make a table, a single one makes a
         vector (N,). All by default.
+    separator, decimal, encoding : str, optional
+        What stands between the columns of text files, and between whole numbers and decimals, and how characters are
+        written, where that is not to be found from the first lines.
 
     Returns
     -------
@@ -106,7 +112,11 @@ def source(data, columns=None):
     >>> cavity.source(rows, columns=1).rows(1)
     array([4., 6.])
     """
-    found = opened(data, "data")
+    text = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    if any(each is not None for each in text.values()):
+        found = Source(formats.open_texts(data, "data", **text), "data")
+    else:
+        found = opened(data, "data")
     if columns is None:
         return found
     if isinstance(columns, list | tuple):

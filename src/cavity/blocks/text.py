@@ -125,14 +125,11 @@ class TextRows(Part):
         """The error about a column of numbers with text in it."""
         _, line, cell = column.text
         words = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
-        try:
-            float(cell.replace(",", "."))
-        except ValueError:
-            return ValueError(words)
-        return advice(f"{words}; decimal=',' takes it for one", "decimal")
+        other = self._reader.dialect.other_decimal(cell)
+        return ValueError(words) if other is None else advice(f"{words}; decimal={other!r} takes it for one", "decimal")
 
     def labels(self, index):
-        """The text in a column, "" for what is missing; None if it holds numbers."""
+        """The text in a column, None for what is missing; None if it holds numbers."""
         column, (number, text) = self._known[index], self._kinds[index]
         if not text:
             return None
@@ -140,9 +137,14 @@ class TextRows(Part):
             raise self._mixed(column)
         if column.values is None:
             raise ValueError(f"{self.path}: column {column.name!r} holds more than {MOST_VALUES} different texts")
-        names = np.array(["", *column.values])
+        names = np.array([*column.values])
         codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in starts(self.shape[0])])
-        return names[np.where(np.isnan(codes), 0, codes + 1).astype(int)]
+        missing = np.isnan(codes)
+        values = names[np.where(missing, 0, codes).astype(int)]
+        if missing.any():
+            values = values.astype(object)
+            values[missing] = None
+        return values
 
     def view(self, start, stop):
         """The rows themselves if they are in memory and whole, else None."""

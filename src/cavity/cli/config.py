@@ -24,7 +24,8 @@ def with_config(arguments, commands):
         Naming the file and the key.
     """
     path = _path(arguments)
-    if path is None and any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
+    typed = [word.partition("=")[0] for word in arguments]
+    if any(len(word) > 3 and word != "--config" and "--config".startswith(word) for word in typed):
         raise ValueError("--config: write this option in full")
     command = commands.get(tuple(arguments[:2])) or commands.get(tuple(arguments[:1]))
     if path is None or command is None:
@@ -52,7 +53,7 @@ def with_config(arguments, commands):
     for action in given:
         if action in places.values():
             action.nargs = "?"
-        if not (action.option_strings and any(word.partition("=")[0] in action.option_strings for word in arguments)):
+        if not set(action.option_strings) & set(typed):
             action.default = getattr(found, action.dest)
 
 

@@ -60,11 +60,8 @@ def whole(options):
     source = options.data
     file, about = text_file(source)
     if file is None:
-        for name, value in settings(options).items():
-            if value is not None:
-                option = "sep" if name == "separator" else name
-                raise ValueError(f"--{option} is for one text file, got {source}")
-        rows = sources.opened(source, "the data")
+        given = any(value is not None for value in settings(options).values())
+        rows = sources.source(source, **settings(options)) if given else sources.opened(source, "the data")
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return Columns(source, rows)
     large = file == source and os.path.getsize(file) > LARGE

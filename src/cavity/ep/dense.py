@@ -252,9 +252,12 @@ class Dense:
 
     def _in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows."""
-        return in_turn(
-            self.features, [(part.start + low, part.start + high) for low, high in starts(part.stop - part.start, size)]
-        )
+        n = part.stop - part.start
+        spans = [(part.start + low, part.start + high) for low, high in starts(n, size)]
+        for block, x in in_turn(self.features, spans):
+            yield block, x
+            if self.threads.job is not None:
+                self.threads.job.within_pass(block.stop - part.start, n, n)
 
     def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
         """The same schedule at BLAS-3 speed.

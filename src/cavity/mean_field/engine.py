@@ -16,6 +16,7 @@ expected statistics by s has the change <d, s>/2; near the optimum, where errors
 the ELBO is at most change/(1 - c) below it.
 """
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
@@ -180,7 +181,7 @@ class _Climb:
     @property
     def contraction(self):
         """The slowest contraction seen in the last sweeps; nan before any was measured."""
-        known = [rate for rate in self._rates[-MEMORY:] if not np.isnan(rate)]
+        known = [rate for rate in self._rates[-MEMORY:] if not math.isnan(rate)]
         return max(known, default=np.nan)
 
     @property
@@ -196,7 +197,7 @@ class _Climb:
     def predicted_gap(self):
         """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""
         rate = self.contraction
-        if np.isnan(rate) and self.at_rest():
+        if math.isnan(rate) and self.at_rest():
             rate = 0.0  # nothing is left to measure it by
         return self._changes[-1] / (1.0 - rate) if rate < 1.0 else np.inf
 

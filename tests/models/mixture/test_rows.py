@@ -1,5 +1,7 @@
 """GaussianMixture on data of every kind: same bits from any source, hard cases, streams, and what is refused."""
 
+import pickle
+
 import numpy as np
 import pytest
 from support.events import writing
@@ -17,7 +19,10 @@ from support.mixtures import (
 )
 
 import cavity
+from cavity.blocks.runs import Run
 from cavity.models.mixture import e_step
+from cavity.models.mixture.rows import sums_of
+from cavity.models.mixture.scaling import Scaling
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 
@@ -465,3 +470,14 @@ def test_parquet_has_the_bits_of_arrays(tmp_path):
         np.testing.assert_array_equal(post.predict(tmp_path / "rows.parquet"), first.predict(X))
     batched = [model.fit_stochastic(data, batch_size=500) for data in (X, tmp_path / "rows.parquet")]
     assert batched[0].elbo == batched[1].elbo
+
+
+def test_a_pass_can_be_sent_to_another_process():
+    """The task of a pass, what all its calls need, and a run."""
+    X = draws(0, 300, THREE)
+    with_weights = np.random.default_rng(0).gamma(1.0, size=300)
+    step = e_step.EStep.flat(Scaling.around(X.min(0), X.max(0), X.mean(0), False), True)
+    sent = sums_of, Run(0, 300, 128, (X, with_weights)), step
+    task, *given = pickle.loads(pickle.dumps(sent))
+    for found, expected in zip(task(*given), sums_of(*sent[1:]), strict=True):
+        np.testing.assert_array_equal(found, expected)

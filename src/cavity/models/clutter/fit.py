@@ -13,6 +13,7 @@ import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
 from cavity.blocks.executors import Threads
+from cavity.blocks.job import QUIET
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
 from cavity.models.clutter.sites import ClutterSites
@@ -41,11 +42,11 @@ def ep(points, options, visits, n_threads):
     return ClutterSites.together(points, sites), beside(outcomes)
 
 
-def adf(points, visits, n_threads):
+def adf(points, visits, n_threads, job=QUIET):
     """ADF on one problem or each of a batch, all in the same order; returns as `ep` does."""
     order = visits.of_pass(points.shape[0])
     with Threads(n_threads) as threads:
-        sites = threads.run(lambda one: assimilate(one, order), zip(points.problems))
+        sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
     status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 

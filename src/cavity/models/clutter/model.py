@@ -250,7 +250,9 @@ class Clutter(Public):
             _check_rereadable(options, order)
         points = Points(data, WorkingUnits.of(data, self))
         if method == "adf":
-            sites, outcome = adf(points, visits, n_threads)
+            with job:
+                sites, outcome = adf(points, visits, n_threads, job)
+                job.after(1, rows=points.shape[0])
         else:
             with job.opened(self, {"x": data}, options=options, order=order, rng=visits.rng):
                 sites, outcome = ep(points, options, visits, n_threads)

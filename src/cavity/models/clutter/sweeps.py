@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.blocks.job import QUIET
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.runs import reduce_runs
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
@@ -54,7 +55,7 @@ class Visits:
         return [Visits(self.order, rng) for rng in self.rng.spawn(count)]
 
 
-def assimilate(points, order):
+def assimilate(points, order, job=QUIET):
     """One ADF pass over the points of one problem; returns the sites."""
     sites = ClutterSites.empty(points)
     sites.site_value, sites.log_evidence = np.empty(len(sites.site_rho)), 0.0
@@ -65,6 +66,7 @@ def assimilate(points, order):
             *(*sites.part(part), sites.site_value[part]),
             *(sites.tau, sites.rho, sites.log_evidence),
         )
+        job.within_pass(stop, len(sites.site_rho), len(sites.site_rho))
     mean = sites.moments[0]
     for start, stop in starts(len(sites.site_rho)):  # values at the origin become values at the posterior mean
         tau, rho = sites.part(slice(start, stop))
@@ -143,6 +145,7 @@ class Sweeper:
             everything = sites.site_tau, sites.site_rho, sites.tau, sites.rho
             sites.rho, skipped = kernel.sweep(*arguments, index, start, *everything, self.damping.step)
             total += skipped
+            self.options.job.within_pass(stop, n, n)
         self.refresh()
         return self.visit_lost(total)
 

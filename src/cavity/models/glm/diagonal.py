@@ -13,6 +13,7 @@ from scipy import sparse
 from cavity import _core
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
+from cavity.blocks.job import QUIET
 from cavity.blocks.merge import starts
 from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.damping import IN_TURN, Damping
@@ -97,7 +98,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     rows = replace(rows, X=_canonical(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(_Data(likelihood, rows), prior.mean, variance)
+        return _filter(_Data(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
@@ -208,7 +209,8 @@ def _is_small(X):
 class _Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
-    def __init__(self, likelihood, rows):
+    def __init__(self, likelihood, rows, job=QUIET):
+        self.job = job
         self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
         self.X, (self.n, self.d) = rows.X, rows.X.shape
         self.compiled = has_kernel(likelihood)
@@ -218,7 +220,9 @@ class _Data:
 
     def chunks(self):
         """Yield the `_Chunk`s of rows, in order."""
-        return self._made() if self._kept is None else self._kept
+        for chunk in self._made() if self._kept is None else self._kept:
+            yield chunk
+            self.job.within_pass(chunk.part.stop, self.n, self.n)
 
     def _made(self):
         first = 0
@@ -342,7 +346,7 @@ class _Expectation:
     def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
             rows = replace(rows, offset=predict(rows.X, prior_mean, np.zeros_like(prior_mean), rows.offset)[0])
-        self.data = data = _Data(likelihood, rows)
+        self.data = data = _Data(likelihood, rows, options.job)
         self.prior_mean, self.prior_variance, self.prior_rho = prior_mean, prior_variance, 1.0 / prior_variance
         self.power, self.weight = options.power, rows.weight()
         self.fraction = self.power / np.maximum(self.weight, 1.0)

@@ -291,6 +291,8 @@ class GLM(Frozen):
                 words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
                 raise about(ValueError(words), "schedule", "power")
             solution = solved(problem, method, options, (names, groups), n_threads)
+            if method == "adf":
+                options.job.after(1, rows=problem.used.n)
         if method == "ep":
             solution.fit.warn(options)
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept

@@ -182,8 +182,8 @@ class GaussianMixture(Public):
         Parameters
         ----------
         X : array_like (N, D), data frame, path, or list of paths
-            The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
-            are read as one. Files are read block by block in every pass: memory does not grow with N. With "diag" and
+            The data: numbers in memory (any real dtype, stride or order), or anything that `cavity.source` reads: files
+            are read block by block in every pass, so memory does not grow with N. With "diag" and
             "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
             columns of a data frame.
         sample_weight : array_like (N,), name of a column of X, or path, optional

@@ -135,8 +135,8 @@ class UnitMixture(Public):
         Parameters
         ----------
         y : array_like (N,), data frame of one column, path, or list of paths
-            The data: numbers in memory (any real dtype, stride or order; a numpy.memmap), a .npy file, or several that
-            are read as one. Files are read block by block in every pass: memory does not grow with N.
+            The data: numbers in memory (any real dtype, stride or order), or anything that `cavity.source` reads: files
+            are read block by block in every pass, so memory does not grow with N.
         initial_means : array_like (K,), optional
             Where the component means start; if None, at the (k - 1/2)/K quantiles or at equal distances, whichever has
             the larger ELBO after 20 passes over up to 16384 rows. Equal ones are set apart a little.

@@ -1,5 +1,7 @@
 """Fits have the same bits whatever their rows come from, and whoever works on them."""
 
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass
 
@@ -313,11 +315,49 @@ def test_batches_of_a_file_are_those_of_an_array(tmp_path):
         states[1].update(second, given["y"][1000:2000], offset=0.0 * given["offset"][1000:2000])
 
 
-def test_processes_of_too_many_rows_are_refused_unread(tmp_path):
-    path = tmp_path / "holes.npy"
-    header = np.lib.format.header_data_from_array_1_0(np.empty((0, 2)))
+def of_holes(path, n, d):
+    """Write a file of zeros that takes no room on most disks."""
+    header = np.lib.format.header_data_from_array_1_0(np.empty((0, d)))
     with open(path, "wb") as file:
-        np.lib.format.write_array_header_1_0(file, header | {"shape": (3_000_000, 2)})
-        file.truncate(file.tell() + 3_000_000 * 16)
+        np.lib.format.write_array_header_1_0(file, header | {"shape": (n, d)})
+        file.truncate(file.tell() + 8 * n * d)
+    return path
+
+
+def test_processes_of_too_many_rows_are_refused_unread(tmp_path):
+    path = of_holes(tmp_path / "holes.npy", 3_000_000, 2)
     with pytest.raises(MemoryError, match=r"of shape \(3000000, 3000000\) needs .* there is cavity.StreamingGP"):
         cavity.GaussianProcess(RBF, "gaussian").fit(path, np.zeros(3_000_000))
+
+
+PEAK = """
+import resource, sys, warnings
+import numpy as np, cavity
+from cavity import covariances, likelihoods
+warnings.simplefilter("ignore")
+path, n = sys.argv[1], int(sys.argv[2])
+y = np.tile([0.0, 1.0], n // 2)
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+for first in (True, False):  # what comes with the first fit of all is no memory of rows
+    X, given = (np.eye(20), y[:20]) if first else (path, y)
+    before = peak()
+    FIT
+print(peak() - before)
+"""
+LARGE = {
+    "linear": "cavity.LinearRegression().fit(X, given)",
+    "logistic": "cavity.LogisticRegression().fit(X, given, max_iter=2, n_threads=2)",
+    "stream": "cavity.StreamingGP(covariances.RBF(), likelihoods.Gaussian(0.1)).fit(X, given, learn=False)",
+    "prediction": "cavity.LinearRegression().fit(np.eye(20), y[:20]).predict(X)",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LARGE)
+def test_memory_does_not_grow_with_the_file(name, tmp_path):
+    n = 4_000_000
+    path = of_holes(tmp_path / "holes.npy", n, 20)
+    code = PEAK.replace("FIT", LARGE[name])
+    done = subprocess.run([sys.executable, "-c", code, path, str(n)], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 300e6  # of 640 MB; some numbers of y are in memory, and 64 MB that are read ahead

@@ -642,3 +642,34 @@ def test_a_source_tells_what_it_is(tmp_path):
     assert repr(cavity.source(paths)) == f"<cavity.Source: 6 x 2, from {paths[0]} and 1 more>"
     assert repr(cavity.source(paths[0]).column(1)) == "<cavity.Source: 3>"
     assert repr(cavity.source([1.0, 2.0])) == "<cavity.Source: 2>"
+
+
+def test_rows_that_are_not_there_are_refused(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(10.0).reshape(5, 2))
+    for rows in (cavity.source(np.zeros((5, 2))), cavity.source(tmp_path / "x.npy")):
+        assert rows.rows(5).shape == (0, 2)
+        for span in ((-1,), (3, 2), (0, 6), (6,)):
+            with pytest.raises(ValueError, match="data has rows from 0 to 5, there are none from"):
+                rows.rows(*span)
+        with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+            rows.sample(0)
+
+
+def test_columns_by_what_numbers_and_lists_there_are(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(10.0).reshape(5, 2))
+    rows = cavity.source(tmp_path / "x.npy")
+    assert cavity.source(rows, columns=np.int64(1)).rows().tolist() == [1.0, 3.0, 5.0, 7.0, 9.0]
+    assert cavity.source(rows, columns=np.array([1, 0])).rows(4).tolist() == [[9.0, 8.0]]
+    for wrong in (True, 2, -1, ["x"]):
+        with pytest.raises(ValueError, match="data has no column"):
+            cavity.source(rows, columns=[wrong] if wrong is True else wrong)
+    with pytest.raises(ValueError, match=r"X must not be empty, got shape \(5, 0\)"):
+        sources.open_source(rows.columns([]), "X", ndim=(2,))
+
+
+def test_what_is_no_table_of_files_is_told(tmp_path):
+    np.save(tmp_path / "number.npy", 3.0)
+    with pytest.raises(ValueError, match=r"data: .*number\.npy holds a single number"):
+        cavity.source(tmp_path / "number.npy")
+    with pytest.raises(TypeError, match="X must hold paths of files only if it holds one, got ndarray too"):
+        cavity.GaussianMixture(2).fit([tmp_path / "x.npy", np.zeros((5, 2))])

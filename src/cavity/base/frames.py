@@ -17,7 +17,7 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
         "give their codes if the order counts",
     ),
     (
-        re.compile("str|text|utf8|large_str|large_utf8"),
+        re.compile("str(?!uct)|text|utf8|large_str|large_utf8"),
         "text",
         "make one column of 0 and 1 for each value but one, as pandas.get_dummies(frame, drop_first=True) does, or "
         "leave it out",

@@ -57,7 +57,7 @@ LAYOUTS = {  # what is in folders that are no heap of files
 
 def is_stored(data):
     """Whether data are a path, a list of paths, a dataset of pyarrow, or an array that is not in memory."""
-    return _paths(data, "") is not None or hasattr(data, "get_fragments") or arrays.is_sliced(data)
+    return _has_paths(data) or hasattr(data, "get_fragments") or arrays.is_sliced(data)
 
 
 def is_file_name(value):
@@ -119,12 +119,18 @@ def check_known(path, name):
         raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
 
 
+def _has_paths(data):
+    """Whether data are a path, or a list that begins with one."""
+    first = data[0] if isinstance(data, list | tuple) and data else data
+    return isinstance(first, str | os.PathLike)
+
+
 def _paths(data, name):
     """Return the paths in a path or a list of paths, None for data of another kind."""
+    if not _has_paths(data):
+        return None
     if isinstance(data, str | os.PathLike):
         return [data]
-    if not (isinstance(data, list | tuple) and data and isinstance(data[0], str | os.PathLike)):
-        return None
     other = next((each for each in data if not isinstance(each, str | os.PathLike)), None)
     if other is not None:
         raise TypeError(f"{name} must hold paths of files only if it holds one, got {type(other).__name__} too")

@@ -84,6 +84,8 @@ def open_npy(path, name):
             raise ValueError(f"{name}: {path} is not a .npy file that can be read ({error})") from error
         state = FileState.of(file, path, file.tell())
     arrays.check_dtype(dtype, f"{name} ({path})")
+    if not shape:
+        raise ValueError(f"{name}: {path} holds a single number, not rows of them")
     found, needed = state.stamp[0] - state.offset, prod(shape) * dtype.itemsize
     if found < needed:
         raise ValueError(f"{name}: {path} is cut short: shape {shape} takes {needed} bytes, the file has {found}")

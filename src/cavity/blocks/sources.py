@@ -6,8 +6,10 @@ Where blocks begin and end depends on the number of rows and columns alone, and 
 fixed tree. So the result has the same bits for an array, a memory map or the files it was split into, whoever computes.
 """
 
+import operator
 import threading
 from itertools import accumulate
+from numbers import Integral
 
 import numpy as np
 
@@ -71,6 +73,7 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     if ndim == (1,) and stored.names is not None and stored.ndim == 2:
         hint = f"; cavity.source({name}, columns={stored.names[0]!r}) is the first" if name.isidentifier() else ""
         raise ValueError(f"{name} must be one column, got {frames.some(stored.names)}{hint}")
+    arrays.check_not_empty(stored.shape, name)
     for part in stored.parts:
         path = getattr(part, "path", None)
         arrays.check_ndim(part, name if path is None else f"{name} ({path})", ndim)
@@ -119,9 +122,9 @@ def source(data, columns=None, *, separator=None, decimal=None, encoding=None):
         found = opened(data, "data")
     if columns is None:
         return found
-    if isinstance(columns, list | tuple):
-        return found.columns([found.place(each) for each in columns])
-    return found.column(columns)
+    if isinstance(columns, str | Integral):
+        return found.column(columns)
+    return found.columns([found.place(each) for each in columns])
 
 
 def opened(data, name):
@@ -223,8 +226,8 @@ class Source(Blocks):
         int
             The number.
         """
-        if isinstance(name, int) and 0 <= name < self.n_features:
-            return name
+        if isinstance(name, Integral) and not isinstance(name, bool) and 0 <= name < self.n_features:
+            return int(name)
         names = self.names or ()
         if names.count(name) != 1:
             words = "two columns" if name in names else "no column"
@@ -376,7 +379,9 @@ class Source(Blocks):
             Float64.
         """
         self.check_numbers(self.name)
-        stop = self.n_rows if stop is None else stop
+        start, stop = operator.index(start), self.n_rows if stop is None else operator.index(stop)
+        if not 0 <= start <= stop <= self.n_rows:
+            raise ValueError(f"{self.name} has rows from 0 to {self.n_rows}, there are none from {start} to {stop}")
         out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
         for low, high in starts(stop - start, self.block_rows):
@@ -428,7 +433,7 @@ class Source(Blocks):
         ndarray, shape (n,) or (n, D)
             Float64.
         """
-        step = -(-self.n_rows // (SAMPLE_ROWS if size is None else size))
+        step = -(-self.n_rows // (SAMPLE_ROWS if size is None else arrays.integer(size, "size", low=1)))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

@@ -260,6 +260,17 @@ def test_observations_of_another_length_and_unknown_columns_are_refused(name, tm
         case.run(X, given | {"y": "nothing"})
 
 
+@pytest.mark.parametrize("name", ["linear", "logistic", "glm", "stream", "process", "mixture"])
+def test_tables_without_columns_for_rows_are_refused(name, tmp_path):
+    case, pa, parquet = CASES[name], pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    argument, column = next(iter(case.given.items()))
+    table = pa.table({column: COLUMNS[column]})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    for X in (table, tmp_path / "rows.parquet"):
+        with pytest.raises(ValueError, match=f"X must have columns beside '{column}', which other arguments take"):
+            case.run(X, {argument: column})
+
+
 @pytest.mark.parametrize("name", ["linear", "clutter", "stream", "process", "mixture"])
 def test_text_among_the_features_is_refused(name, tmp_path):
     case = CASES[name]

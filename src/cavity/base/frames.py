@@ -133,6 +133,8 @@ def taken(X, given, columns=None, roles=None):
     out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
     left = [j for j, each in enumerate(names) if each not in out]
+    if out and not left:
+        raise ValueError(f"X must have columns beside {some(names)}, which other arguments take")
     X = X if len(left) == len(names) else picked(X, left)
     return in_order(X, columns), tuple(values.values()), found | roles or None
 

@@ -302,7 +302,6 @@ SWITCHES = [
         RULES,
         few=True,
     ),
-    Switch(f"models.mixture.rows.SUMS_AT_ONCE {BLOCKS}", ((HUGE, 8, 8), (1, 8, 8)), mixture(), RULES, few=True),
     Switch("models.mixture.start.DISTANCE_ROWS", (N, 7), mixture(weight=True), few=True),
     Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),

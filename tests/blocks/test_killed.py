@@ -197,6 +197,18 @@ def test_every_fit_goes_on_from_any_pass(name, n_stops, tmp_path):
         assert saved(fit(checkpoint=path), tmp_path) == wanted  # when it is done, too
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("n_stops", [1, pytest.param(6, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_callback_stopped_goes_on_to_the_same_bits(name, n_stops, tmp_path):
+    fit, events = EVERY[name], []
+    wanted = saved(fit(callback=lambda event: events.append(event)), tmp_path)
+    for number in np.unique(np.linspace(0, len(events), n_stops + 2)[1:-1].astype(int).clip(1)):
+        path, heard = tmp_path / f"{number}.npz", []
+        fit(callback=lambda event: heard.append(event) or len(heard) == number, checkpoint=path)  # noqa: B023
+        assert saved(fit(checkpoint=path), tmp_path) == wanted
+
+
 def test_threads_and_files_may_change(tmp_path):
     """What does not decide the bits may differ when a fit goes on."""
     model, path = cavity.UnitMixture(3), tmp_path / "fit.npz"

@@ -193,7 +193,7 @@ class Job:
 
     def unheard(self):
         """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
-        if not self.keeps:
+        if not self.keeps or self.stopped:
             return QUIET
         return Job(Watch(None, [], self._checkpoint), outermost=False, place=self._place)
 
@@ -204,12 +204,14 @@ class Job:
     def keep(self, make):
         """Keep what decides how this stage goes on.
 
+        After a stop nothing is: what is cut short would not be what the fit, when it goes on, comes to.
+
         Parameters
         ----------
         make : callable
             Without arguments; returns that. Nothing in it may change later.
         """
-        if self._checkpoint is not None:
+        if self._checkpoint is not None and not self.stopped:
             self._checkpoint.keep(self._place, make())
 
 

@@ -154,6 +154,22 @@ def test_who_reads_ahead_ends_with_whoever_asked(n_threads, tmp_path):
     del kept
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_interruption_while_the_reader_begins(monkeypatch, tmp_path, begun):
+    np.save(tmp_path / "y.npy", np.arange(100.0))
+    source = open_source(tmp_path / "y.npy", "y", block_rows=4)
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        if begun:
+            start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Threads(1) as threads:
+        list(map_runs(describe, 0, [source], threads))
+
+
 def test_bytes_ahead_are_bounded(monkeypatch, tmp_path):
     (source,) = sources_of((np.arange(500.0 * BLOCK),), "files", tmp_path)
     monkeypatch.setattr(runs, "AHEAD_BYTES", 10 * 8 * BLOCK)

@@ -254,7 +254,8 @@ class Reader:
         if self._process == os.getpid():
             self._stopped = True
             self._free.put(None)
-            if self._thread is not threading.current_thread():  # which may collect what others have left
+            here = self._thread is threading.current_thread()  # which may collect what others have left
+            if not here and self._thread.is_alive():  # not if Ctrl-C came before it began: it will see that it is over
                 self._thread.join()
             while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
                 self._free.get()

@@ -361,6 +361,26 @@ def test_rows_that_are_not_predicted_are_told(run, tmp_path):
         assert run(*predict, "--missing", "keep")[0] == (2 if covariance == "full" else 0)
 
 
+def test_files_among_the_data_are_never_overwritten(run, tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for part in range(2):
+        (parts / f"{part}.csv").write_text("x,y\n1,2\n2,5\n4,3\n")
+    model = tmp_path / "model.npz"
+    for files in (str(parts / "*.csv"), parts):
+        fit = ("fit", "mixture", files, "--components", "1")
+        assert run(*fit, "--output", model)[0] == 0
+        for words in (fit, ("predict", model, files)):
+            status, _, err = run(*words, "--output", parts / "1.csv")
+            assert (status, "is the data file; it would be overwritten" in err) == (2, True)
+        assert run("predict", model, files, "--output", tmp_path / "new.csv")[0] == 0
+    assert (parts / "1.csv").read_text() == "x,y\n1,2\n2,5\n4,3\n"
+    for _ in range(2):  # beside the data, but none of them
+        assert run(*fit, "--output", parts / "model.npz", "--checkpoint", parts / "job")[0] == 0
+    status, _, err = run(*fit, "--output", model, "--checkpoint", model)
+    assert (status, f"--output and --checkpoint: {model} would be written twice" in err) == (2, True)
+
+
 def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
     class Full(io.BytesIO):
         def write(self, _):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from glob import glob
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from cavity.base import arrays
 from cavity.base.errors import naming
 from cavity.base.results import counted
 from cavity.blocks.executors import THREADS_VARIABLE, threads_of
+from cavity.blocks.formats import is_file_name
 from cavity.cli.described import described
 
 PRINTED = "standard output"  # where results go, for messages
@@ -265,16 +267,25 @@ def job(group):
 
 
 def check_paths(options):
-    """Raise ValueError if a file to be written has no folder, or is the data."""
-    for option in ("output", "plot", "checkpoint"):
-        path = getattr(options, option, None)
-        if path is None:
-            continue
+    """Raise ValueError if a file to be written has no folder, is among the data, or is to be written twice."""
+    given = {option: getattr(options, option, None) for option in ("output", "plot", "checkpoint")}
+    given = {option: path for option, path in given.items() if path is not None}
+    for option, path in given.items():
         if not Path(path).absolute().parent.is_dir():
             raise ValueError(f"--{option}: the folder of {path} does not exist")
         for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
-            if source not in (None, "-") and Path(path).resolve() == Path(source).resolve():
+            if source not in (None, "-") and _is_among(Path(path).resolve(), source):
                 raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
+        for other, another in given.items():
+            if other != option and Path(path).resolve() == Path(another).resolve():
+                raise ValueError(f"--{option} and --{other}: {path} would be written twice; give two files")
+
+
+def _is_among(path, source):
+    """Whether a file is one of those that a path, a folder or a pattern stands for."""
+    places = [Path(each).resolve() for each in (source, *glob(source, recursive=True))]
+    inside = path.is_file() and is_file_name(path.name) and any(place in path.parents for place in places)
+    return inside or path in places
 
 
 def fit_and_deliver(fit, options):

@@ -411,3 +411,11 @@ def test_memory_is_bounded_whatever_the_size_of_a_row_group(tmp_path, monkeypatc
         for n in (1, 16)
     )
     assert many < few + 200
+
+
+def test_names_of_columns_that_are_no_text(tmp_path):
+    feather.write_feather(pa.table({"height": [1.0, 2.0]}), tmp_path / "x.feather", compression="uncompressed")
+    content = (tmp_path / "x.feather").read_bytes()
+    (tmp_path / "x.feather").write_bytes(content.replace(b"height", b"hei\xca\xcat"))
+    with pytest.raises(ValueError, match=r"data: .*x\.feather is not an Arrow \(Feather\) file that can be read"):
+        cavity.source(tmp_path / "x.feather")

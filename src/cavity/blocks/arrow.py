@@ -275,9 +275,9 @@ def _opened(kind, path, name, words):
         reader = kind(os.path.abspath(path), FileState.of(file, path))
     try:
         schema, sizes = reader.groups(reader.open())
-    except (pa.ArrowException, OSError) as error:
+        return _part(path, reader, schema, sizes, name)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: {path} is not {words} file that can be read ({_first_line(error)})") from error
-    return _part(path, reader, schema, sizes, name)
 
 
 def _part(path, reader, schema, sizes, name):

@@ -1,6 +1,7 @@
 """zarr arrays, HDF5 datasets and other arrays that give slices, and sparse matrices: the same bits as the array."""
 
 import pickle
+import shutil
 import threading
 
 import numpy as np
@@ -198,3 +199,14 @@ def test_arrays_that_change_between_passes(tmp_path):
     shrinking.shape = (400, 4)
     with pytest.raises(ValueError, match="X has changed while it was in use; start again with the array as it is now"):
         source.rows()
+
+
+def test_files_that_vanish_within_the_only_pass(tmp_path):
+    array = in_zarr(tmp_path, chunks=(10, 4))
+    part = cavity.source(array)
+    rows = np.empty((N // 2, 4))
+    part.fill(rows, 0)
+    for place in (tmp_path / "x.zarr").rglob(f"c/{(N - 1) // 10}"):  # zarr would give zeros for it
+        shutil.rmtree(place)
+    with pytest.raises(ValueError, match=r"\(.*x.zarr\) has changed while it was in use"):
+        part.fill(np.empty((N - N // 2, 4)), N // 2)

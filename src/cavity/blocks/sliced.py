@@ -44,7 +44,7 @@ class SlicedRows(NamedRows):
 
     def fill(self, out, start, desk):
         """Read the rows from `start` on into out (n,) or (n, d)."""
-        if start == 0 or _hdf5(self._array) is not None:  # the files of a folder are looked at once a pass
+        if start == 0 or _hdf5(self._array) is not None:  # the files of a folder are looked at before and after a pass
             self._check()
         done = 0
         while done < len(out):
@@ -52,6 +52,8 @@ class SlicedRows(NamedRows):
             part = rows[start + done - low :][: len(out) - done]
             arrays.copy_real(part, out[done : done + len(part)])
             done += len(part)
+        if start + done == self.shape[0] and _hdf5(self._array) is None:
+            self._check()
 
     def _rows(self, row, count, desk):
         """Return rows among which this one is, and the number of the first."""

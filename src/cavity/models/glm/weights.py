@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import check_moments
+from cavity.blocks.merge import starts
 from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.weights import WeightRoot
 
@@ -91,10 +92,12 @@ def prepared_rows(X, centre, spread, intercept):
         prepared = partial(prepared_rows, centre=centre, spread=spread, intercept=intercept)
         return X.changed(prepared, X.shape[1] + intercept, float(intercept))
     X = X.toarray() if hasattr(X, "toarray") else X
-    out = np.ones((len(X), intercept + X.shape[1]))
-    columns = out[:, 1:] if intercept else out
-    arrays.copy_real(X, columns)
-    if centre is not None:
-        columns -= centre
-        columns /= spread
+    out, first = np.empty((len(X), intercept + X.shape[1])), int(intercept)
+    for start, stop in starts(len(X), ROWS_TOGETHER):  # Ctrl-C is heard in between
+        columns = out[start:stop, first:]
+        out[start:stop, :first] = 1.0
+        arrays.copy_real(X[start:stop], columns)
+        if centre is not None:
+            columns -= centre
+            columns /= spread
     return out

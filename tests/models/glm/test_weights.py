@@ -1,0 +1,22 @@
+"""Rows as the weights take them."""
+
+import numpy as np
+import pytest
+
+from cavity.models.glm.weights import ROWS_TOGETHER, prepared_rows
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("n", [0, 1, ROWS_TOGETHER, 2 * ROWS_TOGETHER + 1])
+def test_prepared_rows_are_those_of_one_go(n, scaled, intercept):
+    X = np.asfortranarray(np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32))
+    centre, spread = (np.array([0.1, -2.0]), np.array([3.0, 0.7])) if scaled else (None, None)
+    wanted = X.astype(float)
+    if scaled:
+        wanted = (wanted - centre) / spread
+    if intercept:
+        wanted = np.column_stack([np.ones(n), wanted])
+    found = prepared_rows(X, centre, spread, intercept)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, wanted, strict=True)

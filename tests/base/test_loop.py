@@ -87,12 +87,13 @@ def test_sweeps_that_are_left_follow_from_how_fast_changes_shrink():
     run([1.0, 2.0, 1.5, 1.0], job=Job.checked(writing(seen, "passes_left")), max_iter=4)
     assert [left for _, left in seen[5:]] == [None, None, None, None]
     run([1.0, 0.999, 0.998], job=Job.checked(writing(seen, "passes_left")), max_iter=3)
-    assert [left for _, left in seen[9:]] == [None, 1.0, 0.0]
+    assert [left for _, left in seen[9:]] == [None, None, None]  # max_iter ends it first
 
 
 def test_passes_that_are_left():
     assert loop.passes_left(8.0, 1.0, 0.5, 100) == pytest.approx(3.0)
     assert loop.passes_left(1.0, 1.0, 0.5, 100) == 0.0
-    assert loop.passes_left(8.0, 0.0, 0.5, 100) == 100.0
+    assert loop.passes_left(8.0, 0.0, 0.5, 100) is None
+    assert loop.passes_left(8.0, 1.0, 0.5, 2) is None
     assert [loop.passes_left(8.0, 1.0, rate, 9) for rate in (0.0, 1.0, 1.5, np.nan)] == [None] * 4
     assert loop.passes_left(np.inf, 1.0, 0.5, 9) is None

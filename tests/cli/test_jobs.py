@@ -391,7 +391,8 @@ def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
     monkeypatch.setattr(text.tempfile, "TemporaryFile", lambda **_: Full())
     status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
     assert (status, out) == (2, "")
-    assert "No space left on device: 'a scratch file in" in err
+    assert err.startswith("cavity: error: a scratch file in ")
+    assert "No space left on device" in err
     assert "TMPDIR" in err
 
 
@@ -407,3 +408,12 @@ def test_columns_of_parquet_that_hold_no_numbers(run, tmp_path):
     assert "holds text (u, v, w)" in run("fit", "glm", tmp_path / "x.parquet", "--target", "x", "--features", "kind")[2]
     shown = run("fit", "gp", tmp_path / "x.parquet", "--target", "kind", "--features", "x", "--no-learn")[2]
     assert "column 'kind' has 3 classes (u, v, w); if they have an order, say --likelihood ordered-probit" in shown
+
+
+def test_what_is_no_option_is_told_with_the_nearest_one(run):
+    status, out, err = run("fit", "linear-regression", "pima", "--target", "bmi", "--featurse", "age")
+    assert (status, out) == (2, "")
+    assert err == "cavity: error: fit linear-regression has no option --featurse; is it --features?\n"
+    err = run("fit", "mixture", "faithful", "--zzz")[2]
+    assert err == "cavity: error: fit mixture has no option --zzz; see cavity fit mixture --help\n"
+    assert "is it --columns?" in run("predict", "a.npz", "b.csv", "--output", "c.csv", "--colums=a")[2]

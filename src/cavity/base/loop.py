@@ -116,12 +116,13 @@ def _kept(status, changes, counters, holder):
 
 
 def passes_left(gap, tol, rate, most):
-    """Return how many passes bring a gap that shrinks by `rate` in each to tol, `most` at most; None if unknown."""
+    """Return how many passes bring a gap that shrinks by `rate` in each to tol; None if unknown, or if above `most`."""
     if not (0.0 < rate < 1.0 and np.isfinite(gap)):
         return None
     if gap <= tol:
         return 0.0
-    return float(most) if tol == 0 else min(float(np.log(gap / tol) / -np.log(rate)), float(most))
+    left = float(np.log(gap / tol) / -np.log(rate)) if tol > 0 else np.inf
+    return left if left <= most else None
 
 
 def _sweeps_left(changes, options):

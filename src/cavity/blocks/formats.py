@@ -148,7 +148,7 @@ def _files(path, name):
         hint = f"; for other places give pyarrow.dataset.dataset({path!r})" if "://" in path else ""
         words = "no file is called like" if glob.has_magic(path) else "there is no file"
         raise FileNotFoundError(
-            f"{name} must be real numbers or the path of a .npy, Parquet or other file; {words} {path!r}{hint}"
+            f"{name} must be real numbers or the path of a .csv, .npy, Parquet or other file; {words} {path!r}{hint}"
         )
     return found
 

@@ -30,10 +30,10 @@ class Event(Public):
     rows_per_second : float or None
         Rows seen in this pass over the seconds it took.
     passes_left : float or None
-        How many more passes the errors, shrinking as they do, take to the stopping rule, but no more than `max_iter`
-        allows: log(gap/tol)/-log(rate). For coordinate ascent with the predicted gap of the ELBO and its contraction;
-        for EP with the change and its mean rate over the last five sweeps. None where errors do not shrink, and for
-        searches.
+        How many more passes the errors, shrinking as they do, take to the stopping rule: log(gap/tol)/-log(rate). For
+        coordinate ascent with the predicted gap of the ELBO and its contraction; for EP with the change and its mean
+        rate over the last five sweeps. None where errors do not shrink, where it is more than `max_iter` leaves, and
+        for searches.
 
     Examples
     --------

@@ -4,6 +4,7 @@ One file per model; reading, saving and plotting are shared.
 """
 
 import argparse
+import difflib
 import errno
 import os
 import signal
@@ -83,7 +84,8 @@ def main(arguments=None):
     try:
         top = parser()
         with_config(arguments, top.commands)
-        options = top.parse_args(arguments)
+        options, unknown = top.parse_known_args(arguments)
+        check_known(unknown, top.commands, options)
         if options.command is None:
             top.print_help()
             return 0
@@ -112,6 +114,17 @@ def main(arguments=None):
     except KeyboardInterrupt:
         print("cavity: interrupted", file=sys.stderr)
         return 130
+
+
+def check_known(unknown, commands, options):
+    """Raise OptionError for what was typed and is no option of the command, with the nearest one."""
+    if not unknown:
+        return
+    words = tuple(word for word in (options.command, getattr(options, "model", None)) if word is not None)
+    known = [name for action in commands[words]._actions for name in action.option_strings] if words in commands else []
+    near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+    hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(words)} --help"
+    raise shared.OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
 
 
 def print_no_more():
@@ -144,6 +157,8 @@ def sentence(error, options):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
         words = "squares of the numbers leave the range of float64; rescale the columns"
+    if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
+        words = f"{os.fsdecode(error.filename)}: {os.strerror(error.errno)}"
     data = getattr(options, "data", None)
     files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
     named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)

@@ -231,6 +231,9 @@ def heading(problem, rows=None, counts=None):
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
     for label, what in enumerate(problem.classes):
         yield f"  class {label}          {what}, {counts[label]} rows"
+    for role, words in (("offset", "offset"), ("sample_weight", "weights")):
+        if role in (problem.roles or {}):
+            yield f"  {words:<16} {problem.roles[role]}"
     if problem.notes:
         yield f"  left out         {', '.join(problem.notes)}"
 

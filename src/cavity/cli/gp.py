@@ -73,9 +73,9 @@ def fitted_rows(table, options, total):
     rows = table.about.get("rows", total)
     if rows > MANY:
         raise ValueError(
-            f"{table.source}: {rows} rows need {16 * rows**2 / 1e9:.3g} GB and a time that grows with their cube; cavity "
-            f"fit streaming-gp takes tables of any length. Or say --rows {MANY} to fit the first {MANY} and predict the "
-            "others, or a larger number of them"
+            f"{table.source}: {rows} rows need {16 * rows**2 / 1e9:.3g} GB and a time that grows with their cube; "
+            f"cavity fit streaming-gp takes tables of any length. Or say --rows {MANY} to fit the first {MANY} and "
+            "predict the others, or a larger number of them"
         )
     return rows
 

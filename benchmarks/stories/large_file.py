@@ -125,7 +125,7 @@ def table_of_passes(rows, held):
         cells = f"{float(nanoseconds):.1f}", f"{memory / float(nanoseconds):.2f}", f"{float(peak):.0f}"
         gigabytes = sizes[name] * int(count) / rows
         print(f"| {name} | {gigabytes:.1f} | {threads} | {' | '.join(cells)} | {float(added):.0f} |")
-    print("same bits" if len({each[-1] for each in found.values() if int(each[-2]) == rows}) == 1 else "BITS DIFFER")
+    agree({each[-1] for each in found.values() if int(each[-2]) == rows})
 
 
 def table_of_fits(points):
@@ -141,7 +141,14 @@ def table_of_fits(points):
         often = "every pass" if checkpoint else "none"
         cells = f"{float(seconds):.2f}", passes, converged, f"{float(peak):.0f}", f"{float(added):.0f}"
         print(f"| {often} | {threads} | {' | '.join(cells)} |")
-    print("same bits" if len({each[-1] for each in found.values()}) == 1 else "BITS DIFFER")
+    agree({each[-1] for each in found.values()})
+
+
+def agree(bits):
+    """Print whether all fits have the same bits; end with status 1 if not."""
+    if len(bits) != 1:
+        sys.exit("THE BITS DIFFER")
+    print("same bits")
 
 
 def main():

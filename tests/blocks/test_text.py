@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import pickle
 import sys
 import time
@@ -227,3 +228,26 @@ def test_what_separates_may_be_said(tmp_path):
     for other in (np.ones(3), tmp_path / "c.npy"):
         with pytest.raises(ValueError, match="separator, decimal and encoding are for text files, got"):
             cavity.source(other, decimal=",")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
+    """Both read at the same time; the place in an open file is theirs together."""
+    monkeypatch.setattr(text, "KEPT", 0)
+    wanted = np.arange(40_000.0).reshape(-1, 2)
+    np.savetxt(tmp_path / "x.csv", wanted, delimiter=",", header="a,b", comments="", fmt="%g")
+    rows = cavity.source(tmp_path / "x.csv")
+
+    def wrong():
+        starts = np.random.default_rng(os.getpid()).integers(0, len(wanted) - 500, 300).tolist()
+        return sum(not np.array_equal(rows.rows(i, i + 500), wanted[i : i + 500]) for i in starts)
+
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = int(wrong() > 0)
+        finally:
+            os._exit(status)
+    here = wrong()
+    assert (here, os.waitpid(child, 0)[1]) == (0, 0)

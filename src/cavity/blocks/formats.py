@@ -55,8 +55,8 @@ LAYOUTS = {  # what is in folders that are no heap of files
 }
 
 
-def is_stored(data):
-    """Whether data are a path, a list of paths, a dataset of pyarrow, or an array that is not in memory."""
+def is_unopened(data):
+    """Whether data are to be opened: a path, a list of paths, a dataset of pyarrow, an array that is not in memory."""
     return _has_paths(data) or hasattr(data, "get_fragments") or arrays.is_sliced(data)
 
 

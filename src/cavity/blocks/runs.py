@@ -2,9 +2,9 @@
 
     sources --runs--> task(run, broadcast) --results, in order--> merge
 
-A task is a function of a module, what all its calls need is in the broadcast: both can be sent to another process. Runs
-are 2^k blocks that begin at a multiple of 2^k, so what a task adds up along the tree over its blocks is a node of the
-tree over all of them: where runs end changes no bit of a sum.
+A task is a function, what all its calls need is in the broadcast. Those of mixtures can be sent to another process,
+those of EP and of streams are closures. Runs are 2^k blocks that begin at a multiple of 2^k, so what a task adds up along
+the tree over its blocks is a node of the tree over all of them: where runs end changes no bit of a sum.
 """
 
 import os

@@ -4,7 +4,6 @@ from bisect import bisect_right
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.blocks.job import QUIET
 from cavity.blocks.parts import Part
 from cavity.blocks.reading import each_block
@@ -32,6 +31,8 @@ class StoredRows(Source):
 
     def __getitem__(self, index):
         if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise IndexError(f"rows of {self.name} are read in runs, without steps, got {index}")
             return self.rows(*index.indices(self.n_rows)[:2])
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
@@ -80,9 +81,7 @@ class StoredRows(Source):
     def checked_blocks(self, size=None):
         """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
         for part, x in each_block(self, size or self.block_rows):
-            bad = arrays.first_nonfinite(x)
-            if bad is not None:
-                raise ValueError(f"{self.name} must be finite, got {self.found(x[bad], part.start + bad[0], bad[1])}")
+            self.check_finite(x, part.start)
             yield part, x
 
 

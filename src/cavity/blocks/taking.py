@@ -21,7 +21,7 @@ def taken(X, given, columns=None, roles=None):
     values, roles
         As of `frames.taken`, columns of files in memory.
     """
-    X = opened(X, "X") if formats.is_stored(X) or hasattr(X, "__next__") else X
+    X = opened(X, "X") if formats.is_unopened(X) or hasattr(X, "__next__") else X
     names = frames.names_of(X) or ()
     given = {argument: _read(argument, value, names) for argument, value in given.items()}
     X, values, roles = frames.taken(X, given, columns, roles)

@@ -57,11 +57,21 @@ class Kept:
         if self._file is None:
             return self._arrays[0][start:stop]
         out = np.empty((stop - start, self.width))
-        with self._lock:
-            self._file.seek(start * self.width * 8)
-            if self._file.readinto(out.data.cast("B")) != out.nbytes:
+        left, place = memoryview(out).cast("B"), start * self.width * 8
+        while left:
+            done = self._read_at(left, place)
+            if not done:
                 raise ValueError("a scratch file has lost what was written to it")
+            left, place = left[done:], place + done
         return out
+
+    def _read_at(self, target, place):
+        """Read bytes from a place on; return how many. A forked process shares the position of the file: not moved."""
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file.fileno(), [target], place)
+        with self._lock:
+            self._file.seek(place)
+            return self._file.readinto(target)
 
 
 class TextRows(Part):

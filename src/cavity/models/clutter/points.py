@@ -11,7 +11,7 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.blocks.executors import Threads
-from cavity.blocks.formats import is_stored
+from cavity.blocks.formats import is_unopened
 from cavity.blocks.merge import starts
 from cavity.blocks.parts import ArrayRows
 from cavity.blocks.sources import Source, open_source, rows
@@ -100,7 +100,7 @@ def opened(x, ndim, columns=None):
     columns : tuple of str or None
         Names of the columns.
     """
-    if isinstance(x, Source) or is_stored(x) or hasattr(x, "__next__"):
+    if isinstance(x, Source) or is_unopened(x) or hasattr(x, "__next__"):
         data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
         return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
     data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)

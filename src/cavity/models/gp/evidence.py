@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import STOPPED
-from cavity.blocks.formats import is_stored
+from cavity.blocks.formats import is_unopened
 from cavity.blocks.job import QUIET
 from cavity.blocks.sources import Source, opened
 from cavity.covariances.program import program_of
@@ -42,7 +42,7 @@ def matrices(n):
 
 def manageable(X, before=0):
     """Return X, opened if it is in files; MemoryError if the fit of its rows, and those before, is too large."""
-    if isinstance(X, Source) or is_stored(X):
+    if isinstance(X, Source) or is_unopened(X):
         X = opened(X, "X")
         matrices(before + X.n_rows)
     return X

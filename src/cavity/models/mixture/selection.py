@@ -22,7 +22,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
-from cavity.blocks.formats import is_stored
+from cavity.blocks.formats import is_unopened
 from cavity.blocks.job import Event, Job
 from cavity.blocks.sources import open_source, opened
 from cavity.models.mixture.model import GaussianMixture
@@ -123,7 +123,7 @@ def select_components(
         raise ValueError("initial_means would fit one number of components only; leave them out")
     known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
     posteriors, seconds, failures = [], [], []
-    X = opened(X, "X") if is_stored(X) else X  # once for all
+    X = opened(X, "X") if is_unopened(X) else X  # once for all
     data, tried = {"X": open_source(X, "X", ndim=(2,))}, {"n_components": candidates, "options": fit_options}
     with Job.checked(callback, progress, checkpoint, checkpoint_every) as job, job.opened(model, data, **tried):
         settled = model.settle(X, **known)

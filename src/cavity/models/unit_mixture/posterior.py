@@ -213,7 +213,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
-        if isinstance(y, sources.Source) or formats.is_stored(y):
+        if isinstance(y, sources.Source) or formats.is_unopened(y):
             return sources.open_source(y, "y").rows()
         y = only_column(in_order(y, self.columns, "y"))
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)

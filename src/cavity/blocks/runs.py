@@ -3,8 +3,8 @@
     sources --runs--> task(run, broadcast) --results, in order--> merge
 
 A task is a function, what all its calls need is in the broadcast. Those of mixtures can be sent to another process,
-those of EP and of streams are closures. Runs are 2^k blocks that begin at a multiple of 2^k, so what a task adds up along
-the tree over its blocks is a node of the tree over all of them: where runs end changes no bit of a sum.
+those of EP and of streams are closures. Runs are 2^k blocks that begin at a multiple of 2^k, so what a task adds up
+along the tree over its blocks is a node of the tree over all of them: where runs end changes no bit of a sum.
 """
 
 import os

@@ -6,14 +6,19 @@ Where blocks begin and end depends on the number of rows and columns alone, and 
 fixed tree. So the result has the same bits for an array, a memory map or the files it was split into, whoever computes.
 """
 
+from __future__ import annotations
+
 import operator
 import threading
+from collections.abc import Iterator
 from itertools import accumulate
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays, frames
+from cavity.base.types import FloatArray
 from cavity.blocks import extents, formats
 from cavity.blocks.merge import ROWS_PER_CALL, starts
 from cavity.blocks.parts import ArrayRows, ReadRows
@@ -81,7 +86,14 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     return Source(stored.parts, name, block_rows)
 
 
-def source(data, columns=None, *, separator=None, decimal=None, encoding=None):
+def source(
+    data: Any,
+    columns: Any = None,
+    *,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> Source:
     """Open a table of any size, which fits then read block by block instead of loading it.
 
     Every fit that can read files opens them by itself; this is for looking at them first, and for choosing columns.
@@ -235,7 +247,7 @@ class Source(Blocks):
             raise ValueError(f"{self.name} has {words} {name!r}; it has {known}")
         return names.index(name)
 
-    def columns(self, index):
+    def columns(self, index: Any) -> Source:
         """Return some of the columns.
 
         Parameters
@@ -250,7 +262,7 @@ class Source(Blocks):
         """
         return Source([part.some(list(index)) for part in self.parts], self.name)
 
-    def column(self, name):
+    def column(self, name: str | int) -> Source:
         """Return a column of numbers.
 
         Parameters
@@ -266,7 +278,7 @@ class Source(Blocks):
         index = [self.place(name)]
         return self if self.ndim == 1 else Source([part.some(index, vector=True) for part in self.parts], self.name)
 
-    def values(self, name):
+    def values(self, name: str | int) -> Any:
         """Return a whole column in memory.
 
         Parameters
@@ -289,7 +301,7 @@ class Source(Blocks):
             raise TypeError(f"{self.name}: column {name!r} holds numbers from {first} on, and others from {other} on")
         return labels[0] if len(labels) == 1 else np.concatenate(labels)
 
-    def without(self, names):
+    def without(self, names: Any) -> Source:
         """Return all columns but some.
 
         Parameters
@@ -363,7 +375,7 @@ class Source(Blocks):
             return (low, high, mean, seen) if missing else (low, high, mean)
         return float(low[0]), float(high[0]), float(mean[0])
 
-    def rows(self, start=0, stop=None):
+    def rows(self, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return rows as an array of its own.
 
         Parameters
@@ -388,7 +400,7 @@ class Source(Blocks):
             self.fill(out[low:high], start + low)
         return out
 
-    def batches(self, size, *columns):
+    def batches(self, size: int, *columns: str | int) -> Iterator[Any]:
         """Yield the rows in batches, for models that take them in one after the other by `update`.
 
         Parameters

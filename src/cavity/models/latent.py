@@ -26,7 +26,7 @@ from cavity.base.records import (
 )
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
-from cavity.base.types import ArrayLike, FloatArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.taking import taken
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
@@ -133,7 +133,7 @@ class Predictions:
         """The likelihood of new observations."""
         return self.model.likelihood
 
-    def predict_proba(self, X: ArrayLike, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
+    def predict_proba(self, X: Data, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
         """Class probabilities, integrated over the posterior.
 
         Parameters
@@ -155,7 +155,7 @@ class Predictions:
         return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
     def log_density(
-        self, X: ArrayLike, y: ArrayLike, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self, X: Data, y: ArrayLike, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> FloatArray:
         """Log predictive density of new observations, integrated over the posterior.
 
@@ -189,7 +189,7 @@ class Predictions:
 
     def expected(
         self,
-        X: ArrayLike,
+        X: Data,
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
@@ -227,7 +227,7 @@ class Predictions:
 
     def quantile(
         self,
-        X: ArrayLike,
+        X: Data,
         q: ArrayLike,
         *,
         offset: ArrayLike | None = None,
@@ -281,7 +281,7 @@ class Predictions:
 
     def sample_y(
         self,
-        X: ArrayLike,
+        X: Data,
         n: int,
         rng: Seed,
         *,

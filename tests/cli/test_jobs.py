@@ -320,6 +320,7 @@ def test_the_same_command_goes_on_where_it_was_killed(run, tmp_path, job, kill, 
     told = result(run, "info", tmp_path / "job.ckpt")
     assert told["kind"] == "checkpoint"
     assert told["stages"]
+    assert f"  model            {told['model']['kind']}\n" in run("info", tmp_path / "job.ckpt")[1]
     status, _, errors = run(*words, *kept)
     assert (status, errors) == (0, "")
     found = cavity.load(tmp_path / "p.npz").to_arrays()

@@ -136,21 +136,28 @@ cdef void add_sites(const Design *design, const double *prior_mean, const double
                design.rest + design.n_columns * ROWS, design.sums)
 
 
+cdef inline void add_both(double *h, Py_ssize_t d, Py_ssize_t i, Py_ssize_t j, double value) noexcept nogil:
+    """Add to entries (i, j) and (j, i) of a symmetric matrix."""
+    h[i * d + j] += value
+    if i != j:
+        h[j * d + i] += value
+
+
 cdef void unpack(const Design *design, double *h, double *g) noexcept nogil:
-    """Add the sums in tiles to the lower triangle of h (D, D) and to g (D,)."""
+    """Add the sums in tiles to h (D, D) and g (D,)."""
     cdef const double *sums = design.sums
     cdef Py_ssize_t d = design.n_columns, first = cv_first_tile(d), top = 0, left, n = first, m, a, b
     while top < d:
         for a in range(n):
             for b in range(a + 1):
-                h[(top + a) * d + top + b] += sums[a * (a + 3) // 2 + b]
+                add_both(h, d, top + a, top + b, sums[a * (a + 3) // 2 + b])
             g[top + a] += sums[a * (a + 3) // 2 + a + 1]
         sums += CV_TILE_SUMS
         left, m = 0, first
         while left < top:
             for a in range(CV_TILE):
                 for b in range(m):
-                    h[(top + a) * d + left + b] += sums[a * m + b]
+                    add_both(h, d, top + a, left + b, sums[a * m + b])
             sums += CV_TILE_SUMS
             left, m = left + m, CV_TILE
         top, n = top + n, CV_TILE
@@ -187,7 +194,7 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
         const double[::1] prior_mean,        # in    (D,), or empty where it is zero: of a
         const double[::1] tau,               # in    (n,)
         const double[::1] rho,               # in    (n,)
-        double[:, ::1] h,                    # inout (D, D): plus X' R X, in the lower triangle
+        double[:, ::1] h,                    # inout (D, D): plus X' R X
         double[::1] g):                      # inout (D,): plus X'(tau - rho c), c the prior means of f
     """Add sites to their sums."""
     cdef Design design = design_of(x, base)

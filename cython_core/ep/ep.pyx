@@ -4,10 +4,17 @@
 """
 
 from libc.math cimport INFINITY, fabs
+from libc.stdlib cimport calloc, free
 
+from cavity._core.lane_sums cimport aligned
+from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
+from cavity._core.simd cimport cv_combine
 from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
 from cavity._core.sites cimport tilted
+
+cdef enum:
+    LANES = 8
 
 smallest_share = SMALLEST_SHARE
 
@@ -106,6 +113,75 @@ def sweep(int kind, const double[::1] parameters,
     return skipped, total
 
 
+cdef struct Weights:                         # q(a) = N(mean, covariance), rows of whole lanes, 0 beyond the last column
+    Py_ssize_t n_columns, width
+    double *mean                             # (width,)
+    double *covariance                       # (D, width)
+    double *x                                # (SITE_ROWS, width): rows of the design
+    double *spread                           # (width,): covariance x
+    double *lanes                            # (LANES,), within a line of the cache, or what is read of it has to wait
+
+
+cdef inline double dot(const Weights *q, const double *a, const double *b) noexcept nogil:
+    cdef cv8 total = cv8_set(0.0)
+    cdef Py_ssize_t lane
+    for lane in range(q.width // LANES):
+        total = cv8_add(total, cv8_mul(cv8_load(a + lane * LANES), cv8_load(b + lane * LANES)))
+    cv8_store(q.lanes, total)
+    return cv_combine(q.lanes)
+
+
+cdef inline void copy_rows(double *to, Py_ssize_t to_width, const double *rows, Py_ssize_t width, Py_ssize_t n,
+                           Py_ssize_t columns) noexcept nogil:
+    cdef Py_ssize_t i, j
+    for i in range(n):
+        for j in range(columns):
+            to[i * to_width + j] = rows[i * width + j]
+
+
+cdef inline void find_spread(const Weights *q, const double *x) noexcept nogil:
+    """spread = covariance x."""
+    cdef Py_ssize_t lane, j
+    cdef cv8 total
+    for lane in range(q.width // LANES):
+        total = cv8_set(0.0)
+        for j in range(q.n_columns):
+            total = cv8_add(total, cv8_mul(cv8_set(x[j]), cv8_load(q.covariance + j * q.width + lane * LANES)))
+        cv8_store(q.spread + lane * LANES, total)
+
+
+cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_t width) noexcept nogil:
+    """a += factor b."""
+    cdef Py_ssize_t lane
+    for lane in range(width // LANES):
+        cv8_store(a + lane * LANES, cv8_add(cv8_load(a + lane * LANES),
+                                            cv8_mul(cv8_set(factor), cv8_load(b + lane * LANES))))
+
+
+cdef Py_ssize_t visit_rows(
+    const Weights *q, Rows *rows, Py_ssize_t at, Py_ssize_t n,       # rows at..at+n-1 of them, which are q.x
+    const double *base, Py_ssize_t bases, double *tau, double *rho, double up, double down, double *total,
+) noexcept nogil:
+    """The loop of `sweep_rows`: how many sites are skipped; adds the log normalisers of the others to the total."""
+    cdef Py_ssize_t i, j, skipped = 0
+    cdef const double *x
+    cdef Renewal new
+    for i in range(at, at + n):
+        x = q.x + (i - at) * q.width
+        find_spread(q, x)
+        if not renew(rows, i, base[i * bases] + dot(q, x, q.mean), dot(q, x, q.spread), tau[i], rho[i],
+                     up, down, &new):
+            skipped += 1
+            continue
+        total[0] += new.log_z
+        tau[i] += new.tau
+        rho[i] += new.rho
+        add_scaled(q.mean, new.shift, q.spread, q.width)
+        for j in range(q.n_columns):
+            add_scaled(q.covariance + j * q.width, -new.shrink * q.spread[j], q.spread, q.width)
+    return skipped
+
+
 def sweep_rows(int kind, const double[::1] parameters,
                const double[::1] power, const double[::1] fraction, const double[::1] residual,
                const double[::1] y, const double[::1] extra,    # all as for sweep
@@ -113,38 +189,34 @@ def sweep_rows(int kind, const double[::1] parameters,
                const double[::1] base,       # in    (n,) or (1,)
                double[::1] mean,             # inout (d,): of a
                double[:, ::1] covariance,    # inout (d, d)
-               double[::1] tau, double[::1] rho, double up, double down,
-               double[::1] work):            # (d,)
+               double[::1] tau, double[::1] rho, double up, double down):
     """The schedule of `sweep` with a rank-1 update of the covariance of a after each site, for few columns.
 
     Returns the number of skipped sites and the sum of the log normalisers of the others.
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
-    cdef double v, m, c, shift, shrink, total = 0.0
-    cdef Renewal new
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], width = (d + LANES - 1) // LANES * LANES
+    cdef Py_ssize_t tile, at, size, skipped = 0, bases = 1 if base.shape[0] > 1 else 0
+    cdef double total = 0.0
+    cdef Weights q
+    cdef void *memory = calloc((d + 2 + SITE_ROWS) * width + 2 * LANES, sizeof(double))
+    if memory == NULL:
+        raise MemoryError
+    q.n_columns, q.width, q.covariance = d, width, aligned(memory)
+    q.mean = q.covariance + d * width
+    q.spread, q.lanes = q.mean + width, q.mean + 2 * width
+    q.x = q.lanes + LANES
     with nogil:
-        for i in range(n):
-            m, v = base[i * bases], 0.0
-            for j in range(d):
-                c = 0.0
-                for k in range(d):
-                    c += covariance[j, k] * x[i, k]
-                work[j] = c
-                v += c * x[i, j]
-                m += mean[j] * x[i, j]
-            if not renew(&rows, i, m, v, tau[i], rho[i], up, down, &new):
-                skipped += 1
-                continue
-            total += new.log_z
-            tau[i] += new.tau
-            rho[i] += new.rho
-            shift, shrink = new.shift, new.shrink
-            for j in range(d):
-                mean[j] += shift * work[j]
-                c = shrink * work[j]
-                for k in range(d):
-                    covariance[j, k] -= c * work[k]
+        copy_rows(q.mean, width, &mean[0], d, 1, d)
+        copy_rows(q.covariance, width, &covariance[0, 0], d, d, d)
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            size = min(<Py_ssize_t>SITE_ROWS, n - at)
+            copy_rows(q.x, width, &x[at, 0], d, size, d)     # before they are read in lanes
+            skipped += visit_rows(&q, &rows, at, size, &base[0], bases, &tau[0], &rho[0], up, down, &total)
+        copy_rows(&mean[0], d, q.mean, width, 1, d)
+        copy_rows(&covariance[0, 0], d, q.covariance, width, d, d)
+        free(memory)
     return skipped, total
 
 

@@ -84,7 +84,7 @@ def test_sums(n, d, shifted):
     prior_mean = prior_mean * shifted
     expected = reference.sums(x, base, prior_mean, tau, rho)
     bound = (n + d + 4) * 2.0**-52
-    assert np.all(np.abs(h - np.tril(expected[0])) <= bound * (np.abs(x).T @ (np.abs(rho)[:, None] * np.abs(x))))
+    assert np.all(np.abs(h - expected[0]) <= bound * (np.abs(x).T @ (np.abs(rho)[:, None] * np.abs(x))))
     pull = np.abs(tau) + np.abs(rho) * (np.abs(x) @ np.abs(prior_mean) + np.abs(base))
     assert np.all(np.abs(g - expected[1]) <= bound * (np.abs(x).T @ pull))
 

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
 
 from cavity import _core
-from cavity.base.triangles import full
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
@@ -31,7 +30,7 @@ GROUP_NUMBERS = (
     1 << 20
 )  # most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, unless ...
 ROWS_A_COLUMN = 4  # ... these are fewer rows for each column: adding up the squares of columns would take its time
-FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
+FEW_COLUMNS = 96  # up to which a rank-1 update a site is faster than blocks of them
 SWEEP_ROWS = 8192
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
@@ -194,7 +193,7 @@ class Dense:
         return NO_BASE if self.base is None else self.base[part]
 
     def add(self, part, x, tau, rho, h, g):
-        """Add the sites of a block to the sums, of h to its lower triangle."""
+        """Add the sites of a block to the sums."""
         if self.tiled:
             tiles.add(x, self._base(part), self.shifted, tau, rho, h, g)
             return h, g
@@ -254,8 +253,7 @@ class Dense:
                 total += extra
             return h, g, total
 
-        h, g, total = merge(self.each_group(group))
-        return full(h), g, total
+        return merge(self.each_group(group))
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
@@ -286,9 +284,7 @@ class Dense:
         skipped, log_z = 0, 0.0
         for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
             arguments, own = sites.arguments(block), (tau[block], rho[block])
-            missed, gained = kernel.sweep_rows(
-                *arguments, x, self._base(block), mean, covariance, *own, up, down, np.empty(self.size)
-            )
+            missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own
             skipped, log_z = skipped + missed, log_z + gained
         return skipped, log_z

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from itertools import count
 from operator import itemgetter
@@ -97,16 +98,20 @@ class Learner(Face):
         kernel = own_kernels.with_theta(self.kernel_, theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        found = own_kernels.linked(kernel, self.X_train_.shape[1])
+        found = self._linked(kernel)
         value, gradient = self._evidence(found.covariance, bool(eval_gradient))
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
         return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
 
     def _learn(self):
-        """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer."""
-        start = own_kernels.theta_of(self.kernel_)
+        """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer.
+
+        Return its covariance.
+        """
+        linked, start = self._linked(self.kernel_), own_kernels.theta_of(self.kernel_)
         if self.optimizer is None or start.size == 0:
-            return
+            self._kept_link = self.kernel_, linked
+            return linked.covariance
         bounds = own_kernels.bounds_of(self.kernel_)
         starts = [start]
         if self.n_restarts_optimizer > 0:
@@ -118,16 +123,29 @@ class Learner(Face):
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
         with Job.checked(progress=shows_progress(self)) as job:
             begun = job.through("search", starts, len(starts), "search")
-            theta, _ = min((self._descend(each, bounds, stage) for each, stage in begun), key=itemgetter(1))
-        self.kernel_ = own_kernels.with_theta(self.kernel_, theta)
+            theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
+        self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)
+        self._kept_link = self.kernel_, linked
         own_kernels.warn_at_bounds(self.kernel_)
+        return linked.covariance
 
-    def _descend(self, start, bounds, job):
+    def _linked(self, kernel):
+        """Return a kernel for the rows of the fit as a covariance; that of the fit itself is kept."""
+        known, found = vars(self).get("_kept_link", (None, None))
+        return found if kernel is known else own_kernels.linked(kernel, self.X_train_.shape[1])
+
+    def _moved(self, linked, theta):
+        """Return the links of the kernel with another theta."""
+        if isinstance(self.kernel_, Covariance):
+            return replace(linked, covariance=linked.covariance.with_log_parameters(theta))
+        return linked.at(arrays.shaped(theta, "theta", (linked.n_theta,)))
+
+    def _descend(self, linked, start, bounds, job):
         """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""
         number = count(1)
 
         def told(theta, eval_gradient=True):
-            found = self._loss(theta, eval_gradient)
+            found = self._loss(linked, theta, eval_gradient)
             job.after(next(number), objective=-(found[0] if eval_gradient else found))
             return found
 
@@ -138,11 +156,13 @@ class Learner(Face):
             warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
         return theta, loss
 
-    def _loss(self, theta, eval_gradient=True):
+    def _loss(self, linked, theta, eval_gradient):
         """Return minus the log of evidence times prior and, if wanted, its gradient."""
-        found = self.log_marginal_likelihood(theta, eval_gradient=eval_gradient, clone_kernel=False)
-        prior, slope = own_kernels.log_prior(self.kernel_)
-        return (-found[0] - prior, -found[1] - slope) if eval_gradient else -found - prior
+        covariance = self._moved(linked, theta).covariance
+        value, slope = self._evidence(covariance, bool(eval_gradient))
+        prior, prior_slope = covariance.log_prior()
+        value = -np.float64(value) - prior
+        return (value, -linked.in_theta(slope + prior_slope, len(theta))) if eval_gradient else value
 
 
 def centre_and_scale(y, weight=None):

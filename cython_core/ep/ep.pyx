@@ -5,44 +5,16 @@
 
 from libc.math cimport INFINITY, fabs
 
-from cavity._core.site_types cimport Likelihood, Tilted, unpack
+from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, renew_tile, unpack_rows
+from cavity._core.site_types cimport Likelihood, Tilted
 from cavity._core.sites cimport tilted
 
-cdef extern from *:
-    """
-    #define CV_SMALLEST_SHARE 1e-13
-    """
-    const double SMALLEST_SHARE "CV_SMALLEST_SHARE"  # of a posterior precision that a cavity keeps: less is rounding
-
 smallest_share = SMALLEST_SHARE
-
-cdef struct Rows:                            # the observations of a block; steps are 0 where one number serves all rows
-    Likelihood likelihood
-    const double *power                      # e, see cavity/ep/sites.py
-    const double *fraction                   # f
-    const double *residual                   # of what the sites act on
-    const double *y
-    const double *extra
-    Py_ssize_t powers, fractions, residuals, extras
 
 cdef struct Renewal:                         # of a site, damping included
     double log_z                             # of its tilted distribution
     double tau, rho                          # changes of the site
     double shift, shrink                     # the mean moves by shift V_i, the covariance by -shrink V_i V_i'
-
-
-cdef inline Rows unpack_rows(int kind, const double[::1] parameters, const double[::1] power,
-                             const double[::1] fraction, const double[::1] residual, const double[::1] y,
-                             const double[::1] extra) noexcept nogil:
-    """What the sweeps read of their rows, from the arguments of Python."""
-    cdef Rows rows
-    rows.likelihood = unpack(kind, power[0], parameters)
-    rows.power, rows.powers = &power[0], 1 if power.shape[0] > 1 else 0
-    rows.fraction, rows.fractions = &fraction[0], 1 if fraction.shape[0] > 1 else 0
-    rows.residual, rows.residuals = &residual[0], 1 if residual.shape[0] > 1 else 0
-    rows.y = &y[0]
-    rows.extra, rows.extras = &extra[0], 1 if extra.shape[0] > 1 else 0
-    return rows
 
 
 cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, double v,
@@ -174,3 +146,28 @@ def sweep_rows(int kind, const double[::1] parameters,
                 for k in range(d):
                     covariance[j, k] -= c * work[k]
     return skipped, total
+
+
+def renew_all(int kind, const double[::1] parameters,
+              const double[::1] power, const double[::1] fraction, const double[::1] residual,
+              const double[::1] y, const double[::1] extra,     # all as for sweep
+              const double[::1] mean,        # in    (n,): of f under the posterior
+              const double[::1] variance,    # in    (n,)
+              const double[::1] tau, const double[::1] rho, double up, double down,
+              double[::1] new_tau,           # out   (n,)
+              double[::1] new_rho):          # out   (n,)
+    """Renew all sites from one posterior, none seeing the changes of another.
+
+    Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
+    """
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef Py_ssize_t n = y.shape[0], tile, at, bad = -1, skipped = 0
+    with nogil:
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            bad = renew_tile(&rows, at, min(<Py_ssize_t>SITE_ROWS, n - at), &mean[at], &variance[at], &tau[at],
+                             &rho[at], up, down, &new_tau[at], &new_rho[at], &skipped)
+            if bad >= 0:
+                bad += at
+                break
+    return bad, skipped

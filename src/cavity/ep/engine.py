@@ -15,7 +15,7 @@ from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
 from cavity.blocks.scratch import ScratchVector, change
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
-from cavity.ep.evidence import distance, influence, site_values, within_float64
+from cavity.ep.evidence import distance, influence, site_values
 from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
@@ -139,17 +139,11 @@ class Engine:
         new_tau, new_rho = self.geometry.vector(), self.geometry.vector()
 
         def task(part, x, h, g):
-            mean, variance = self.geometry.values(self.belief, part, x)
-            fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
-            m, v, proper = cavities(mean, variance, tau, rho, fraction)
-            _, match_tau, match_rho = self.sites.match(part, m, v)
-            proper &= within_float64(match_tau, match_rho)
-            d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
-            damping = np.where(d_rho >= 0, up, down)
-            tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
-            rho = rho + damping * d_rho
+            tau, rho, skipped, h, g = self.geometry.renew(
+                self.sites, self.belief, part, x, self.tau[part], self.rho[part], up, down, h, g
+            )
             new_tau[part], new_rho[part] = tau, rho
-            return *self.geometry.add(part, x, tau, rho, h, g), float(np.sum(~proper))
+            return h, g, float(skipped)
 
         h, g, skipped = self.geometry.reduce(task)
         if skipped and self.good is not None:

@@ -40,7 +40,7 @@ class BinaryClassifier(Classifier, Learner):
             model, self._work = self._opened(threads, None)
             self._slope = np.inf  # the largest entry of the last gradient
             try:
-                covariance = self._learn()
+                covariance = self._learn().covariance
                 point = self._work.at(Settings(covariance, model.likelihood))
                 self.posterior_ = posterior_of(model, self._work, point)
                 self._sites = self._work.start

@@ -208,6 +208,8 @@ def _entries(kernel):
 def warn_at_bounds(kernel):
     """Warn about learnt parameters at one of their bounds, in scikit-learn's words."""
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
+    if not close.any():
+        return
     for (place, name, bounds), (low, high) in zip(_entries(kernel), close, strict=True):
         if low or high:
             side, more, bound = ("lower", "Decreasing", bounds[0]) if low else ("upper", "Increasing", bounds[1])

@@ -15,9 +15,10 @@ from sklearn.utils import check_random_state
 from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Job
 from cavity.covariances import Covariance
+from cavity.covariances.program import program_of
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
@@ -45,6 +46,24 @@ def check_settings(estimator):
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
     shows_progress(estimator)
+
+
+class Fitted:
+    """The kernel of a fit as a covariance, and the rows of the fit, with which others are compared."""
+
+    def __init__(self, kernel, linked, X):
+        self.kernel, self.linked, self.X = kernel, linked, X
+        self.program = program_of(linked.covariance, X.shape[1])
+        self._target = self.program.against(X)
+
+    def __reduce__(self):
+        return Fitted, (self.kernel, self.linked, self.X)
+
+    def cross(self, X, out):
+        """Write the covariances of rows (n, D) with those of the fit into out (n, N)."""
+        if self._target.fill(np.ascontiguousarray(X), out) < len(X):
+            with Threads(1) as threads:
+                self.program.cross(X, self.X, out, threads)  # or it says what is wrong
 
 
 class Learner(Face):
@@ -98,7 +117,7 @@ class Learner(Face):
         kernel = own_kernels.with_theta(self.kernel_, theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        found = self._linked(kernel)
+        found = own_kernels.linked(kernel, self.X_train_.shape[1])
         value, gradient = self._evidence(found.covariance, bool(eval_gradient))
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
         return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
@@ -106,12 +125,12 @@ class Learner(Face):
     def _learn(self):
         """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer.
 
-        Return its covariance.
+        Return its links.
         """
-        linked, start = self._linked(self.kernel_), own_kernels.theta_of(self.kernel_)
+        linked = own_kernels.linked(self.kernel_, self.X_train_.shape[1])
+        start = own_kernels.theta_of(self.kernel_)
         if self.optimizer is None or start.size == 0:
-            self._kept_link = self.kernel_, linked
-            return linked.covariance
+            return linked
         bounds = own_kernels.bounds_of(self.kernel_)
         starts = [start]
         if self.n_restarts_optimizer > 0:
@@ -125,14 +144,8 @@ class Learner(Face):
             begun = job.through("search", starts, len(starts), "search")
             theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
         self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)
-        self._kept_link = self.kernel_, linked
         own_kernels.warn_at_bounds(self.kernel_)
-        return linked.covariance
-
-    def _linked(self, kernel):
-        """Return a kernel for the rows of the fit as a covariance; that of the fit itself is kept."""
-        known, found = vars(self).get("_kept_link", (None, None))
-        return found if kernel is known else own_kernels.linked(kernel, self.X_train_.shape[1])
+        return linked
 
     def _moved(self, linked, theta):
         """Return the links of the kernel with another theta."""

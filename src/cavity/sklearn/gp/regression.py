@@ -20,12 +20,10 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
 from cavity.blocks import merge
-from cavity.blocks.executors import Threads
 from cavity.covariances.base import gram_of
-from cavity.covariances.program import program_of
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, single_threaded
+from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings, single_threaded
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
@@ -163,9 +161,11 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         self.kernel_ = self._own_kernel(fixed=False)
         self._work = exact.room(len(X))  # which the evaluations of a search share
         try:
-            found = self._regression(self._learn())
+            linked = self._learn()
+            found = self._regression(linked.covariance)
         finally:
             del self._work
+        self._fitted = Fitted(self.kernel_, linked, self.X_train_)
         self.L_, self.alpha_ = found.factor, found.dual.reshape(self.y_train_.shape)
         self.log_marginal_likelihood_value_ = found.log_evidence
         return self
@@ -246,13 +246,16 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if not hasattr(self, "X_train_"):
             return self._prior_moments(X, with_std, with_cov)
-        covariance = self._linked(self.kernel_).covariance
+        fitted = self._fitted
+        if self.kernel_ is not fitted.kernel:  # it was replaced
+            fitted = Fitted(self.kernel_, kernels.linked(self.kernel_, X.shape[1]), self.X_train_)
         if with_cov:
-            cross = covariance.cross(X, self.X_train_)
+            cross = arrays.matrix((len(X), len(self.X_train_)), "the matrix of covariances")
+            fitted.cross(X, cross)
             mean = cross @ self.alpha_
             known = exact.explained(self.L_, cross)
-            return self._in_units(mean), self._per_target(gram_of(covariance, X) - known @ known.T)
-        mean, variances = self._means_and_variances(program_of(covariance, X.shape[1]), X, with_std)
+            return self._in_units(mean), self._per_target(gram_of(fitted.linked.covariance, X) - known @ known.T)
+        mean, variances = self._means_and_variances(fitted, X, with_std)
         return self._in_units(mean), np.sqrt(self._per_target(variances)) if with_std else None
 
     def _in_units(self, mean):
@@ -260,18 +263,18 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         mean = self._y_train_mean + self._y_train_std * mean
         return mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
 
-    def _means_and_variances(self, program, X, with_variances):
+    def _means_and_variances(self, fitted, X, with_variances):
         """Return the means of scaled targets and, if wanted, their variances, block by block."""
-        means, variances = np.empty((len(X), *self.alpha_.shape[1:])), program.diagonal(X) if with_variances else None
+        means = np.empty((len(X), *self.alpha_.shape[1:]))
+        variances = fitted.program.diagonal(X) if with_variances else None
         room = np.empty((min(len(X), BLOCK_ROWS), len(self.X_train_)))
-        with Threads(1) as threads:
-            for start, stop in merge.starts(len(X), BLOCK_ROWS):
-                cross = room[: stop - start]
-                program.cross(X[start:stop], self.X_train_, cross, threads)
-                means[start:stop] = cross @ self.alpha_
-                if with_variances:
-                    known = exact.explained(self.L_, cross)
-                    variances[start:stop] -= np.einsum("ij,ij->i", known, known)
+        for start, stop in merge.starts(len(X), BLOCK_ROWS):
+            cross = room[: stop - start]
+            fitted.cross(X[start:stop], cross)
+            means[start:stop] = cross @ self.alpha_
+            if with_variances:
+                known = exact.explained(self.L_, cross)
+                variances[start:stop] -= np.einsum("ij,ij->i", known, known)
         return means, self._not_negative(variances, X) if with_variances else None
 
     def _not_negative(self, variances, X):

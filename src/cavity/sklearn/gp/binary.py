@@ -40,8 +40,7 @@ class BinaryClassifier(Classifier, Learner):
             model, self._work = self._opened(threads, None)
             self._slope = np.inf  # the largest entry of the last gradient
             try:
-                self._learn()
-                covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
+                covariance = self._learn().covariance
                 point = self._work.at(Settings(covariance, model.likelihood))
                 self.posterior_ = posterior_of(model, self._work, point)
                 self._sites = self._work.start

@@ -9,7 +9,7 @@ from libc.stdlib cimport calloc, free
 from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.simd cimport cv_combine
-from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, renew_tile, unpack_rows
+from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
 from cavity._core.sites cimport tilted
 
@@ -243,3 +243,34 @@ def renew_all(int kind, const double[::1] parameters,
                 bad += at
                 break
     return bad, skipped
+
+
+def assess_all(int kind, const double[::1] parameters,
+               const double[::1] power, const double[::1] fraction, const double[::1] residual,
+               const double[::1] y, const double[::1] extra,    # all as for sweep
+               const double[::1] one,        # in    (n,), (1,), or empty if `fraction` leaves out one observation
+               const double[::1] mean, const double[::1] variance,
+               const double[::1] tau, const double[::1] rho,    # as for renew_all
+               double[::1] log_density,      # out   (n,): of observations left out, nan where that is no distribution
+               double[::1] moved):           # out   (n,): KL(cavity || q) of f
+    """What sites are worth at the end of a fit, see cavity/ep/evidence.py.
+
+    Returns the index of the first row whose tilted moments no rule resolves, or -1; the sum of the log values of sites;
+    and their residual.
+    """
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef const double *leave = NULL
+    cdef Py_ssize_t n = y.shape[0], ones = 1 if one.shape[0] > 1 else 0, tile, at, bad = -1
+    cdef Worth worth
+    worth.total = worth.residual = 0.0
+    if one.shape[0]:
+        leave = &one[0]
+    with nogil:
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            bad = assess_tile(&rows, leave, ones, at, min(<Py_ssize_t>SITE_ROWS, n - at), &mean[at], &variance[at],
+                              &tau[at], &rho[at], &log_density[at], &moved[at], &worth)
+            if bad >= 0:
+                bad += at
+                break
+    return bad, worth.total, worth.residual

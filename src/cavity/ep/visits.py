@@ -5,7 +5,6 @@ of their f.
 import numpy as np
 
 from cavity import _core
-from cavity.ep.evidence import within_float64
 
 kernel = _core.best("ep")
 
@@ -19,6 +18,11 @@ def cavities(mean, variance, tau, rho, fraction):
     v = variance / np.where(proper, keep, 1.0)
     m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
     return m, v, proper
+
+
+def within_float64(tau, rho):
+    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
+    return np.isfinite(tau) & np.isfinite(rho)
 
 
 def renewed(sites, part, mean, variance, tau, rho, up, down):

@@ -25,6 +25,7 @@ tiles = _core.best("dense")
 
 TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
 NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
+BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
 GROUP_NUMBERS = (
     1 << 20
@@ -110,7 +111,7 @@ class Dense:
             self.prior_mean, self.root = prior_mean, prior_root
         self.size = self.features.shape[1]
         self.tiled = self.size <= TILED_COLUMNS
-        self.block = max(256, min(8192, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
+        self.block = max(256, min(BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
         self.groups = starts(n, _rows_of_a_group(n, self.size, self.block))
         self.stored = is_stored(self.features)
         self.shifted = self.prior_mean if np.any(self.prior_mean) else NOTHING

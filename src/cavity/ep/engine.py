@@ -45,6 +45,7 @@ class Engine:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
         self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
+        self.spare = None  # vectors for the next sites, which nobody needs any longer
         self.improper = []
         self.sweeps = 0
 
@@ -72,6 +73,7 @@ class Engine:
     def run(self):
         """Iterate to a fixed point; return the Fit."""
         status, changes = self._sweep_to_rest()
+        self.spare = None
         steps = []
         if status == STUCK and not isinstance(self.tau, ScratchVector):  # its cavities would not fit into memory
             status, steps = self._descend(changes)
@@ -136,7 +138,7 @@ class Engine:
         if self.sweeps == 0 and not self.warm:
             self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         up, down = self.damping.step, self.damping.down
-        new_tau, new_rho = self.geometry.vector(), self.geometry.vector()
+        new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())
 
         def task(part, x, h, g):
             tau, rho, skipped, h, g = self.geometry.renew(
@@ -158,6 +160,7 @@ class Engine:
             self.damping.shorten(length)
         # to go back to; among very many rows a single one matters little, and memory counts
         self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
+        self.spare = (self.tau, self.rho) if self.good is None else None
         self.tau, self.rho, self.belief = new_tau, new_rho, belief
         return int(skipped)
 

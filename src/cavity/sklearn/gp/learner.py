@@ -122,12 +122,11 @@ class Learner(Face):
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
         return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
 
-    def _learn(self):
+    def _learn(self, linked):
         """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer.
 
-        Return its links.
+        `linked` are the links of the kernel as it is; those of the one found are returned.
         """
-        linked = own_kernels.linked(self.kernel_, self.X_train_.shape[1])
         start = own_kernels.theta_of(self.kernel_)
         if self.optimizer is None or start.size == 0:
             return linked

@@ -161,7 +161,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         self.kernel_ = self._own_kernel(fixed=False)
         self._work = exact.room(len(X))  # which the evaluations of a search share
         try:
-            linked = self._learn()
+            linked = self._learn(kernels.linked(self.kernel_, X.shape[1]))
             found = self._regression(linked.covariance)
         finally:
             del self._work

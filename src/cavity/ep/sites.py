@@ -75,6 +75,7 @@ class Sites:
         if self.compiled:
             self.kind, self.parameters = kernel_settings(likelihood)
             self.numbers, self.extra = encoded(likelihood, y)
+        self.one = np.minimum(1.0, 1.0 / self.weights)  # what of a site is one observation, and
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
 

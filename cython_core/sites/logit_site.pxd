@@ -27,6 +27,9 @@ cdef extern from *:
     const double REACH "CV_LOGIT_REACH"          # sd from the anchor to the last nodes, with a quarter of one to spare
     const double WIDEST "CV_LOGIT_WIDEST"        # variance up to which the rule is used
 
+cdef enum:
+    LOGIT_LANES = 16
+
 cdef struct LogitRule:
     double sd
     double f0, wrong                             # the anchor and 1 - sigmoid(f0)
@@ -117,3 +120,66 @@ cdef inline Tilted logit_site(double y, double m, double v) noexcept nogil:
             first += change[j]
             second += curvature[j]
     return logit_finish(rule, total, first, second, y, m, v)
+
+
+cdef inline void logit_tiles(
+    Py_ssize_t n, const double *y, const double *mean, const double *variance, bint natural,
+    double *log_z, double *first, double *second,
+) noexcept nogil:
+    """A site in each of 16 lanes; those of cavities wider than WIDEST are left out.
+
+    A lane out of nodes adds zeros, so its bits do not depend on others.
+    """
+    cdef double label[LOGIT_LANES]
+    cdef double m[LOGIT_LANES]
+    cdef double v[LOGIT_LANES]
+    cdef double sd[LOGIT_LANES]
+    cdef double f0[LOGIT_LANES]
+    cdef double wrong[LOGIT_LANES]
+    cdef double pull[LOGIT_LANES]
+    cdef double step[LOGIT_LANES]
+    cdef double count[LOGIT_LANES]
+    cdef double total[LOGIT_LANES]
+    cdef double change[LOGIT_LANES]
+    cdef double curvature[LOGIT_LANES]
+    cdef double out[5][LOGIT_LANES]
+    cdef LogitRule rule
+    cdef LogitNode node
+    cdef Py_ssize_t tile, start, i, size
+    cdef double most
+    cdef int j
+    cdef Tilted at
+    for i in range(LOGIT_LANES):
+        label[i], m[i], v[i] = 1.0, 0.0, 1e-300
+    for tile in range((n + LOGIT_LANES - 1) // LOGIT_LANES):
+        start = tile * LOGIT_LANES
+        size = min(LOGIT_LANES, n - start)
+        for i in range(size):
+            label[i], m[i], v[i] = y[start + i], mean[start + i], variance[start + i]
+            v[i] = v[i] if v[i] <= WIDEST else 1e-300           # left to the scalar function
+        for i in range(LOGIT_LANES):
+            rule = logit_rule(m[i], v[i])
+            sd[i], f0[i], wrong[i] = rule.sd, rule.f0, rule.wrong
+            pull[i], step[i], count[i] = rule.pull, rule.step, rule.count
+            total[i] = change[i] = curvature[i] = 0.0
+        most = 0.0
+        for i in range(LOGIT_LANES):
+            most = count[i] if count[i] > most else most
+        for j in range(<int> most):
+            for i in range(LOGIT_LANES):
+                rule.sd, rule.f0, rule.wrong = sd[i], f0[i], wrong[i]
+                rule.pull, rule.step, rule.count = pull[i], step[i], count[i]
+                node = logit_node(rule, j)
+                total[i] += node.g
+                change[i] += node.g * node.change
+                curvature[i] += node.g * node.curvature
+        for i in range(LOGIT_LANES):
+            rule.sd, rule.f0, rule.wrong = sd[i], f0[i], wrong[i]
+            rule.pull, rule.step, rule.count = pull[i], step[i], count[i]
+            at = logit_finish(rule, total[i], change[i], curvature[i], label[i], m[i], v[i])
+            out[0][i], out[1][i], out[2][i], out[3][i], out[4][i] = at.log_z, at.d1, at.d2, at.tau, at.rho
+        for i in range(size):
+            if variance[start + i] <= WIDEST:
+                log_z[start + i] = out[0][i]
+                first[start + i] = out[3 if natural else 1][i]
+                second[start + i] = out[4 if natural else 2][i]

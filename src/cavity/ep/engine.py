@@ -15,7 +15,7 @@ from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
 from cavity.blocks.scratch import ScratchVector, change
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
-from cavity.ep.evidence import distance, influence, site_values, within_float64
+from cavity.ep.evidence import assess
 from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
@@ -139,17 +139,11 @@ class Engine:
         new_tau, new_rho = self.geometry.vector(), self.geometry.vector()
 
         def task(part, x, h, g):
-            mean, variance = self.geometry.values(self.belief, part, x)
-            fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
-            m, v, proper = cavities(mean, variance, tau, rho, fraction)
-            _, match_tau, match_rho = self.sites.match(part, m, v)
-            proper &= within_float64(match_tau, match_rho)
-            d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
-            damping = np.where(d_rho >= 0, up, down)
-            tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
-            rho = rho + damping * d_rho
+            tau, rho, skipped, h, g = self.geometry.renew(
+                self.sites, self.belief, part, x, self.tau[part], self.rho[part], up, down, h, g
+            )
             new_tau[part], new_rho[part] = tau, rho
-            return *self.geometry.add(part, x, tau, rho, h, g), float(np.sum(~proper))
+            return h, g, float(skipped)
 
         h, g, skipped = self.geometry.reduce(task)
         if skipped and self.good is not None:
@@ -222,25 +216,15 @@ class Engine:
         """
         kept, n = not isinstance(self.tau, ScratchVector), self.geometry.n_rows
         loo, moved = (np.empty(n), np.empty(n)) if kept else (None, None)
-        one = np.minimum(1.0, 1.0 / self.sites.weights)
 
         def group(blocks):
             total, residual = 0.0, 0.0
             for part, x in blocks:
-                mean, variance = self.geometry.values(self.belief, part, x)
-                tau, rho = self.tau[part], self.rho[part]
-                fraction = self.sites.part(self.sites.fraction, part)
-                m, v, _ = cavities(mean, variance, tau, rho, fraction)
-                log_z, match_tau, match_rho = self.sites.match(part, m, v)
-                total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
-                residual = max(residual, distance(mean, variance, m, v, match_tau, match_rho))
-                if not kept:
-                    continue
-                loo[part] = log_z
-                if not self.sites.leaves_one:
-                    m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
-                    loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
-                moved[part] = influence(mean, variance, m, v)
+                moments = self.geometry.values(self.belief, part, x)
+                value, far, density, influence = assess(self.sites, part, *moments, self.tau[part], self.rho[part])
+                total, residual = total + value, max(residual, far)
+                if kept:
+                    loo[part], moved[part] = density, influence
             return total, residual
 
         totals, residuals = zip(*self.geometry.each_group(group), strict=True)

@@ -12,10 +12,13 @@ from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.lane_sums cimport aligned
+from cavity._core.site_calls cimport connect
 from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, unpack_rows
 from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
 )
+
+connect(__name__)
 
 cdef enum:
     LANES = 8

@@ -9,9 +9,11 @@ from libc.stdlib cimport calloc, free
 from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.simd cimport cv_combine
+from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
-from cavity._core.sites cimport tilted
+
+connect(__name__)
 
 cdef enum:
     LANES = 8

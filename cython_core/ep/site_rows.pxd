@@ -3,7 +3,7 @@
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 
 from cavity._core.simd cimport cv_log, cv_sum
-from cavity._core.site_tiles cimport match_tile
+from cavity._core.site_calls cimport match_tile
 from cavity._core.site_types cimport Likelihood, unpack
 
 cdef extern from *:

@@ -1,7 +1,15 @@
-"""Sites of a likelihood over arrays."""
+"""Sites of a likelihood over arrays, and for other kernels."""
 
+from cpython.pycapsule cimport PyCapsule_New
+
+from cavity._core.site_calls cimport SiteCalls
 from cavity._core.site_tiles cimport match_tile
 from cavity._core.site_types cimport Likelihood, unpack
+from cavity._core.sites cimport tilted
+
+cdef SiteCalls table
+table.tilted, table.match_tile = tilted, match_tile
+calls = PyCapsule_New(&table, "cavity.sites", NULL)
 
 
 def evaluate(int kind, const double[::1] parameters,

@@ -56,8 +56,13 @@ def log_density(state, scaling, rows):
 def log_sum(logs):
     """Return the logs (n,) of the sums over the components of what has the logs (n, K); -inf where all are."""
     columns, top = _below_largest(logs)
-    with np.errstate(divide="ignore"):
-        return np.log(np.exp(columns, out=columns).sum(axis=0)) + top
+    largest = columns == 0.0
+    np.exp(columns, out=columns)
+    columns[largest] = 0.0  # apart, for the digits of what is next to nothing beside it
+    ties = largest.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.log1p(columns.sum(axis=0) / ties) + np.log(ties) + top
+    return np.where(ties > 0, total, -np.inf)
 
 
 def shares(logs):

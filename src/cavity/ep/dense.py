@@ -9,9 +9,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+from scipy.linalg import lapack, qr
 
 from cavity import _core
+from cavity.base.triangles import inverse_lower, solve_lower, whiten
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
@@ -68,7 +69,7 @@ class DenseBelief:
     def prior_slope(self):
         """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
         # L^-1 (M, M) of I + C'hC = L L': E |u|^2 = |u|^2 + |L^-1|_F^2
-        inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
+        inverse = inverse_lower(self.factor)
         return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
 
     def divergence(self):
@@ -80,10 +81,10 @@ class DenseBelief:
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
             # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
-            ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
+            ratio = solve_lower(self.factor, old.factor)
             ratio = ratio @ ratio.T
-            ratio[np.diag_indices_from(ratio)] -= 1.0
-            change = max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
+            ratio.flat[:: len(ratio) + 1] -= 1.0
+            change = float(np.sqrt(np.maximum(shift @ shift, np.vdot(ratio, ratio))))
         return change if np.isfinite(change) else np.inf
 
 
@@ -130,16 +131,14 @@ class Dense:
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
         with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
             precision, pulled = self.whitened(h), self.pulled(g)
-        precision[range(self.size), range(self.size)] += 1.0
-        if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
+        precision.flat[:: self.size + 1] += 1.0
+        if not (np.isfinite(precision).all() and np.isfinite(pulled).all()):
             return None
-        try:  # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
-            factor = cholesky(precision, lower=True, check_finite=False)
-        except LinAlgError:
+        # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
+        factor, failed = lapack.dpotrf(precision, lower=1)
+        if failed:
             return None
-        half = solve_triangular(factor, pulled, lower=True, check_finite=False)
-        u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
-        inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
+        u, inverse = lapack.dpotrs(factor, pulled, lower=1)[0], inverse_lower(factor).T
         root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
         step = self.root * u if self.root.ndim == 1 else self.root @ u
         triangle = self._triangle(root) if self.tiled else None
@@ -169,9 +168,8 @@ class Dense:
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         h, g = self.whitened(h), self.pulled(g)
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
-        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
-        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
-        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
+        scaled, shift = whiten(belief.factor, h), solve_lower(belief.factor, g - h @ belief.u)
+        return np.append(scaled.ravel() * np.sqrt(0.5), shift)
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.blocks.executors import AHEAD, Threads, single_blas, spans, threads_of
+from cavity.blocks import executors
+from cavity.blocks.executors import AHEAD, Threads, spans, threads_of
 
 THREADS = [1, 2, 3]
 
@@ -303,23 +304,153 @@ with threadpool_limits(2, user_api="blas"):
     assert out.split() == ["True", "True", "True"]
 
 
-def test_single_blas_lets_callers_in_one_at_a_time():
-    inside, most = 0, 0
+BLAS = """
+import os, threading, warnings
+import scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
+from cavity.blocks.executors import single_blas
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
+threadpool_limits(2, user_api="blas")
+def counts():
+    return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+"""
 
-    def call():
-        nonlocal inside, most
+
+def test_callers_on_several_threads_share_the_limit():
+    """The first sets it and the last lifts it, whatever ends them."""
+    out = script(
+        BLAS
+        + """
+both, entered, left = threading.Barrier(2), threading.Event(), threading.Event()
+def first():
+    try:
         with single_blas():
-            inside += 1
-            most = max(most, inside)
-            time.sleep(0.01)
-            inside -= 1
+            both.wait(10)  # two are inside
+            raise KeyError
+    except KeyError:
+        left.set()
+def second():
+    with single_blas():
+        both.wait(10)
+        left.wait(10)
+        print(counts() == {1})  # the other one has gone
+callers = [threading.Thread(target=each) for each in (first, second)]
+for each in callers: each.start()
+for each in callers: each.join()
+print(counts() == {2})
+"""
+    )
+    assert out.split() == ["True", "True"]
 
-    callers = [threading.Thread(target=call) for _ in range(4)]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join(10)
-    assert most == 1
+
+def test_the_limit_is_lifted_after_an_interruption_at_any_line():
+    out = script(
+        BLAS
+        + """
+import sys
+from contextlib import suppress
+from cavity.blocks import executors
+for line in range(1000):
+    passed = 0
+    def at_line(frame, event, _):  # Ctrl-C at one of the lines on the way in, and in the block
+        global passed
+        if frame.f_code.co_filename != executors.__file__ or frame.f_code.co_name not in ("single_blas", "take"):
+            return None
+        passed += event == "line"
+        if passed > line and event == "line":
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return at_line
+    interrupted = True
+    with suppress(KeyboardInterrupt):
+        sys.settrace(at_line)
+        with single_blas():
+            sys.settrace(None)
+            interrupted = False
+    sys.settrace(None)
+    assert counts() == {2}, line
+    with single_blas():
+        assert counts() == {1}, line
+    if not interrupted:
+        break
+print(line > 5)
+"""
+    )
+    assert out.strip() == "True"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_forked_child_has_the_limits_of_its_own_thread_only():
+    out = script(
+        BLAS
+        + """
+inside, done = threading.Event(), threading.Event()
+def other():
+    with single_blas():
+        inside.set()
+        done.wait(10)
+thread = threading.Thread(target=other)
+thread.start()
+inside.wait(10)
+def in_child(task):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if task() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(in_child(lambda: counts() == {2}))
+with single_blas():
+    print(in_child(lambda: counts() == {1}))
+done.set()
+thread.join()
+print(counts() == {2})
+"""
+    )
+    assert out.split() == ["0", "0", "True"]
+
+
+def test_libraries_with_a_number_for_each_thread(monkeypatch):
+    """As OpenBLAS on OpenMP: every thread that works for us sets its own, and callers get theirs back."""
+
+    class Library:
+        def __init__(self):
+            self.numbers = threading.local()
+
+        def get_num_threads(self):
+            return getattr(self.numbers, "value", 8)
+
+        def set_num_threads(self, number):
+            self.numbers.value = number
+
+    library = Library()
+    monkeypatch.setattr(executors, "_libraries", lambda: ([], [library]))
+    with executors.Threads(3) as threads, executors.single_blas():
+        assert threads.run(library.get_num_threads, [()] * 20) == [1] * 20
+        with executors.single_blas():
+            assert library.get_num_threads() == 1
+        assert library.get_num_threads() == 1
+    assert library.get_num_threads() == 8
+    with executors.Threads(3) as threads:
+        assert threads.run(library.get_num_threads, [()] * 20) == [8] * 20
+
+
+def test_the_limit_holds_where_another_thread_has_set_numbers():
+    """Newer versions of threadpoolctl do nothing for threads other than the one that set numbers first."""
+    out = script(
+        BLAS
+        + """
+def fit():
+    with single_blas():
+        print(counts() == {1})
+thread = threading.Thread(target=fit)
+thread.start()
+thread.join()
+print(counts() == {2})
+with threadpool_limits(1, user_api="blas"):
+    print(counts() == {1})
+print(counts() == {2})
+"""
+    )
+    assert out.split() == ["True"] * 4
 
 
 def test_several_calls_a_task_change_neither_order_nor_errors():

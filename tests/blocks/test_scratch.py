@@ -77,7 +77,7 @@ def test_a_full_disk_is_named(tmp_path):
         f"resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); ScratchVector(1000, {str(tmp_path)!r})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"File too large: '{tmp_path}'" in done.stderr
+    assert f"File too large: 'a scratch file in {tmp_path}'" in done.stderr
 
 
 def test_only_rows_in_files_have_scratch_files(monkeypatch):

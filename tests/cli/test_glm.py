@@ -307,6 +307,7 @@ BAD_TABLES = {
     ),
     "semicolons": ("a;y,z\n1;2,3\n", [], "separated by commas or semicolons; give --sep ',', for example"),
     "no category": ("a,c,y\n1,x,0\n2,x,1\n", ["--categorical", "c"], "column 'c' has one value only"),
+    "target as category": ("a,y\n1,x\n2,z\n", ["--categorical", "y"], "column 'y' is no feature but target, offset"),
     "all missing": ("a,y\n,0\n2,\n", ["--missing", "drop"], "every row has a missing value in one of y, a"),
     "no count": (
         "a,y\n1,0\n2,1.5\n",

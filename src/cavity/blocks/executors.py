@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import chain, islice, pairwise
-from threading import RLock
+from threading import RLock, get_ident
 
 from cavity.base import arrays
 
@@ -20,6 +20,7 @@ THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads 
 AHEAD = 3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
 
 _inside = ContextVar("cavity_inside_a_task", default=False)
+_limited = ContextVar("cavity_single_blas", default=False)
 
 
 def threads_of(n_threads):
@@ -48,6 +49,8 @@ def threads_of(n_threads):
 def _task(function, arguments):
     """Call the function on a thread of a pool, knowing that it is one."""
     _inside.set(True)
+    if _limited.get():
+        _limit_this_thread()
     return function(*arguments)
 
 
@@ -149,42 +152,103 @@ def spans(size, n_parts, multiple=1):
 
 
 @cache
-def _controller():
-    """The BLAS libraries of this process, looked up once (that costs half a millisecond)."""
+def _libraries():
+    """The BLAS libraries of this process, looked up once (that costs half a millisecond).
+
+    Returns
+    -------
+    shared, own : list
+        Those whose number of threads belongs to the process, and those where each thread that calls has its own.
+    """
     import scipy.linalg  # noqa: F401  its BLAS has to be loaded to be found
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    found = ThreadpoolController().select(user_api="blas").lib_controllers
+    own = [each for each in found if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
+    return [each for each in found if each not in own], own
 
 
-_turn = RLock()  # the number of BLAS threads belongs to the whole process
+def _set(numbers, hold=False):
+    """Set the numbers of threads of libraries, whichever thread set them last; `hold` keeps others from setting them.
+
+    Newer versions of threadpoolctl let one thread at a time set them.
+    """
+    for library, number in numbers:
+        free = getattr(library, "clear_controlling_thread", lambda force: None)
+        free(force=True)
+        library.set_num_threads(number)
+        if not hold:
+            free(force=True)
 
 
-def _new_lock():
-    global _turn
-    _turn = RLock()
+class _Limit:
+    """One BLAS thread for the whole process while anybody asks for it.
+
+    The first who does sets it, and the last who goes puts back what was there. A forked child drops those who asked on
+    threads that only its parent has.
+    """
+
+    def __init__(self):
+        self._guard = RLock()
+        self._holders = {}  # of each who asked the thread, and what that thread had for itself
+        self._before = []  # how many threads each shared library had; empty without holders
+
+    def take(self, holder):
+        with self._guard:
+            shared, own = _libraries()
+            self._holders[holder] = get_ident(), [(each, each.get_num_threads()) for each in own]
+            if not self._before:
+                self._before = [(each, each.get_num_threads()) for each in shared]
+                _set([(each, 1) for each in shared], hold=True)
+            _limit_this_thread()
+
+    def drop(self, holder):
+        """Drop one who asked, or who was interrupted on the way."""
+        with self._guard:
+            _, own = self._holders.pop(holder, (None, []))
+            _set(own)
+            if not self._holders:
+                _set(self._before)
+                self._before = []
+
+    def guard_forks(self):
+        """Fork while nobody changes the limit."""
+        os.register_at_fork(
+            before=self._guard.acquire, after_in_parent=self._guard.release, after_in_child=self._in_child
+        )
+
+    def _in_child(self):
+        others = [holder for holder, (thread, _) in self._holders.items() if thread != get_ident()]
+        for holder in others:
+            self._holders[holder] = None, []  # that thread is not here
+            self.drop(holder)
+        self._guard.release()
 
 
-if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that only its parent has
-    os.register_at_fork(after_in_child=_new_lock)
+def _limit_this_thread():
+    """One BLAS thread where each thread has a number of its own."""
+    _set([(each, 1) for each in _libraries()[1]])
 
 
-_limited = ContextVar("cavity_single_blas", default=False)
+_limit = _Limit()
+if hasattr(os, "register_at_fork"):
+    _limit.guard_forks()
 
 
 @contextmanager
 def single_blas():
     """Run BLAS on one thread: several give other bits, and they fight with ours.
 
-    Callers on other Python threads wait for their turn. Overlapping limits would be lifted too early, and the last one
-    to go would leave the process with one BLAS thread for good. Tasks of a caller who has his turn need not wait.
+    Callers on several Python threads share the limit. Tasks of a caller who has it need not ask.
     """
     if _limited.get():
         yield
         return
-    with _turn, _controller().limit(limits=1, user_api="blas"):
-        token = _limited.set(True)
-        try:
-            yield
-        finally:
-            _limited.reset(token)
+    holder = object()
+    try:
+        _limit.take(holder)
+        _limited.set(True)
+        yield
+    finally:
+        _limited.set(False)
+        _limit.drop(holder)

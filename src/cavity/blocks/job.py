@@ -129,10 +129,6 @@ class Job:
     def _inside(self, name):
         return None if self._place is None else (*self._place, name)
 
-    def quiet(self):
-        """Return the job of inner fits that nobody wants to hear of."""
-        return QUIET
-
     def ending(self):
         """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
         return QUIET if self.stopped else self

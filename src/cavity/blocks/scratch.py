@@ -1,8 +1,9 @@
-"""Vectors of N doubles that may live in a scratch file: read and written by slices, as arrays are.
+"""Scratch files, and vectors of N doubles that live in them: read and written by slices, as arrays are.
 
 Plain reads and writes, no memory map: what is mapped counts as resident memory.
 """
 
+import os
 import tempfile
 import weakref
 from threading import Lock
@@ -32,11 +33,54 @@ def change(function, out, *others):
         out[part] = function(*(each[part] for each in (out, *others)))
 
 
-class ScratchVector:
-    """N doubles in a file, zeros at first. Slices of step 1 are read as arrays of their own, and written.
+class ScratchFile:
+    """A file without a name: gone with the last reference to it, and when the process is killed.
 
-    Threads may read and write at a time. The file has no name: it is gone with the last reference to the vector, and
-    when the process is killed.
+    Threads and forked processes may read and write at a time. Errors, as of a full disk, name the folder.
+
+    Parameters
+    ----------
+    size : int
+        Bytes, zeros at first. Writing beyond them makes the file longer.
+    folder : path-like, optional
+        Where there is space for the file; by default the temporary folder.
+    """
+
+    def __init__(self, size=0, folder=None):
+        self._file = tempfile.TemporaryFile(prefix="cavity-", dir=folder, buffering=0)  # noqa: SIM115  lives as long
+        self._lock = Lock()
+        weakref.finalize(self, self._file.close)
+        chosen = f"{tempfile.gettempdir()} (the environment variable TMPDIR chooses another folder)"
+        self._words = f"a scratch file in {chosen if folder is None else folder}"
+        with naming(self._words):
+            self._file.truncate(size)
+
+    def read(self, out, place):
+        """Fill a contiguous array with the bytes from `place` on."""
+        self._all(out, place, "preadv", lambda left: self._file.readinto(left))
+
+    def write(self, values, place):
+        """Write the bytes of a contiguous array from `place` on."""
+        self._all(values, place, "pwritev", lambda left: self._file.write(left))
+
+    def _all(self, values, place, at_place, here):
+        """Read or write all bytes, by a function of the system that leaves the file's position alone if it has one."""
+        left, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
+        with naming(self._words):
+            while left:
+                if at_place is not None:
+                    done = at_place(self._file.fileno(), [left], place)
+                else:
+                    with self._lock:
+                        self._file.seek(place)
+                        done = here(left)
+                if not done:
+                    raise OSError("it has been cut short by somebody else")
+                left, place = left[done:], place + done
+
+
+class ScratchVector:
+    """N doubles in a scratch file, zeros at first. Slices of step 1 are read as arrays of their own, and written.
 
     Parameters
     ----------
@@ -49,12 +93,7 @@ class ScratchVector:
     dtype = np.dtype(np.float64)
 
     def __init__(self, n, folder=None):
-        self.shape, self._folder, self._lock = (n,), folder, Lock()
-        self._file = tempfile.TemporaryFile(prefix="cavity-", dir=folder, buffering=0)  # noqa: SIM115  lives as long
-        weakref.finalize(self, self._file.close)
-        self._place = tempfile.gettempdir() if folder is None else folder  # for messages, as of a full disk
-        with naming(self._place):
-            self._file.truncate(8 * n)
+        self.shape, self._folder, self._file = (n,), folder, ScratchFile(8 * n, folder)
 
     def __len__(self):
         return self.shape[0]
@@ -62,24 +101,13 @@ class ScratchVector:
     def __getitem__(self, part):
         start, stop, _ = part.indices(len(self))
         out = np.empty(max(stop - start, 0))
-        left = memoryview(out).cast("B")
-        with self._lock:
-            self._file.seek(8 * start)
-            while left:
-                done = self._file.readinto(left)
-                if not done:
-                    raise OSError("a scratch file has been cut short by somebody else")
-                left = left[done:]
+        self._file.read(out, 8 * start)
         return out
 
     def __setitem__(self, part, values):
         start, stop, _ = part.indices(len(self))
         values = np.ascontiguousarray(np.broadcast_to(values, (stop - start,)), dtype=np.float64)
-        left = memoryview(values).cast("B")
-        with self._lock, naming(self._place):
-            self._file.seek(8 * start)
-            while left:
-                left = left[self._file.write(left) :]
+        self._file.write(values, 8 * start)
 
     def copy(self):
         """Return another one with the same numbers."""

@@ -4,18 +4,16 @@ What does not fit into KEPT bytes goes to a scratch file that nobody else sees a
 """
 
 import os
-import tempfile
-import threading
 from itertools import chain
-from weakref import finalize
 
 import numpy as np
 
-from cavity.base.errors import naming
 from cavity.blocks.dialects import advice
+from cavity.blocks.files import FileState
 from cavity.blocks.lines import MOST_VALUES, TextReader
 from cavity.blocks.merge import starts
 from cavity.blocks.parts import Part
+from cavity.blocks.scratch import ScratchFile
 
 KEPT = 1 << 26  # bytes of a table that stay in memory
 
@@ -25,28 +23,26 @@ class Kept:
 
     def __init__(self, width):
         self.width, self.count = width, 0
-        self._arrays, self._file, self._lock = [], None, threading.Lock()
+        self._arrays, self._file = [], None
 
     def add(self, rows):
         """Append rows."""
+        place = self.count * self.width * 8
         self.count += len(rows)
         if self._file is None and self.count * self.width * 8 <= KEPT:
             self._arrays.append(rows)
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="cavity-")  # noqa: SIM115  it lives as long as the rows
-            finalize(self, self._file.close)
-        with naming(f"a scratch file in {tempfile.gettempdir()} (the environment variable TMPDIR chooses another)"):
-            for each in (*self._arrays, rows):
-                self._file.write(np.ascontiguousarray(each).data)
+            self._file, place = ScratchFile(), 0
+        for each in (*self._arrays, rows):
+            self._file.write(np.ascontiguousarray(each), place)
+            place += each.size * 8
         self._arrays = []
 
     def done(self):
         """Everything is there."""
         if self._file is None:
             self._arrays = self._arrays if len(self._arrays) == 1 else [np.concatenate(self._arrays)]
-        else:
-            self._file.flush()
 
     def view(self, start, stop):
         """Return the rows themselves if they are in memory, else None."""
@@ -57,21 +53,8 @@ class Kept:
         if self._file is None:
             return self._arrays[0][start:stop]
         out = np.empty((stop - start, self.width))
-        left, place = memoryview(out).cast("B"), start * self.width * 8
-        while left:
-            done = self._read_at(left, place)
-            if not done:
-                raise ValueError("a scratch file has lost what was written to it")
-            left, place = left[done:], place + done
+        self._file.read(out, start * self.width * 8)
         return out
-
-    def _read_at(self, target, place):
-        """Read bytes from a place on; return how many. A forked process shares the position of the file: not moved."""
-        if hasattr(os, "preadv"):
-            return os.preadv(self._file.fileno(), [target], place)
-        with self._lock:
-            self._file.seek(place)
-            return self._file.readinto(target)
 
 
 class TextRows(Part):
@@ -189,10 +172,10 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
         If there is no such file.
     """
     settings = {"separator": separator, "decimal": decimal, "encoding": encoding}
-    stamp = None
+    state = None
     if not hasattr(file, "read"):
         file = os.fspath(file)
-        stamp = _stamp(file)
+        state = _state(file) if os.path.isfile(file) else None  # pipes are read once
     reader = TextReader(file, **settings)
     kept = Kept(len(reader.columns))
     for rows in reader:
@@ -201,21 +184,21 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
             tell(reader.share)
     reader.check_rows()
     kept.done()
-    again = None if stamp is None else (os.path.abspath(file), file, stamp, settings)
+    again = None if state is None else (os.path.abspath(file), state, settings)
     return TextRows(reader, kept, again=again)
 
 
-def _stamp(path):
-    """What tells whether a file has changed."""
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+def _state(path):
+    """Return what a file is like."""
+    with open(path, "rb") as file:
+        return FileState.of(file, path)
 
 
 def _opened_again(again, index, vector):
     """Return the same part in another process."""
-    place, path, stamp, settings = again
-    if _stamp(place) != stamp:
-        raise ValueError(f"{path} has changed while it was in use; start again with the file as it is now")
+    place, state, settings = again
+    with open(place, "rb") as file:
+        state.check(file)
     return open_text(place, **settings).some(index, vector)
 
 

@@ -40,9 +40,7 @@ def show(options):
     lines = [f"{options.posterior}: {about['kind']}, written by cavity {about['cavity']} (format {about['format']})"]
     if kind == checkpoint.KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
-        model, data = told["fit"]["model"], told["fit"]["data"]
-        lines += [f"  model            {json.dumps(model)}", f"  data             {json.dumps(data)}"]
-        lines += ["stages that were kept", *(f"  {stage}" for stage in stages)]
+        lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
         shared.say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
         return 0
     posterior = load(options.posterior)
@@ -51,6 +49,17 @@ def show(options):
         lines += ["", *repr(posterior.summary()).splitlines()]
     shared.say(options, lines, lambda: {"file": options.posterior} | about | described(posterior))
     return 0
+
+
+def fit_lines(fit):
+    """Yield what a fit is of, as `fingerprint` tells it."""
+    settings = dict(fit["model"])
+    yield f"  {'model':<16} {settings.pop('kind')}"
+    for name, value in settings.items():
+        yield f"    {name:<14} {json.dumps(value)}"
+    for name, about in fit["data"].items():
+        n, *width = about["shape"]
+        yield f"  {name:<16} {', '.join([counted(n, 'row'), *(counted(each, 'column') for each in width)])}"
 
 
 def show_data(options):

@@ -143,6 +143,10 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
         for name in (getattr(options, role, None) for role in ("offset", "weights", "trials"))
     )
     others = [name for name in (offset, weights, trials) if name is not None]
+    for name in {target, *others} & {origin for origin, _ in table.made.values()}:
+        raise ValueError(
+            f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
+        )
     features, notes = table.chosen(options.features, "--features", {target, *others})
     table, dropped = derived.complete(table, [target, *features, *others], options)
     if likelihood in (*BINARY, ORDERED):

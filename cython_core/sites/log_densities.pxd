@@ -4,11 +4,11 @@ Each function is inlined with a constant kind, and has no branches, so that a lo
 e is the power, and a, b, c are
 
     LOGIT                sigmoid(f)
-    PROBIT               Phi(f/b)
+    PROBIT               Phi(f/b); c = 1/b
     POISSON              exp(y f - exp(f)), the rate exp(f)
     NEGATIVE_BINOMIAL    p^y (1 - p)^a, p = sigmoid(f - b)
     BINOMIAL             Phi(f)^y Phi(-f)^a over its maximum, 0 < y <= a; b, c = log(y/(y + a)), log(a/(y + a))
-    STUDENT_T            (1 + (f - y)^2/b)^(-(a + 1)/2), a degrees of freedom, b = a scale^2
+    STUDENT_T            (1 + (f - y)^2/b)^(-(a + 1)/2), a degrees of freedom; b, c = a scale^2, 1/b
 
 Constants in f are left out. Labels are 1: those of -1 are mirror images.
 """
@@ -17,7 +17,7 @@ from libc.math cimport fabs
 
 from cavity._core.lanes cimport template
 from cavity._core.normal cimport Normal, cv_standard_normal
-from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p
+from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
 from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT
 
 cdef extern from *:
@@ -45,7 +45,7 @@ cdef inline template chance(double t, Chance *out) noexcept nogil:
 cdef inline template logit_slopes(double power, double f, Slopes *out) noexcept nogil:
     cdef double u = cv_exp(-fabs(f))
     cdef double r = 1.0 / (1.0 + u)
-    out.value = power * ((f if f < 0.0 else 0.0) - cv_log_1p(u))
+    out.value = power * ((f if f < 0.0 else 0.0) - cv_log_1p_known(u, r))
     out.l1 = power * (u * r if f > 0.0 else r)
     out.l2 = -power * (u * r) * r
 
@@ -65,16 +65,16 @@ cdef inline template negative_binomial_slopes(
     cdef double q = 1.0 / (1.0 + u)
     cdef double p = q if t > 0.0 else u * q                 # sigmoid(t)
     cdef double not_p = u * q if t > 0.0 else q
-    out.value = power * (y * t - (y + r) * ((t if t > 0.0 else 0.0) + cv_log_1p(u)))
+    out.value = power * (y * t - (y + r) * ((t if t > 0.0 else 0.0) + cv_log_1p_known(u, q)))
     out.l1 = power * (y * not_p - r * p)
     out.l2 = -power * (y + r) * (u * q) * q
 
 
-cdef inline template probit_slopes(double power, double sd, double f, Slopes *out) noexcept nogil:
-    cdef Normal at = cv_standard_normal(f / sd)
+cdef inline template probit_slopes(double power, double inv_sd, double f, Slopes *out) noexcept nogil:
+    cdef Normal at = cv_standard_normal(f * inv_sd)
     out.value = power * at.log_cdf
-    out.l1 = power * at.hazard / sd
-    out.l2 = -power * at.curvature / (sd * sd)
+    out.l1 = power * at.hazard * inv_sd
+    out.l2 = -power * at.curvature * (inv_sd * inv_sd)
 
 
 cdef inline template log_ratio_rest(double u, double log_ratio, double *out) noexcept nogil:
@@ -96,15 +96,12 @@ cdef inline template binomial_probit_slopes(const Density *p, double f, Slopes *
     out.l2 = -power * (y * at.curvature + r * other.curvature)
 
 
-cdef inline template student_slopes(
-    double power, double nu, double scale2, double y, double f, Slopes *out,
-) noexcept nogil:
-    cdef double d = f - y
-    cdef double u = d * d / scale2
-    cdef double inv = 1.0 / (scale2 + d * d)
-    out.value = -0.5 * power * (nu + 1.0) * cv_log_1p(u)
-    out.l1 = -power * (nu + 1.0) * d * inv
-    out.l2 = -power * (nu + 1.0) * (scale2 - d * d) * inv * inv
+cdef inline template student_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    cdef double n = p.power * (p.a + 1.0), d = f - p.y, u = d * d * p.c
+    cdef double inv = 1.0 / (1.0 + u)
+    out.value = -0.5 * n * cv_log_1p_known(u, inv)
+    out.l1 = -n * p.c * d * inv
+    out.l2 = -n * p.c * (1.0 - u) * inv * inv
 
 
 cdef inline template slopes(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
@@ -115,11 +112,11 @@ cdef inline template slopes(int kind, const Density *p, double f, Slopes *out) n
     elif kind == NEGATIVE_BINOMIAL:
         negative_binomial_slopes(p.power, p.a, p.b, p.y, f, out)
     elif kind == PROBIT:
-        probit_slopes(p.power, p.b, f, out)
+        probit_slopes(p.power, p.c, f, out)
     elif kind == BINOMIAL:
         binomial_probit_slopes(p, f, out)
     else:
-        student_slopes(p.power, p.a, p.b, p.y, f, out)
+        student_slopes(p, f, out)
 
 
 cdef inline double log_mean(double p, double not_p, double x) noexcept nogil:

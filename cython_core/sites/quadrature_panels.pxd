@@ -123,7 +123,7 @@ cdef inline double panel_width(int kind, const Density *p, double v, double f) n
 
 cdef inline template far_node(int kind, const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
     """For |x| > 64, where terms linear in x would swamp the rest, or exp(f0) x leave no digits of it."""
-    cdef double e = t.power[i], y = t.y[i], pull = t.from_mean[i] / t.v[i], half_precision = 0.5 / t.v[i], u
+    cdef double e = t.power[i], y = t.y[i], pull = t.pull[i], half_precision = t.half_precision[i], u
     cdef double p = t.small[i] if t.side[i] > 0.0 else t.rest[i], q = t.rest[i] if t.side[i] > 0.0 else t.small[i]
     cdef Slopes at
     if kind == POISSON:

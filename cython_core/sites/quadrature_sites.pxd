@@ -4,7 +4,7 @@ from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
 from cavity._core.quadrature_steps cimport (
     LANES, MOST_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site, improve_anchor,
-    student_anchor, student_range, weigh_node,
+    shrink_range, student_anchor, student_range, weigh_node,
 )
 from cavity._core.site_types cimport (
     BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Form, Tilted,
@@ -37,6 +37,9 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
             student_range(t, i)
         else:
             concave_range(kind, t, i)
+    for _step in range(0 if kind == STUDENT_T else 2 if kind == PROBIT or kind == BINOMIAL else 3):
+        for i in range(lanes):
+            shrink_range(kind, t, i)
     for i in range(lanes):
         choose_rule(kind, t, i)
 

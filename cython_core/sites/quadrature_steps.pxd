@@ -23,7 +23,7 @@ from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt
 
 from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Chance, Density, Slopes, below_top, chance, slopes
-from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_normal
+from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
 from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
 
 cdef extern from *:
@@ -39,9 +39,9 @@ cdef extern from *:
     const double SETTLED "CV_SETTLED"    # nats that a step by Newton may still promise at the anchor, twice
 
 cdef enum:
-    LANES = 16
+    LANES = 8
     MOST_STEPS = 200                     # of Newton to the anchor; a handful is typical
-    MOST_NODES = 128                     # of the smooth rule
+    MOST_NODES = 256                     # of the smooth rule
 
 ctypedef double Lanes[LANES]             # a number of each site
 
@@ -54,6 +54,7 @@ cdef struct Tile:
     Lanes low, high, next, moving
     Lanes f0, l, l1, l2
     Lanes from_mean                                                      # f0 - m
+    Lanes pull, half_precision                                           # (f0 - m)/v, 1/(2 v)
     Lanes slope                                                          # h'(f0)
     Lanes small, rest, side                                              # of sigmoid(f0 - b), see Chance
     # 2. range, relative to the anchor
@@ -132,11 +133,11 @@ cdef inline template student_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
     cdef double apart = m - y, near = 0.0, far = apart, s = 2.0 * half * v, h_near, h_far, pull
     cdef int _step
     density(t, i, &p)
-    for _step in range(10):
+    for _step in range(6):
         near = apart / (1.0 + s / (p.b + near * near))
         far = apart / (1.0 + s / (p.b + far * far))
-    h_near = -half * cv_log_1p(near * near / p.b) - 0.5 * (near - apart) * (near - apart) / v
-    h_far = -half * cv_log_1p(far * far / p.b) - 0.5 * (far - apart) * (far - apart) / v
+    h_near = -half * cv_log_1p(near * near * p.c) - 0.5 * (near - apart) * (near - apart) / v
+    h_far = -half * cv_log_1p(far * far * p.c) - 0.5 * (far - apart) * (far - apart) / v
     near = near if h_near >= h_far else far
     pull = s / (p.b + near * near)
     t.f0[i] = y + near if pull > 1.0 else m - apart * (pull / (1.0 + pull))
@@ -147,7 +148,8 @@ cdef inline template student_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
 cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     cdef Chance at
     t.from_mean[i] = t.f0[i] - t.m[i]
-    t.slope[i] = t.l1[i] - t.from_mean[i] / t.v[i]
+    t.pull[i], t.half_precision[i] = t.from_mean[i] / t.v[i], 0.5 / t.v[i]
+    t.slope[i] = t.l1[i] - t.pull[i]
     at.small, at.rest, at.side = 0.0, 1.0, 1.0
     if kind == NEGATIVE_BINOMIAL or kind == LOGIT:
         chance(t.f0[i] - (t.b[i] if kind == NEGATIVE_BINOMIAL else 0.0), &at)
@@ -160,7 +162,7 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 cdef inline template poisson_node(const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
     """The terms linear in x nearly cancel: their sum is the slope."""
     cdef double rate = -t.l2[i], u = rate * cv_exp_rest(x)
-    out.h = x * (t.slope[i] - 0.5 / t.v[i] * x) - u
+    out.h = x * (t.slope[i] - t.half_precision[i] * x) - u
     out.change = -(u + rate * x)
     out.l2 = -(u + rate * x + rate)
 
@@ -172,9 +174,9 @@ cdef inline template negative_binomial_node(const Tile *t, Py_ssize_t i, double 
     cdef double of_q = e * (y if low else -r), of_p = e * (r if low else -y)
     cdef double to_there = t.side[i] * x
     cdef double near = to_there if to_there < 700.0 else 700.0          # exp may overflow
-    cdef double rise = p * (cv_exp_rest(near) + near), one = 1.0 + rise, inv = 1.0 / one
-    cdef double log_one = cv_log_normal(one) - ((one - 1.0) - rise) * inv
-    out.h = x * (t.slope[i] - 0.5 / t.v[i] * x) - n * ((log_one + (to_there - near)) - p * to_there)
+    cdef double rise = p * (cv_exp_rest(near) + near), inv = 1.0 / (1.0 + rise)
+    cdef double log_one = cv_log_1p_known(rise, inv)
+    out.h = x * (t.slope[i] - t.half_precision[i] * x) - n * ((log_one + (to_there - near)) - p * to_there)
     out.change = (of_q * (q * inv) - of_p * ((rise + p) * inv)) - t.l1[i]
     out.l2 = -n * (q * inv) * ((rise + p) * inv)
 
@@ -189,7 +191,7 @@ cdef inline template node(int kind, const Tile *t, Py_ssize_t i, double x, Node 
     else:
         density(t, i, &p)
         slopes(kind, &p, t.f0[i] + x, &at)
-        out.h = (at.value - t.l[i]) - x * (t.from_mean[i] / t.v[i] + 0.5 / t.v[i] * x)
+        out.h = (at.value - t.l[i]) - x * (t.pull[i] + t.half_precision[i] * x)
         out.change, out.l2 = at.l1 - t.l1[i], at.l2
 
 
@@ -208,30 +210,27 @@ cdef inline template student_range(Tile *t, Py_ssize_t i) noexcept nogil:
     t.right[i] = high if high < to_y + reach else to_y + reach
 
 
-cdef inline template nearer_end(int kind, const Tile *t, Py_ssize_t i, double *end) noexcept nogil:
-    """A step by Newton to where h has fallen by CUT. h is concave: it stays beyond."""
-    cdef Node at
-    cdef double x = end[0], next
-    node(kind, t, i, x, &at)
-    next = x - (at.h + CUT) / (at.change + (t.slope[i] - x / t.v[i]))
-    end[0] = next if (fabs(next) < fabs(x)) & (next * x > 0.0) else x
-
-
 cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """h falls at least as log N does, and on the side where l bends more at least as at the anchor."""
-    cdef double v = t.v[i], farthest = sqrt(2.0 * CUT * v), local = sqrt(2.0 * CUT / (1.0 / v - t.l2[i]))
-    cdef double left = -farthest, right = farthest, steep
-    cdef int _step
+    cdef double v = t.v[i], farthest = sqrt(2.0 * CUT * v), local = sqrt(2.0 * CUT / (1.0 / v - t.l2[i])), steep
+    t.left[i], t.right[i] = -local if kind == PROBIT else -farthest, farthest
     if kind == POISSON:                                     # exp(x) - 1 - x > exp(x)/3.8 from x = 1 on
         steep = cv_log(3.8 * CUT / -t.l2[i])
         steep = steep if steep > 1.0 else 1.0
-        right = local if local < steep else steep
-    elif kind == PROBIT:
-        left = -local
-    for _step in range(2 if kind == PROBIT or kind == BINOMIAL else 3):
-        nearer_end(kind, t, i, &left)
-        nearer_end(kind, t, i, &right)
-    t.left[i], t.right[i] = left, right
+        t.right[i] = local if local < steep else steep
+
+
+cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """A step by Newton of each end to where h has fallen by CUT. h is concave: both stay beyond."""
+    cdef Node at
+    cdef double x = t.left[i], next
+    node(kind, t, i, x, &at)
+    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    t.left[i] = next if (next > x) & (next < 0.0) else x
+    x = t.right[i]
+    node(kind, t, i, x, &at)
+    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    t.right[i] = next if (next < x) & (next > 0.0) else x
 
 
 # ------------------------------------------------------------------------------------------------ 3. smooth rule
@@ -261,11 +260,11 @@ cdef inline template growth(int kind, const Tile *t, Py_ssize_t i, double d, dou
         at_once, by_shift = log_secant(0.5 * d), t.small[i] * log_secant(d)
         out[0] = n * (by_shift if (d <= 1.45) & (by_shift < at_once) else at_once)
     elif kind == PROBIT:
-        out[0] = 0.5 * n * d * d / (t.b[i] * t.b[i])
+        out[0] = 0.5 * n * d * d * (t.c[i] * t.c[i])
     elif kind == BINOMIAL:
         out[0] = 0.5 * n * d * d
     else:
-        out[0] = -0.5 * n * (t.a[i] + 1.0) * cv_log_1p(-d * d / t.b[i])
+        out[0] = -0.5 * n * (t.a[i] + 1.0) * cv_log_1p(-d * d * t.c[i])
 
 
 cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) noexcept nogil:
@@ -274,11 +273,11 @@ cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) n
     if kind == NEGATIVE_BINOMIAL or kind == LOGIT:
         farthest = 2.9
     elif kind == PROBIT:
-        bend, farthest = t.power[i] / (t.b[i] * t.b[i]), 2.5 * t.b[i]
+        bend, farthest = t.power[i] * (t.c[i] * t.c[i]), 2.5 * t.b[i]
     elif kind == BINOMIAL:
         bend, farthest = t.power[i] * (t.y[i] + t.a[i]), 2.5
     elif kind == STUDENT_T:
-        bend, farthest = t.power[i] * (t.a[i] + 1.0) / t.b[i], 0.95 * sqrt(t.b[i])
+        bend, farthest = t.power[i] * (t.a[i] + 1.0) * t.c[i], 0.95 * sqrt(t.b[i])
     d = sqrt(2.0 * ACCURACY / (1.0 / t.v[i] + bend))
     out[0] = d if d < farthest else farthest
 
@@ -289,7 +288,7 @@ cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     cdef bint far = (kind == POISSON or kind == NEGATIVE_BINOMIAL) and ((t.right[i] > 64.0) | (t.left[i] < -64.0))
     cdef int _try
     strip(kind, t, i, &d)
-    for _try in range(3):
+    for _try in range(2):
         growth(kind, t, i, d, &grown)
         step = 2.0 * M_PI * d / (ACCURACY + grown + 0.5 * d * d / t.v[i])                        # (1)
         widest = step if step > widest else widest

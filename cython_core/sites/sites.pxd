@@ -5,7 +5,7 @@ from cavity._core.closed_sites cimport clutter_site, gaussian_site, interval_sit
 from cavity._core.logit_site cimport WIDEST, logit_site
 from cavity._core.quadrature_sites cimport quadrature_site
 from cavity._core.site_types cimport (
-    BINOMIAL, CLUTTER, GAUSSIAN, INTERVAL, LAPLACE, LOGIT, PROBIT, Form, Likelihood, Tilted,
+    BINOMIAL, CLUTTER, GAUSSIAN, INTERVAL, LAPLACE, LOGIT, PROBIT, STUDENT_T, Form, Likelihood, Tilted,
 )
 
 
@@ -34,6 +34,8 @@ cdef inline Form form_of(const Likelihood *lik, double y, double extra) noexcept
     out.constant, out.mirror = extra, 1.0
     if lik.kind == LOGIT or lik.kind == PROBIT:
         out.y, out.mirror = 1.0, y
+    if lik.kind == PROBIT or lik.kind == STUDENT_T:
+        out.c = 1.0 / lik.b
     return out
 
 

@@ -377,7 +377,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
         source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
-            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
+            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full
         )
 
     def __repr__(self) -> str:

@@ -16,21 +16,25 @@ from cavity.models.mixture.rows import check_rows, open_source
 
 
 def open_new(X, state):
-    """Return rows to be judged by a state as a source, with all numbers checked."""
+    """Return rows to be judged by a state as a source, whose numbers `by_blocks` checks."""
     (k, dim), full = state.factors.mean.shape, state.full
     source = open_source(X, dim)
     source.block_rows = block_rows(k, dim, full)
-    with Threads(1) as thread:
-        check_rows(source, thread, missing=not full)
     return source
 
 
-def by_blocks(source, logs_of, finish, shape, dtype):
+def by_blocks(source, logs_of, finish, shape, dtype, missing):
     """Return finish(logs_of(rows)) of all rows, (N, *shape), of whose logs, (n, K) or (n,), one at least is finite."""
     out = np.empty((source.n_rows, *shape), dtype=dtype)
+    checked = False
     for index in range(source.block_count):
         start, stop = source.span(index)
-        logs = logs_of(source.read(index))
+        rows = source.read(index)
+        if not (checked or np.isfinite(rows).all()):
+            with Threads(1) as thread:
+                check_rows(source, thread, missing)
+            checked, rows = True, source.read(index)
+        logs = logs_of(rows)
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
             if not reached.all():

@@ -37,7 +37,10 @@ from cavity.models.leave_one_out import LeavesOneOut
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
-LATER = ("variance", "_loo")  # fields that an exact fit leaves open until they are asked for: they cost as much again
+LATER = {  # fields that an exact fit leaves open until they are asked for: they cost as much again
+    "variance": "Posterior variance of f at the rows, (N,).",
+    "_loo": "Leave-one-out log densities of the rows, (N,).",
+}
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
@@ -418,6 +421,7 @@ def _later(name):
         posterior._settle()
         return vars(posterior)[name]
 
+    found.__doc__ = LATER[name]
     later = cached_property(found)
     later.__set_name__(GaussianProcessPosterior, name)
     return later

@@ -26,6 +26,7 @@ SIMD = (
     "clutter",
     "clutter_lanes",
     "covariance",
+    "dense",
     "ep",
     "factorized",
     "gaussian",

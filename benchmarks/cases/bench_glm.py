@@ -1,4 +1,4 @@
-"""GLM: a parallel EP pass beside the sum of its parts and beside NumPy, and a whole fit of a small table.
+"""GLM: parallel EP passes beside the sum of their parts and beside NumPy, and a whole fit of a small table.
 
 Run by `python benchmarks/run.py`, or `pytest benchmarks/cases/bench_glm.py`. Every implementation is compared with
 another one before it is timed.
@@ -19,15 +19,15 @@ from cavity.ep import engine as ep_engine
 from cavity.ep import sites as ep_sites
 from cavity.ep.options import Options
 
-ROWS, COLUMNS = 10**6, 20
+SHAPES = {5: 10**6, 20: 10**6, 100: 10**5}  # rows by columns
 
 
 @lru_cache(maxsize=1)
-def large():
-    """A million rows, 20 columns, probit labels."""
+def large(columns):
+    """Rows of so many columns with probit labels."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(ROWS, COLUMNS))
-    y = np.where(X @ rng.normal(size=COLUMNS) / 4 + rng.normal(size=ROWS) > 0, 1.0, -1.0)
+    X = rng.normal(size=(SHAPES[columns], columns))
+    y = np.where(X @ rng.normal(size=columns) / np.sqrt(columns) + rng.normal(size=len(X)) > 0, 1.0, -1.0)
     return X, y
 
 
@@ -44,9 +44,10 @@ def engine(X, y, threads):
 def parts(X, y):
     """The three pieces of a pass, each alone on the whole array: a function that runs them all."""
     rng = np.random.default_rng(1)
-    mean, variance, out = rng.normal(size=ROWS), 0.1 + rng.random(ROWS), [np.empty(ROWS) for _ in range(3)]
+    rows, columns = X.shape
+    mean, variance, out = rng.normal(size=rows), 0.1 + rng.random(rows), [np.empty(rows) for _ in range(3)]
     sites = ep_sites.Sites(likelihoods.Probit(), y)
-    root, transposed = np.triu(rng.normal(size=(COLUMNS, COLUMNS))) / 10, np.asfortranarray(X.T)
+    root, transposed = np.triu(rng.normal(size=(columns, columns))) / 10, np.asfortranarray(X.T)
 
     def run():
         dsyrk(1.0, X.T)
@@ -59,13 +60,14 @@ def parts(X, y):
 
 
 @pytest.mark.parametrize("name", ["cavity", "cavity, 2 threads", "expert", "parts"])
-def test_pass(measure, name):
-    """One parallel pass over a million rows; "parts" is X'WX by dsyrk, row variances by dtrmm, and the sites."""
-    X, y = large()
+@pytest.mark.parametrize("columns", SHAPES)
+def test_pass(measure, columns, name):
+    """One parallel pass over many rows; "parts" is X'WX by dsyrk, row variances by dtrmm, and the sites."""
+    X, y = large(columns)
     with Threads(2 if name.endswith("2 threads") else 1) as threads, single_blas():
         fit = engine(X, y, threads)
         tau, rho = fit.tau.copy(), fit.rho.copy()
-        precision, pull = np.eye(COLUMNS) + fit.belief.h, fit.belief.g
+        precision, pull = np.eye(columns) + fit.belief.h, fit.belief.g
         precision, pull = reference.parallel_pass(X, y, tau, rho, precision, pull)
         fit.good = None
         assert fit._parallel() == 0
@@ -76,7 +78,8 @@ def test_pass(measure, name):
             reference.parallel_pass(X, y, tau, rho, precision, pull)
 
         call = {"expert": expert, "parts": parts(X, y)}.get(name, fit._parallel)
-        measure("probit EP pass, N=1e6, D=20", name, call, ROWS, "row")
+        case = f"probit EP pass, N={np.format_float_scientific(len(X), trim='-', exp_digits=1)}, D={columns}"
+        measure(case.replace("e+", "e"), name, call, len(X), "row")
 
 
 @pytest.mark.parametrize("name", ["cavity", "naive"])

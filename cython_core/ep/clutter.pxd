@@ -21,14 +21,25 @@ rho_site never exceeds 1/s; for outliers it is negative.
 
 from libc.math cimport fabs, sqrt
 
-from cavity._core.simd cimport cv_exp, cv_log, cv_log_normal
+from cavity._core.simd cimport cv_exp, cv_log_normal
 
 cdef extern from *:
     """
     #define CV_HALF_LOG_2PI 0.9189385332046727
     #define CV_FAR 1e130
     #define CV_LOST 0x1p-20
+
+    /* exp(x) for x <= 0 to be added to 1, where all below exp(-40) is nothing: one factor 2^n, and no subnormals. */
+    static inline double cv_exp_beside_1(double x)
+    {
+        double xc = x < -40.0 ? -40.0 : x;
+        double n = (xc * 0x1.71547652b82fep0 + CV_ROUND) - CV_ROUND;
+        double r = (xc - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
+        double p = 1.0 + (r + r * r * cv_exp_quotient(r));
+        return p * cv_double(cv_bits(n + (CV_ROUND + 1023.0)) << 52);
+    }
     """
+    double cv_exp_beside_1(double x) noexcept nogil
     const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
     const double FAR "CV_FAR"
     const double LOST "CV_LOST"          # of the posterior's precision: a cavity below it has lost too many digits
@@ -98,7 +109,7 @@ cdef inline double log_normaliser(Clutter *model, double d, double base, double 
     The larger term stands alone, so that a point far from the clutter keeps the digits of its signal term.
     """
     cdef double larger = base if base + exponent > 0.0 else -exponent
-    return model.log_inlier - d * HALF_LOG_2PI + (larger + cv_log(1.0 + cv_exp(-fabs(base + exponent))))
+    return model.log_inlier - d * HALF_LOG_2PI + (larger + cv_log_normal(1.0 + cv_exp_beside_1(-fabs(base + exponent))))
 
 
 cdef inline double log_site_value(

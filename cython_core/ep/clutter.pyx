@@ -24,6 +24,7 @@ from cavity._core.simd cimport cv_sum, cv_sum_squares
 
 cdef enum:
     TILE = 128                           # rows or coordinates staged on the stack
+    ABREAST = 4                          # chunks that are summed at the same time
 
 chunk_rows = CHUNK_ROWS
 lost = LOST
@@ -439,6 +440,26 @@ cdef void evaluate_rows(
         value[i] = result.value
 
 
+cdef void sum_chunks(const double *value, double *sums, Py_ssize_t n) noexcept nogil:
+    """Sums of at most ABREAST chunks in the order of the rows; side by side, as each addition waits for the last."""
+    cdef double total[ABREAST]
+    cdef Py_ssize_t c, i, start
+    if n == ABREAST * CHUNK_ROWS:
+        for c in range(ABREAST):
+            total[c] = 0.0
+        for i in range(CHUNK_ROWS):
+            for c in range(ABREAST):
+                total[c] += value[c * CHUNK_ROWS + i]
+        for c in range(ABREAST):
+            sums[c] = total[c]
+        return
+    for c in range((n + CHUNK_ROWS - 1) // CHUNK_ROWS):
+        start = c * CHUNK_ROWS
+        sums[c] = 0.0
+        for i in range(start, min(n, start + CHUNK_ROWS)):
+            sums[c] += value[i]
+
+
 def evaluate(const double[::1] model,
              const double[:, ::1] x,         # in  (n, d)
              const double[::1] origin,       # in  (d,)
@@ -454,18 +475,19 @@ def evaluate(const double[::1] model,
              double[::1] sums):              # out (n_chunks,): sums of value in the order of the rows
     """Log densities under the cavities, all of which must be proper."""
     cdef Clutter setting = unpack(model)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c, i = 0, m
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], c = 0, i, m, stop
     with nogil:
-        while i < n:
-            m = min(TILE, n - i)
-            if d == 1:
-                evaluate_tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i], tau[0],
-                              rho, &log_z[i], &odds[i], &value[i], m)
-            else:
-                evaluate_rows(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0], &site_rho[i],
-                              &tau[0], rho, &log_z[i], &odds[i], &value[i], m)
-            i += TILE
-        for c in range(sums.shape[0]):
-            sums[c] = 0.0
-            for i in range(c * CHUNK_ROWS, min(n, (c + 1) * CHUNK_ROWS)):
-                sums[c] += value[i]
+        while c < sums.shape[0]:
+            i = c * CHUNK_ROWS
+            stop = min(n, i + ABREAST * CHUNK_ROWS)
+            while i < stop:
+                m = min(TILE, stop - i)
+                if d == 1:
+                    evaluate_tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i],
+                                  tau[0], rho, &log_z[i], &odds[i], &value[i], m)
+                else:
+                    evaluate_rows(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0], &site_rho[i],
+                                  &tau[0], rho, &log_z[i], &odds[i], &value[i], m)
+                i += TILE
+            sum_chunks(&value[c * CHUNK_ROWS], &sums[c], stop - c * CHUNK_ROWS)
+            c += ABREAST

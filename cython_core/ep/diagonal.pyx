@@ -30,8 +30,10 @@ e) Likelihoods without a kernel use the same steps, one row at a time: `latent`,
 from libc.math cimport INFINITY, NAN, fabs, isnan, log1p, sqrt
 from libc.stdint cimport int32_t, int64_t
 
+from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_types cimport Likelihood, Tilted, unpack
-from cavity._core.sites cimport tilted
+
+connect(__name__)
 
 cdef extern from *:
     """

@@ -4,45 +4,26 @@
 """
 
 from libc.math cimport INFINITY, fabs
+from libc.stdlib cimport calloc, free
 
-from cavity._core.site_types cimport Likelihood, Tilted, unpack
-from cavity._core.sites cimport tilted
+from cavity._core.lane_sums cimport aligned
+from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
+from cavity._core.simd cimport cv_combine
+from cavity._core.site_calls cimport connect, tilted
+from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
+from cavity._core.site_types cimport Likelihood, Tilted
 
-cdef extern from *:
-    """
-    #define CV_SMALLEST_SHARE 1e-13
-    """
-    const double SMALLEST_SHARE "CV_SMALLEST_SHARE"  # of a posterior precision that a cavity keeps: less is rounding
+connect(__name__)
+
+cdef enum:
+    LANES = 8
 
 smallest_share = SMALLEST_SHARE
-
-cdef struct Rows:                            # the observations of a block; steps are 0 where one number serves all rows
-    Likelihood likelihood
-    const double *power                      # e, see cavity/ep/sites.py
-    const double *fraction                   # f
-    const double *residual                   # of what the sites act on
-    const double *y
-    const double *extra
-    Py_ssize_t powers, fractions, residuals, extras
 
 cdef struct Renewal:                         # of a site, damping included
     double log_z                             # of its tilted distribution
     double tau, rho                          # changes of the site
     double shift, shrink                     # the mean moves by shift V_i, the covariance by -shrink V_i V_i'
-
-
-cdef inline Rows unpack_rows(int kind, const double[::1] parameters, const double[::1] power,
-                             const double[::1] fraction, const double[::1] residual, const double[::1] y,
-                             const double[::1] extra) noexcept nogil:
-    """What the sweeps read of their rows, from the arguments of Python."""
-    cdef Rows rows
-    rows.likelihood = unpack(kind, power[0], parameters)
-    rows.power, rows.powers = &power[0], 1 if power.shape[0] > 1 else 0
-    rows.fraction, rows.fractions = &fraction[0], 1 if fraction.shape[0] > 1 else 0
-    rows.residual, rows.residuals = &residual[0], 1 if residual.shape[0] > 1 else 0
-    rows.y = &y[0]
-    rows.extra, rows.extras = &extra[0], 1 if extra.shape[0] > 1 else 0
-    return rows
 
 
 cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, double v,
@@ -134,6 +115,75 @@ def sweep(int kind, const double[::1] parameters,
     return skipped, total
 
 
+cdef struct Weights:                         # q(a) = N(mean, covariance), rows of whole lanes, 0 beyond the last column
+    Py_ssize_t n_columns, width
+    double *mean                             # (width,)
+    double *covariance                       # (D, width)
+    double *x                                # (SITE_ROWS, width): rows of the design
+    double *spread                           # (width,): covariance x
+    double *lanes                            # (LANES,), within a line of the cache, or what is read of it has to wait
+
+
+cdef inline double dot(const Weights *q, const double *a, const double *b) noexcept nogil:
+    cdef cv8 total = cv8_set(0.0)
+    cdef Py_ssize_t lane
+    for lane in range(q.width // LANES):
+        total = cv8_add(total, cv8_mul(cv8_load(a + lane * LANES), cv8_load(b + lane * LANES)))
+    cv8_store(q.lanes, total)
+    return cv_combine(q.lanes)
+
+
+cdef inline void copy_rows(double *to, Py_ssize_t to_width, const double *rows, Py_ssize_t width, Py_ssize_t n,
+                           Py_ssize_t columns) noexcept nogil:
+    cdef Py_ssize_t i, j
+    for i in range(n):
+        for j in range(columns):
+            to[i * to_width + j] = rows[i * width + j]
+
+
+cdef inline void find_spread(const Weights *q, const double *x) noexcept nogil:
+    """spread = covariance x."""
+    cdef Py_ssize_t lane, j
+    cdef cv8 total
+    for lane in range(q.width // LANES):
+        total = cv8_set(0.0)
+        for j in range(q.n_columns):
+            total = cv8_add(total, cv8_mul(cv8_set(x[j]), cv8_load(q.covariance + j * q.width + lane * LANES)))
+        cv8_store(q.spread + lane * LANES, total)
+
+
+cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_t width) noexcept nogil:
+    """a += factor b."""
+    cdef Py_ssize_t lane
+    for lane in range(width // LANES):
+        cv8_store(a + lane * LANES, cv8_add(cv8_load(a + lane * LANES),
+                                            cv8_mul(cv8_set(factor), cv8_load(b + lane * LANES))))
+
+
+cdef Py_ssize_t visit_rows(
+    const Weights *q, Rows *rows, Py_ssize_t at, Py_ssize_t n,       # rows at..at+n-1 of them, which are q.x
+    const double *base, Py_ssize_t bases, double *tau, double *rho, double up, double down, double *total,
+) noexcept nogil:
+    """The loop of `sweep_rows`: how many sites are skipped; adds the log normalisers of the others to the total."""
+    cdef Py_ssize_t i, j, skipped = 0
+    cdef const double *x
+    cdef Renewal new
+    for i in range(at, at + n):
+        x = q.x + (i - at) * q.width
+        find_spread(q, x)
+        if not renew(rows, i, base[i * bases] + dot(q, x, q.mean), dot(q, x, q.spread), tau[i], rho[i],
+                     up, down, &new):
+            skipped += 1
+            continue
+        total[0] += new.log_z
+        tau[i] += new.tau
+        rho[i] += new.rho
+        add_scaled(q.mean, new.shift, q.spread, q.width)
+        for j in range(q.n_columns):
+            add_scaled(q.covariance + j * q.width, -new.shrink * q.spread[j], q.spread, q.width)
+    return skipped
+
+
 def sweep_rows(int kind, const double[::1] parameters,
                const double[::1] power, const double[::1] fraction, const double[::1] residual,
                const double[::1] y, const double[::1] extra,    # all as for sweep
@@ -141,36 +191,88 @@ def sweep_rows(int kind, const double[::1] parameters,
                const double[::1] base,       # in    (n,) or (1,)
                double[::1] mean,             # inout (d,): of a
                double[:, ::1] covariance,    # inout (d, d)
-               double[::1] tau, double[::1] rho, double up, double down,
-               double[::1] work):            # (d,)
+               double[::1] tau, double[::1] rho, double up, double down):
     """The schedule of `sweep` with a rank-1 update of the covariance of a after each site, for few columns.
 
     Returns the number of skipped sites and the sum of the log normalisers of the others.
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], i, j, k, bases = 1 if base.shape[0] > 1 else 0, skipped = 0
-    cdef double v, m, c, shift, shrink, total = 0.0
-    cdef Renewal new
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], width = (d + LANES - 1) // LANES * LANES
+    cdef Py_ssize_t tile, at, size, skipped = 0, bases = 1 if base.shape[0] > 1 else 0
+    cdef double total = 0.0
+    cdef Weights q
+    cdef void *memory = calloc((d + 2 + SITE_ROWS) * width + 2 * LANES, sizeof(double))
+    if memory == NULL:
+        raise MemoryError
+    q.n_columns, q.width, q.covariance = d, width, aligned(memory)
+    q.mean = q.covariance + d * width
+    q.spread, q.lanes = q.mean + width, q.mean + 2 * width
+    q.x = q.lanes + LANES
     with nogil:
-        for i in range(n):
-            m, v = base[i * bases], 0.0
-            for j in range(d):
-                c = 0.0
-                for k in range(d):
-                    c += covariance[j, k] * x[i, k]
-                work[j] = c
-                v += c * x[i, j]
-                m += mean[j] * x[i, j]
-            if not renew(&rows, i, m, v, tau[i], rho[i], up, down, &new):
-                skipped += 1
-                continue
-            total += new.log_z
-            tau[i] += new.tau
-            rho[i] += new.rho
-            shift, shrink = new.shift, new.shrink
-            for j in range(d):
-                mean[j] += shift * work[j]
-                c = shrink * work[j]
-                for k in range(d):
-                    covariance[j, k] -= c * work[k]
+        copy_rows(q.mean, width, &mean[0], d, 1, d)
+        copy_rows(q.covariance, width, &covariance[0, 0], d, d, d)
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            size = min(<Py_ssize_t>SITE_ROWS, n - at)
+            copy_rows(q.x, width, &x[at, 0], d, size, d)     # before they are read in lanes
+            skipped += visit_rows(&q, &rows, at, size, &base[0], bases, &tau[0], &rho[0], up, down, &total)
+        copy_rows(&mean[0], d, q.mean, width, 1, d)
+        copy_rows(&covariance[0, 0], d, q.covariance, width, d, d)
+        free(memory)
     return skipped, total
+
+
+def renew_all(int kind, const double[::1] parameters,
+              const double[::1] power, const double[::1] fraction, const double[::1] residual,
+              const double[::1] y, const double[::1] extra,     # all as for sweep
+              const double[::1] mean,        # in    (n,): of f under the posterior
+              const double[::1] variance,    # in    (n,)
+              const double[::1] tau, const double[::1] rho, double up, double down,
+              double[::1] new_tau,           # out   (n,)
+              double[::1] new_rho):          # out   (n,)
+    """Renew all sites from one posterior, none seeing the changes of another.
+
+    Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
+    """
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef Py_ssize_t n = y.shape[0], tile, at, bad = -1, skipped = 0
+    with nogil:
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            bad = renew_tile(&rows, at, min(<Py_ssize_t>SITE_ROWS, n - at), &mean[at], &variance[at], &tau[at],
+                             &rho[at], up, down, &new_tau[at], &new_rho[at], &skipped)
+            if bad >= 0:
+                bad += at
+                break
+    return bad, skipped
+
+
+def assess_all(int kind, const double[::1] parameters,
+               const double[::1] power, const double[::1] fraction, const double[::1] residual,
+               const double[::1] y, const double[::1] extra,    # all as for sweep
+               const double[::1] one,        # in    (n,), (1,), or empty if `fraction` leaves out one observation
+               const double[::1] mean, const double[::1] variance,
+               const double[::1] tau, const double[::1] rho,    # as for renew_all
+               double[::1] log_density,      # out   (n,): of observations left out, nan where that is no distribution
+               double[::1] moved):           # out   (n,): KL(cavity || q) of f
+    """What sites are worth at the end of a fit, see cavity/ep/evidence.py.
+
+    Returns the index of the first row whose tilted moments no rule resolves, or -1; the sum of the log values of sites;
+    and their residual.
+    """
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef const double *leave = NULL
+    cdef Py_ssize_t n = y.shape[0], ones = 1 if one.shape[0] > 1 else 0, tile, at, bad = -1
+    cdef Worth worth
+    worth.total = worth.residual = 0.0
+    if one.shape[0]:
+        leave = &one[0]
+    with nogil:
+        for tile in range((n + SITE_ROWS - 1) // SITE_ROWS):
+            at = tile * SITE_ROWS
+            bad = assess_tile(&rows, leave, ones, at, min(<Py_ssize_t>SITE_ROWS, n - at), &mean[at], &variance[at],
+                              &tau[at], &rho[at], &log_density[at], &moved[at], &worth)
+            if bad >= 0:
+                bad += at
+                break
+    return bad, worth.total, worth.residual

@@ -154,6 +154,16 @@ CV_INLINE cv_part cv_part_known(cv_part x)
 #endif
 }
 
+/* All bits where a > b, else none. */
+CV_INLINE cv_part cv_part_above(cv_part a, cv_part b)
+{
+#if CV_WIDTH > 1
+    return cv_part_of_bits((cv_part_bits)(a > b));
+#else
+    return cv_part_of_bits(a > b ? ~UINT64_C(0) : 0);
+#endif
+}
+
 /* Bits of a where those of mask are set, else 0. */
 CV_INLINE cv_part cv_part_and(cv_part a, cv_part mask)
 {

@@ -29,14 +29,14 @@
 #define CV_LANES 8              /* the fixed width of every lane sum, whatever the hardware has */
 #define CV_ROUND 0x1.8p52       /* adding and subtracting it rounds a double to an integer, ties to even */
 
-static inline uint64_t cv_bits(double x)
+CV_INLINE uint64_t cv_bits(double x)
 {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline double cv_double(uint64_t u)
+CV_INLINE double cv_double(uint64_t u)
 {
     double x;
     memcpy(&x, &u, sizeof x);
@@ -44,7 +44,7 @@ static inline double cv_double(uint64_t u)
 }
 
 /* Q(r) of exp(r) = 1 + r + r^2 Q(r), for |r| <= log(2)/2 (and a little beyond). */
-static inline double cv_exp_quotient(double r)
+CV_INLINE double cv_exp_quotient(double r)
 {
     double r2 = r * r, r4 = r2 * r2;
     double q01 = 0.16666666666666669 * r + 0.5000000000000001;
@@ -55,28 +55,45 @@ static inline double cv_exp_quotient(double r)
     return (q89 * r4 + (q67 * r2 + q45)) * r4 + (q23 * r2 + q01);
 }
 
-/* exp(x) for any x: 0 below -745.2, inf above 709.8, nan for nan.
- * x = n log 2 + r with |r| <= log(2)/2, exp(r) = 1 + r + r^2 Q(r), and 2^n in two exact factors, so that
- * subnormal results are rounded once. */
-static inline double cv_exp(double x)
+/* x = n log 2 + r, and what exp(x) = 2^n (1 + (r + q)) is made of; 2^n in two exact factors, so that subnormal results
+ * are rounded once. */
+typedef struct {
+    double n, r, q, scale1, scale2;
+} cv_exp_parts;
+
+CV_INLINE cv_exp_parts cv_exp_split(double x)
 {
+    cv_exp_parts out;
     /* beyond these bounds the result is 0 or inf anyway; nan passes through both comparisons */
     double xc = x < -746.0 ? -746.0 : x;
     xc = xc > 710.0 ? 710.0 : xc;
-    double n = (xc * 0x1.71547652b82fep0 + CV_ROUND) - CV_ROUND;
+    out.n = (xc * 0x1.71547652b82fep0 + CV_ROUND) - CV_ROUND;
     /* log 2 in two parts; n times the first is exact */
-    double r = (xc - n * 0x1.62e42fefa0000p-1) - n * 0x1.cf79abc9e3b3ap-40;
+    out.r = (xc - out.n * 0x1.62e42fefa0000p-1) - out.n * 0x1.cf79abc9e3b3ap-40;
+    out.q = out.r * out.r * cv_exp_quotient(out.r);
+    double half = (out.n * 0.5 + CV_ROUND) - CV_ROUND;
+    out.scale1 = cv_double(cv_bits(half + (CV_ROUND + 1023.0)) << 52);
+    out.scale2 = cv_double(cv_bits((out.n - half) + (CV_ROUND + 1023.0)) << 52);
+    return out;
+}
 
-    double p = 1.0 + (r + r * r * cv_exp_quotient(r));
+/* exp(x) for any x: 0 below -745.2, inf above 709.8, nan for nan; |r| <= log(2)/2. */
+CV_INLINE double cv_exp(double x)
+{
+    cv_exp_parts at = cv_exp_split(x);
+    return (1.0 + (at.r + at.q)) * at.scale1 * at.scale2;
+}
 
-    double half = (n * 0.5 + CV_ROUND) - CV_ROUND;
-    double scale1 = cv_double(cv_bits(half + (CV_ROUND + 1023.0)) << 52);
-    double scale2 = cv_double(cv_bits((n - half) + (CV_ROUND + 1023.0)) << 52);
-    return p * scale1 * scale2;
+/* exp(x) - 1 - x; relative error 1e-14 or better except near x = -0.35 and 0.35, where it is 1e-15/0.06. */
+CV_INLINE double cv_exp_rest(double x)
+{
+    cv_exp_parts at = cv_exp_split(x);
+    double far = ((1.0 + (at.r + at.q)) * at.scale1 * at.scale2 - 1.0) - x;
+    return at.n == 0.0 ? at.q : far;                    /* r = x */
 }
 
 /* R(s^2) of log((1 + s)/(1 - s)) = 2 s + s R(s^2), for |s| <= (sqrt(2) - 1)/(sqrt(2) + 1). */
-static inline double cv_log_series(double s)
+CV_INLINE double cv_log_series(double s)
 {
     double z = s * s, z2 = z * z;
     double r12 = 0.39999999999899444 * z + 0.666666666666667;
@@ -88,7 +105,7 @@ static inline double cv_log_series(double s)
 /* log(x) for normal, finite x > 0 (anything else returns a meaningless number).
  * x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), s = f/(2 + f), log(1 + f) = 2 s + s R(s^2), arranged so that
  * the leading term f is added last. */
-static inline double cv_log_normal(double x)
+CV_INLINE double cv_log_normal(double x)
 {
     const uint64_t sqrt_half = 0x3fe6a09e00000000u;     /* sqrt(1/2), mantissa truncated to 20 bits */
     uint64_t u = cv_bits(x) - sqrt_half + 0x3ff0000000000000u;
@@ -102,7 +119,7 @@ static inline double cv_log_normal(double x)
 }
 
 /* log(x) for any x: -inf at 0, nan below, inf at inf. */
-static inline double cv_log(double x)
+CV_INLINE double cv_log(double x)
 {
     int tiny = x < 0x1p-1022;
     double y = cv_log_normal(tiny ? x * 0x1p54 : x) - (tiny ? 54.0 * 0.6931471805599453 : 0.0);
@@ -110,21 +127,18 @@ static inline double cv_log(double x)
     return x < INFINITY ? y : x;
 }
 
-/* exp(x) - 1 - x; relative error 1e-14 or better except near x = -0.35 and 0.35, where it is 1e-15/0.06. */
-static inline double cv_exp_rest(double x)
-{
-    double r = x < -0.35 ? -0.35 : x;
-    r = r > 0.35 ? 0.35 : r;
-    double near = r * r * cv_exp_quotient(r);
-    double far = (cv_exp(x) - 1.0) - x;
-    return fabs(x) < 0.35 ? near : far;
-}
-
 /* log(1 + u) for u > -1/2: the rounding error of 1 + u is put back. */
-static inline double cv_log_1p(double u)
+CV_INLINE double cv_log_1p(double u)
 {
     double one = 1.0 + u;
     return cv_log_normal(one) - ((one - 1.0) - u) / one;
+}
+
+/* The same where inv = 1/(1 + u) is known already. */
+CV_INLINE double cv_log_1p_known(double u, double inv)
+{
+    double one = 1.0 + u;
+    return cv_log_normal(one) - ((one - 1.0) - u) * inv;
 }
 
 /* log(1 + u) - u/(1 + u) for 0 <= u <= 1e308, to a few eps of itself: it is u^2/2 near 0. */

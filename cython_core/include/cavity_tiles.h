@@ -155,13 +155,15 @@ CV_INLINE void cv_add_sums(const int n, cv8 *sums, double *to)
 }
 
 /* The sums of rows top..bottom-1 of the tile below, in part p; count may be NULL. */
-CV_INLINE void cv_rows_on_diagonal(const int top, const int bottom, const int first, const int last, const int p,
-                                   const double *z, ptrdiff_t stride, const double *mean, const double *r,
-                                   ptrdiff_t n_points, double *d, double *w, cv8 *sums, cv8 *count)
+CV_INLINE void cv_rows_on_diagonal(const int plain, const int top, const int bottom, const int first, const int last,
+                                   const int p, const double *z, ptrdiff_t stride, const double *mean, const double *r,
+                                   const double *t, ptrdiff_t n_points, double *d, double *w, cv8 *sums, cv8 *count)
 {
-    cv_part s[CV_TILE], S[CV_TILE][CV_TILE], e[CV_TILE], m[CV_TILE], f, N = cv_part_set(0.0);
+    cv_part s[CV_TILE], S[CV_TILE][CV_TILE], e[CV_TILE], m[CV_TILE], f, N = cv_part_set(0.0), pull = N;
     CV_UNROLLED for (int a = 0; a < bottom; a++) {
-        s[a] = N, m[a] = cv_part_set(mean[a]);
+        s[a] = N;
+        if (!plain)
+            m[a] = cv_part_set(mean[a]);
         CV_UNROLLED for (int b = 0; b <= a; b++)
             S[a][b] = N;
     }
@@ -169,13 +171,17 @@ CV_INLINE void cv_rows_on_diagonal(const int top, const int bottom, const int fi
         cv_part weight = cv_part_load(r + i);
         if (count)
             N += weight;
+        if (plain)
+            pull = cv_part_load(t + i);
         CV_UNROLLED for (int a = 0; a < bottom; a++) {
-            e[a] = cv_part_load(z + a * stride + i) - m[a];
+            e[a] = cv_part_load(z + a * stride + i);
+            if (!plain)
+                e[a] -= m[a];
             if (a < top)
                 continue;
             f = weight * e[a];
-            s[a] += f;
-            if (!last)
+            s[a] += plain ? pull * e[a] : f;
+            if (!plain && !last)
                 cv_part_store(d + a * n_points + i, e[a]);
             if (!first)
                 cv_part_store(w + a * n_points + i, f);
@@ -192,19 +198,21 @@ CV_INLINE void cv_rows_on_diagonal(const int top, const int bottom, const int fi
         count->part[p] = N;
 }
 
-/* Add to `to`, row by row of the `n` coordinates from z on: sum r d_a d_b (b <= a) and sum r d_a; then, if `first`, sum
- * r. d of these coordinates, n x n_points, is kept unless `last`, w = r d unless `first`. */
-CV_INLINE void cv_tile_on_diagonal(const int n, const int first, const int last, const double *z, ptrdiff_t stride,
-                                   const double *mean, const double *r, ptrdiff_t n_points, double *d, double *w,
-                                   double *to)
+/* Add to `to`, row by row of the `n` coordinates from z on: sum r d_a d_b (b <= a) and sum r d_a, or sum t d_a if
+ * `plain`; then, if `first`, sum r. d of these coordinates, n x n_points, is kept unless `last`, w = r d unless `first`.
+ */
+CV_INLINE void cv_tile_on_diagonal(const int plain, const int n, const int first, const int last, const double *z,
+                                   ptrdiff_t stride, const double *mean, const double *r, const double *t,
+                                   ptrdiff_t n_points, double *d, double *w, double *to)
 {
     cv8 sums[CV_TILE_SUMS];
     cv8 *count = first ? sums + n * (n + 3) / 2 : NULL;
     CV_EACH(p) {
-        cv_rows_on_diagonal(0, n < CV_TILE_STEP ? n : CV_TILE_STEP, first, last, p, z, stride, mean, r, n_points, d, w,
-                            sums, count);
+        cv_rows_on_diagonal(plain, 0, n < CV_TILE_STEP ? n : CV_TILE_STEP, first, last, p, z, stride, mean, r, t,
+                            n_points, d, w, sums, count);
         if (n > CV_TILE_STEP)
-            cv_rows_on_diagonal(CV_TILE_STEP, n, first, last, p, z, stride, mean, r, n_points, d, w, sums, NULL);
+            cv_rows_on_diagonal(plain, CV_TILE_STEP, n, first, last, p, z, stride, mean, r, t, n_points, d, w, sums,
+                                NULL);
     }
     cv_add_sums(n * (n + 3) / 2 + first, sums, to);
 }
@@ -237,13 +245,16 @@ CV_INLINE void cv_tile_off_diagonal(const int n, const double *w, const double *
 }
 
 /* Add the weighted moments of n_points points about m to sums: for each row of tiles its tile on the diagonal (with
- * the sums of r d, and the first with that of r), then those to the left, CV_TILE_SUMS numbers a tile.
- * d (n_features, n_points) and w (CV_TILE, n_points) are scratch. */
-CV_INLINE void cv_moments(ptrdiff_t n_features, const double *z, ptrdiff_t stride, const double *mean, const double *r,
-                          ptrdiff_t n_points, double *d, double *w, double *sums)
+ * the sums of r d, and the first with that of r), then those to the left, CV_TILE_SUMS numbers a tile. Weights have any
+ * sign. d (n_features, n_points) and w (CV_TILE, n_points) are scratch.
+ * If `plain` they are about zero, with sums of t d instead of r d; z is d itself, of n_points points a column. */
+CV_INLINE void cv_moments(const int plain, ptrdiff_t n_features, double *z, ptrdiff_t stride, const double *mean,
+                          const double *r, const double *t, ptrdiff_t n_points, double *d, double *w, double *sums)
 {
     const ptrdiff_t first = cv_first_tile(n_features);
-#define CV_CASE(n, last) cv_tile_on_diagonal(n, 1, last, z, stride, mean, r, n_points, d, w, sums)
+    if (plain)
+        d = z, stride = n_points;
+#define CV_CASE(n, last) cv_tile_on_diagonal(plain, n, 1, last, z, stride, mean, r, t, n_points, d, w, sums)
     switch (n_features <= CV_TILE ? -first : first) {
     case -1: CV_CASE(1, 1); break;
     case -2: CV_CASE(2, 1); break;
@@ -258,10 +269,11 @@ CV_INLINE void cv_moments(ptrdiff_t n_features, const double *z, ptrdiff_t strid
     sums += CV_TILE_SUMS;
     for (ptrdiff_t at = first; at < n_features; at += CV_TILE) {
         if (at < n_features - CV_TILE)
-            cv_tile_on_diagonal(CV_TILE, 0, 0, z + at * stride, stride, mean + at, r, n_points, d + at * n_points, w,
-                                sums);
+            cv_tile_on_diagonal(plain, CV_TILE, 0, 0, z + at * stride, stride, plain ? mean : mean + at, r, t, n_points,
+                                d + at * n_points, w, sums);
         else
-            cv_tile_on_diagonal(CV_TILE, 0, 1, z + at * stride, stride, mean + at, r, n_points, d, w, sums);
+            cv_tile_on_diagonal(plain, CV_TILE, 0, 1, z + at * stride, stride, plain ? mean : mean + at, r, t, n_points,
+                                d, w, sums);
         sums += CV_TILE_SUMS;
         switch (first) {
         case 1: cv_tile_off_diagonal(1, w, d, n_points, sums); break;

@@ -241,7 +241,7 @@ cdef inline template add_moments(const Mixture *mix, Kind kind) noexcept nogil:
         for i in range(ROWS):
             r[i] *= mix.inverse[i]
         if kind == FULL:
-            cv_moments(d, mix.z, ROWS, mean, r, ROWS, mix.rest, mix.rest + d * ROWS, sums)
+            cv_moments(False, d, mix.z, ROWS, mean, r, r, ROWS, mix.rest, mix.rest + d * ROWS, sums)
         elif kind == DIAGONAL:
             cv_moments_by_coordinate(False, d, mix.z, NULL, ROWS, mean, r, ROWS, sums, sums + mix.n_sums - LANES)
         else:

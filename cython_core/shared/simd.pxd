@@ -5,6 +5,7 @@ cdef extern from "cavity_math.h" nogil:
     double cv_exp_rest(double x) noexcept
     double cv_log(double x) noexcept
     double cv_log_1p(double u) noexcept
+    double cv_log_1p_known(double u, double inv) noexcept
     double cv_log_1p_excess(double u) noexcept
     double cv_log_normal(double x) noexcept
     double cv_log_ratio(double a, double b) noexcept

@@ -7,11 +7,8 @@ and without successes p is that of a label to the power n. Both know their tails
 
 from libc.math cimport M_PI
 
-from cavity._core.logit_site cimport WIDEST, logit_site
-from cavity._core.closed_sites cimport probit_site
-from cavity._core.quadrature_sites cimport quadrature_site
 from cavity._core.simd cimport cv_log, cv_log_1p
-from cavity._core.site_types cimport BINOMIAL, NEGATIVE_BINOMIAL, PROBIT, Likelihood, Tilted
+from cavity._core.site_types cimport BINOMIAL, NEGATIVE_BINOMIAL, PROBIT, Form, Likelihood
 
 cdef extern from *:
     """
@@ -38,35 +35,18 @@ cdef inline double binomial_top(double y, double r) noexcept nogil:
     return factorial_rest(n) - factorial_rest(y) - factorial_rest(r) + 0.5 * cv_log(n / (2.0 * M_PI * y) / r)
 
 
-cdef inline Tilted binomial_half(Likelihood *lik, double y, double r, double m, double v) noexcept nogil:
-    """The site of y successes and r failures, y <= r; a = 1 for the probit link."""
-    cdef bint probit = lik.a == 1.0
-    cdef double top = 0.0 if y == 0.0 else binomial_top(y, r)
-    cdef Likelihood form = lik[0]
-    if r == 1.0 and y == 0.0 and lik.power == 1.0:
-        if probit:
-            return probit_site(1.0, -1.0, m, v)
-        if v <= WIDEST:
-            return logit_site(-1.0, m, v)
-    form.a, form.b, form.c = r, 0.0, 1.0
-    if not probit:
-        form.kind = NEGATIVE_BINOMIAL
-    elif y == 0.0:
-        form.kind, form.power, form.b = PROBIT, r * lik.power, 1.0
-        return quadrature_site(&form, -1.0, 0.0, m, v)
+cdef inline Form binomial_form(const Likelihood *lik, double successes, double failures) noexcept nogil:
+    """lik.a = 1 for the probit link."""
+    cdef double y = successes if successes <= failures else failures
+    cdef double r = failures if successes <= failures else successes
+    cdef Form out
+    out.power, out.y, out.a, out.b, out.c = lik.power, y, r, 0.0, 1.0
+    out.constant = 0.0 if y == 0.0 else binomial_top(y, r)
+    out.mirror = 1.0 if successes <= failures else -1.0
+    if lik.a != 1.0:
+        out.kind = NEGATIVE_BINOMIAL
+    elif y == 0.0:                                          # Phi(-f)^r
+        out.kind, out.power, out.b, out.mirror = PROBIT, r * lik.power, 1.0, -out.mirror
     else:
-        form.kind, form.b, form.c = BINOMIAL, cv_log(y / (y + r)), cv_log_1p(-y / (y + r))
-    return quadrature_site(&form, y, top, m, v)
-
-
-cdef inline Tilted binomial_site(Likelihood *lik, double y, double r, double m, double v) noexcept nogil:
-    """The site of y successes and r failures."""
-    cdef Tilted out
-    if y + r == 0.0:                                        # no trial says nothing
-        out.log_z = out.d1 = out.d2 = out.tau = out.rho = 0.0
-        return out
-    if y <= r:
-        return binomial_half(lik, y, r, m, v)
-    out = binomial_half(lik, r, y, -m, v)
-    out.d1, out.tau = -out.d1, -out.tau
+        out.kind, out.b, out.c = BINOMIAL, cv_log(y / (y + r)), cv_log_1p(-y / (y + r))
     return out

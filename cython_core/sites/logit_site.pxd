@@ -2,97 +2,95 @@
 
 The sites of the two labels know each other, as Z(y) = 1 - Z(-y). So the moments are those of the label less probable,
 which are integrals without cancellation, and those of the other one follow with all their digits, however small log Z
-is. By symmetry its label is 1 and the cavity's mean t = -|m| (`t` and the mode f0 are measured so).
+is. By symmetry its label is 1 and the cavity's mean t = -|m|. With l = log sigmoid(f), s = sigmoid(f) and r = 1 - s,
 
-For a function analytic in a strip the trapezoidal rule converges exponentially: with spacing h the error is about
-exp(d^2/(2 v) - 2 pi d/h) for any d up to the distance pi of the poles. The spacing makes that exp(-ACCURACY), and
-ACCURACY covers the factors that the poles of second and third order in the derivatives bring.
-    E l' and E l'' + Var l' are d1 and d2; they are precise up to variances of about WIDEST.
+    l' = r,  l'' = -r s,  d1 = E[l'],  d2 = E[l''] + Var[l'],
+
+expectations under sigmoid(f) N(f; t, v)/Z; these forms are precise up to variances of about WIDEST.
+
+Nodes spread from the anchor f0 = min(t + v, 0), about half an sd from the mode at most, in sd: f = f0 + sd x. There
+    sigmoid(f) N(f; t, v) df = exp(f0 - p^2/2)/sqrt(2 pi) r(f) exp(x (sd - p) - x^2/2) dx,   p = (f0 - t)/sd.
+
+For a function analytic in a strip the trapezoidal rule converges exponentially: with spacing h sd the error is about
+exp(d^2/(2 v) - 2 pi d/(h sd)) for any d up to the distance pi of the poles. The spacing makes that exp(-ACCURACY), and
+ACCURACY covers the factors that the poles of second and third order in the derivatives bring. Far below 0, where
+sigmoid(f) is exp(f), what is averaged in d2 has its mass an sd above that of Z: nodes reach as much farther.
 """
 
-from libc.math cimport M_PI, ceil, fabs, sqrt
+from libc.math cimport M_PI, fabs, sqrt
 
-from cavity._core.simd cimport cv_exp, cv_log_1p, cv_log_normal
+from cavity._core.simd cimport cv_exp, cv_log_normal
 from cavity._core.site_types cimport Tilted
+
+cdef extern from "cavity_logit.h" nogil:
+    enum:
+        CV_WIDTH, ODDS "CV_LOGIT_ODDS", RISE "CV_LOGIT_RISE", FALL "CV_LOGIT_FALL", UP "CV_LOGIT_UP"
+        DOWN "CV_LOGIT_DOWN", BEND "CV_LOGIT_BEND", WRONG "CV_LOGIT_WRONG", PAIRS "CV_LOGIT_PAIRS"
+    void cv_logit_sums(const double *site, Py_ssize_t stride, double *sums) noexcept
 
 cdef extern from *:
     """
     #define CV_LOGIT_HALF_LOG_TAU 0.9189385332046727
     #define CV_LOGIT_ACCURACY 36.0
-    #define CV_LOGIT_REACH 8.25
+    #define CV_LOGIT_REACH 7.5
     #define CV_LOGIT_WIDEST 16.0
     """
     const double HALF_LOG_2PI "CV_LOGIT_HALF_LOG_TAU"
     const double ACCURACY "CV_LOGIT_ACCURACY"
-    const double REACH "CV_LOGIT_REACH"          # sd from the anchor to the last nodes, with a quarter of one to spare
+    const double REACH "CV_LOGIT_REACH"          # sd from the anchor to the last nodes: half a one to spare
     const double WIDEST "CV_LOGIT_WIDEST"        # variance up to which the rule is used
 
-cdef struct LogitRule:
-    double sd
-    double f0, wrong                             # the anchor and 1 - sigmoid(f0)
-    double pull                                  # (f0 - t)/sd
-    double step                                  # spacing of the nodes over sd
-    double count                                 # of nodes
+cdef enum:
+    LOGIT_TILE = 64
 
-cdef struct LogitNode:
-    double g, change, curvature                  # weight, l' - l'(f0), l'' + (l' - l'(f0))^2
+cdef struct LogitRule:
+    double odds, rise, fall, up, down, bend, wrong, pairs    # as in cavity_logit.h
+    double step                                  # spacing of the nodes over sd
+    double scale                                 # log of what the sum of g is times, without 2 pi
 
 
 cdef inline LogitRule logit_rule(double m, double v) noexcept nogil:
-    """Where the nodes are: around the mode, to which three steps by Newton lead from any t < 0 and v < WIDEST."""
+    """Where the nodes are, and the exponentials that all others are products of."""
     cdef LogitRule out
-    cdef double t = -fabs(m), f = t, u, r, wrong, wide
-    cdef int _step
-    out.sd = sqrt(v)
-    for _step in range(3):
-        u = cv_exp(-fabs(f))
-        r = 1.0 / (1.0 + u)
-        wrong = u * r if f > 0.0 else r
-        f = f + (v * wrong - (f - t)) / (1.0 + v * u * r * r)
-    u = cv_exp(-fabs(f))
-    r = 1.0 / (1.0 + u)
-    out.wrong = u * r if f > 0.0 else r
-    out.f0, out.pull = f, (f - t) / out.sd
-    # the best d is 2 pi v/h, if that is below pi
-    wide = 2.0 * M_PI * M_PI / ((ACCURACY + 0.5 * M_PI * M_PI / v) * out.sd)
-    out.step = M_PI * sqrt(2.0 / ACCURACY) if v < 0.5 * M_PI * M_PI / ACCURACY else wide
-    out.count = ceil(2.0 * REACH / out.step)
-    return out
-
-
-cdef inline LogitNode logit_node(LogitRule rule, double index) noexcept nogil:
-    cdef double xi = (index - 0.5 * (rule.count - 1.0)) * rule.step
-    cdef double x = rule.sd * xi, f = rule.f0 + x, to_zero = -rule.f0
-    cdef double u = cv_exp(-fabs(f))
-    cdef double r = 1.0 / (1.0 + u)
-    cdef double small = u * r
-    # min(f, 0) - min(f0, 0), which is x far below 0
-    cdef double rise = (x if x < to_zero else to_zero) + (rule.f0 if rule.f0 > 0.0 else 0.0)
-    cdef double g = r * cv_exp(rise - xi * (rule.pull + 0.5 * xi))
-    cdef LogitNode out
-    out.g = g if index < rule.count else 0.0
-    out.change = (small if f > 0.0 else r) - rule.wrong
-    out.curvature = out.change * out.change - small * r
+    cdef double t = -fabs(m), f0 = t + v if t + v < 0.0 else 0.0, sd = sqrt(v), inv = 1.0 / sd
+    cdef double pull = (f0 - t) * inv, below = -f0 * inv
+    # the best d is 2 pi v/(h sd), if that is below pi
+    cdef double nodes = (ACCURACY * v + 0.5 * M_PI * M_PI) * inv * (0.5 / (M_PI * M_PI))     # an sd
+    cdef double rise, up, half
+    nodes = sqrt(0.5 * ACCURACY) / M_PI if v < 0.5 * M_PI * M_PI / ACCURACY else nodes
+    out.pairs = (REACH + (sd if sd < below else below)) * nodes
+    out.pairs = <double> (<int> out.pairs + 1)
+    out.step = 1.0 / nodes
+    out.odds = cv_exp(f0)
+    out.wrong = 1.0 / (1.0 + out.odds)
+    rise, up, half = cv_exp(sd * out.step), cv_exp((sd - pull) * out.step), cv_exp(-0.5 * out.step * out.step)
+    inv = 1.0 / (rise * up)
+    out.rise, out.fall = rise, up * inv
+    out.up, out.down, out.bend = up * half, rise * inv * half, half * half
+    out.scale = f0 - 0.5 * pull * pull
     return out
 
 
 cdef inline Tilted logit_finish(
     LogitRule rule, double total, double first, double second, double y, double m, double v,
 ) noexcept nogil:
-    """From the sums of g, g change and g curvature."""
-    cdef double change = first / total, slope = rule.wrong + change
-    cdef double d2 = second / total - change * change
-    cdef double log_z = cv_log_normal(total * rule.step) - HALF_LOG_2PI
-    cdef double z, odds, shrink
+    """From the sums of g, g c and g (c^2 - r s), c = r - r(f0)."""
+    cdef double inv = 1.0 / total
+    cdef double change = first * inv, slope = rule.wrong + change, bend = second * inv - change * change
+    cdef double mass = total * rule.step, shrink
     cdef bint likely = y * m > 0.0
+    cdef double z = cv_exp(rule.scale - HALF_LOG_2PI) * mass
+    cdef double other, odds, log_part
     cdef Tilted out
-    log_z += (rule.f0 if rule.f0 < 0.0 else 0.0) - 0.5 * rule.pull * rule.pull
-    z = cv_exp(log_z)
     z = z if z < 0.5 else 0.5
-    odds = z / (1.0 - z)
-    out.log_z = cv_log_1p(-z) if likely else log_z
+    other = 1.0 - z
+    inv = 1.0 / other
+    odds = z * inv
+    log_part = cv_log_normal(other if likely else mass)
+    # log(1 - z), whose rounding error is put back
+    out.log_z = log_part - ((other - 1.0) + z) * inv if likely else (log_part - HALF_LOG_2PI) + rule.scale
     out.d1 = y * (odds * slope if likely else slope)
-    out.d2 = -odds * (d2 + slope * slope * (1.0 + odds)) if likely else d2
+    out.d2 = -odds * (bend + slope * slope * (1.0 + odds)) if likely else bend
     shrink = 1.0 / (1.0 + v * out.d2)
     out.rho = -out.d2 * shrink
     out.tau = out.d1 * shrink + m * out.rho
@@ -100,20 +98,55 @@ cdef inline Tilted logit_finish(
 
 
 cdef inline Tilted logit_site(double y, double m, double v) noexcept nogil:
-    """One site; sums run from node to node, as they do where sites are lanes, so that the bits are the same."""
+    """One site, in all lanes: the bits are those of many."""
     cdef LogitRule rule = logit_rule(m, v)
-    cdef LogitNode node
-    cdef double g[16]
-    cdef double change[16]
-    cdef double curvature[16]
-    cdef double total = 0.0, first = 0.0, second = 0.0
-    cdef int start, j
-    for start in range(0, <int> rule.count, 16):
-        for j in range(16):
-            node = logit_node(rule, start + j)
-            g[j], change[j], curvature[j] = node.g, node.g * node.change, node.g * node.curvature
-        for j in range(16):
-            total += g[j]
-            first += change[j]
-            second += curvature[j]
-    return logit_finish(rule, total, first, second, y, m, v)
+    cdef double site[8][8]
+    cdef double sums[3][8]
+    cdef int i
+    for i in range(8):
+        site[ODDS][i], site[RISE][i], site[FALL][i], site[UP][i] = rule.odds, rule.rise, rule.fall, rule.up
+        site[DOWN][i], site[BEND][i], site[WRONG][i], site[PAIRS][i] = rule.down, rule.bend, rule.wrong, rule.pairs
+    cv_logit_sums(&site[0][0], 8, &sums[0][0])
+    return logit_finish(rule, sums[0][0], sums[1][0], sums[2][0], y, m, v)
+
+
+cdef inline void logit_tiles(
+    Py_ssize_t n, const double *y, const double *mean, const double *variance, bint natural,
+    double *log_z, double *first, double *second,
+) noexcept nogil:
+    """Many sites, CV_WIDTH side by side; those of cavities wider than WIDEST are left out."""
+    cdef double label[LOGIT_TILE]
+    cdef double m[LOGIT_TILE]
+    cdef double v[LOGIT_TILE]
+    cdef double site[8][LOGIT_TILE]
+    cdef double step[LOGIT_TILE]
+    cdef double scale[LOGIT_TILE]
+    cdef double sums[3][LOGIT_TILE]
+    cdef double out[3][LOGIT_TILE]
+    cdef LogitRule rule
+    cdef Py_ssize_t tile, start, i, size
+    cdef Tilted at
+    for i in range(LOGIT_TILE):
+        label[i], m[i], v[i] = 1.0, 0.0, 1e-300
+    for tile in range((n + LOGIT_TILE - 1) // LOGIT_TILE):
+        start = tile * LOGIT_TILE
+        size = min(LOGIT_TILE, n - start)
+        for i in range(size):
+            label[i], m[i], v[i] = y[start + i], mean[start + i], variance[start + i]
+            v[i] = v[i] if v[i] <= WIDEST else 1e-300           # left to the scalar function
+        for i in range(LOGIT_TILE):
+            rule = logit_rule(m[i], v[i])
+            site[ODDS][i], site[RISE][i], site[FALL][i], site[UP][i] = rule.odds, rule.rise, rule.fall, rule.up
+            site[DOWN][i], site[BEND][i], site[WRONG][i], site[PAIRS][i] = rule.down, rule.bend, rule.wrong, rule.pairs
+            step[i], scale[i] = rule.step, rule.scale
+        for i in range((size + CV_WIDTH - 1) // CV_WIDTH):
+            cv_logit_sums(&site[0][i * CV_WIDTH], LOGIT_TILE, &sums[0][i * CV_WIDTH])
+        for i in range(LOGIT_TILE):
+            rule.wrong, rule.step, rule.scale = site[WRONG][i], step[i], scale[i]
+            at = logit_finish(rule, sums[0][i], sums[1][i], sums[2][i], label[i], m[i], v[i])
+            out[0][i] = at.log_z
+            out[1][i] = at.tau if natural else at.d1
+            out[2][i] = at.rho if natural else at.d2
+        for i in range(size):
+            if variance[start + i] <= WIDEST:
+                log_z[start + i], first[start + i], second[start + i] = out[0][i], out[1][i], out[2][i]

@@ -8,6 +8,12 @@ cdef struct Likelihood:                  # passed by value or pointer; the meani
     double power                         # e: sites are those of p(y|f)^e
     double a, b, c, d, e, f
 
+cdef struct Form:                        # one site that is an integral, see log_densities.pxd
+    int kind
+    double power, y, a, b, c
+    double constant                      # the part of log p without f; for counts above 0 the maximum of log p
+    double mirror                        # -1 where f is taken negative, else 1
+
 cdef struct Tilted:
     double log_z                         # log of the integral of p(y|f)^e N(f; m, v)
     double d1, d2                        # its derivatives in m

@@ -1,17 +1,55 @@
 """One inline `tilted` for every likelihood: what the sweeps call at each site."""
 
-from cavity._core.binomial_site cimport binomial_site
+from cavity._core.binomial_site cimport binomial_form
 from cavity._core.closed_sites cimport clutter_site, gaussian_site, interval_site, laplace_site, probit_site
 from cavity._core.logit_site cimport WIDEST, logit_site
 from cavity._core.quadrature_sites cimport quadrature_site
-from cavity._core.site_types cimport BINOMIAL, CLUTTER, GAUSSIAN, INTERVAL, LAPLACE, LOGIT, PROBIT, Likelihood, Tilted
+from cavity._core.site_types cimport (
+    BINOMIAL, CLUTTER, GAUSSIAN, INTERVAL, LAPLACE, LOGIT, PROBIT, STUDENT_T, Form, Likelihood, Tilted,
+)
 
 
-cdef inline Tilted tilted(Likelihood *lik, double y, double extra, double m, double v) noexcept nogil:
+cdef inline bint is_integral(const Likelihood *lik, double y, double extra, double v) noexcept nogil:
+    """Whether the site has no closed form, nor the rule of logit_site.pxd; one trial is a label."""
+    cdef bint label = lik.kind == BINOMIAL and y + extra == 1.0
+    if lik.kind == GAUSSIAN or lik.kind == INTERVAL or lik.kind == LAPLACE or lik.kind == CLUTTER:
+        return False
+    if lik.kind == BINOMIAL and y + extra == 0.0:
+        return False
+    if lik.kind == PROBIT and lik.a == 0.0:
+        return False
+    if lik.kind == PROBIT or label and lik.a == 1.0:
+        return lik.power != 1.0
+    if lik.kind == LOGIT or label:
+        return lik.power != 1.0 or v > WIDEST
+    return True
+
+
+cdef inline Form form_of(const Likelihood *lik, double y, double extra) noexcept nogil:
+    """The integral; labels are mirror images, to the last bit."""
+    cdef Form out
+    if lik.kind == BINOMIAL:
+        return binomial_form(lik, y, extra)
+    out.kind, out.power, out.y, out.a, out.b, out.c = lik.kind, lik.power, y, lik.a, lik.b, lik.c
+    out.constant, out.mirror = extra, 1.0
+    if lik.kind == LOGIT or lik.kind == PROBIT:
+        out.y, out.mirror = 1.0, y
+    if lik.kind == PROBIT or lik.kind == STUDENT_T:
+        out.c = 1.0 / lik.b
+    return out
+
+
+cdef inline Tilted tilted(const Likelihood *lik, double y, double extra, double m, double v) noexcept nogil:
     """Moments of p(y|f)^power N(f; m, v); `extra`: upper bound of an interval, failures, or the constant of log p."""
     cdef Tilted out
-    if lik.kind == PROBIT and (lik.power == 1.0 or lik.a == 0.0):
+    cdef Form form
+    if is_integral(lik, y, extra, v):
+        form = form_of(lik, y, extra)
+        return quadrature_site(&form, m, v)
+    if lik.kind == PROBIT:
         return probit_site(lik.a, y, m, v)
+    if lik.kind == LOGIT:
+        return logit_site(y, m, v)
     if lik.kind == GAUSSIAN:
         return gaussian_site(lik.a, lik.power, y, m, v)
     if lik.kind == INTERVAL:
@@ -19,13 +57,8 @@ cdef inline Tilted tilted(Likelihood *lik, double y, double extra, double m, dou
     if lik.kind == LAPLACE:
         return laplace_site(lik.a, lik.power, y, m, v)
     if lik.kind == CLUTTER:
-        return clutter_site(lik, y, m, v)
-    if lik.kind == LOGIT and lik.power == 1.0 and v <= WIDEST:
-        return logit_site(y, m, v)
-    if lik.kind == LOGIT or lik.kind == PROBIT:             # the two labels are mirror images, to the last bit
-        out = quadrature_site(lik, 1.0, extra, y * m, v)
-        out.d1, out.tau = y * out.d1, y * out.tau
+        return clutter_site(<Likelihood *> lik, y, m, v)
+    if y + extra == 0.0:                                    # no trial says nothing
+        out.log_z = out.d1 = out.d2 = out.tau = out.rho = 0.0
         return out
-    if lik.kind == BINOMIAL:
-        return binomial_site(lik, y, extra, m, v)
-    return quadrature_site(lik, y, extra, m, v)
+    return probit_site(1.0, y - extra, m, v) if lik.a == 1.0 else logit_site(y - extra, m, v)

@@ -1,6 +1,9 @@
 """Parameters of covariances as slots: what they are, in which order, and the way back."""
 
+import pickle
+
 import numpy as np
+import pytest
 
 from cavity.covariances import RBF, Constant, Linear, Periodic, RationalQuadratic, White, slots
 
@@ -44,3 +47,17 @@ def test_derivatives_of_fixed_parameters_are_left_out():
     covariance = RBF(2.0, 1.5, fixed=["variance"])
     # one lengthscale for two columns: its derivative is the sum of theirs
     assert slots.free_gradient(covariance, np.array([5.0, 1.0, 2.0]), 2).tolist() == [3.0]
+
+
+def test_moved_covariances_are_as_if_built_anew():
+    X = np.random.default_rng(0).normal(size=(7, 2))
+    K, numbers = WHOLE.gram(X), slots.values(WHOLE)  # what is worked out here is shared
+    moved = WHOLE.with_log_parameters(WHOLE.log_parameters + 0.3)
+    anew = pickle.loads(pickle.dumps(moved))
+    assert moved == anew
+    for of in (lambda each: each.gram(X), lambda each: each.gradient(X, np.eye(7)), lambda each: each.log_prior()[1]):
+        np.testing.assert_array_equal(of(moved), of(anew))
+    np.testing.assert_array_equal(WHOLE.gram(X), K)
+    np.testing.assert_array_equal(slots.values(WHOLE), numbers)
+    with pytest.raises(ValueError, match="column"):
+        moved.gram(X[:, :1])

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from cavity.ep.evidence import distance, site_values, within_float64
+from cavity import _core, likelihoods
+from cavity.ep.evidence import assess, distance, site_values
+from cavity.ep.sites import Sites
+from cavity.ep.visits import within_float64
 
 
 def test_site_values_are_those_of_the_scaled_site():
@@ -29,3 +32,50 @@ def test_sites_beyond_float64_are_infinitely_far():
     one, far = np.ones(2), np.array([1.0, np.inf])
     assert within_float64(one, far).tolist() == [True, False]
     assert distance(one, one, one, one, one, far) == np.inf
+
+
+class Own(likelihoods.Likelihood):
+    """Gaussian noise of variance 0.5, whose powers have closed moments, without a kernel."""
+
+    def log_p(self, y, f):
+        return -((y - f) ** 2) - 0.5 * np.log(np.pi)
+
+
+CASES = {"": (None, 1.0, False), "power": (None, 0.5, False), "weights": ([0.3, 1.0, 2.5], 1.0, True)}
+
+
+def given(case, likelihood):
+    """Sites of 150 rows, moments of their f, and site parameters, some of improper cavities."""
+    rng = np.random.default_rng(4)
+    weights, power, residual = CASES[case]
+    weights = None if weights is None else np.tile(weights, 50)
+    sites = Sites(likelihood, rng.normal(size=150), weights, power, rng.random(150) if residual else None)
+    mean, variance, tau = rng.normal(size=150), rng.uniform(0.1, 2.0, 150), rng.normal(size=150)
+    rho = rng.uniform(-0.5, 0.9, 150) / variance
+    rho[::40] = 1.2 / (variance[::40] * np.broadcast_to(sites.fraction, 150)[::40])
+    return sites, mean, variance, tau, rho
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sites_of_a_kernel_are_assessed_as_those_in_python(case):
+    found, expected = (
+        assess(sites, slice(0, 150), *rest)
+        for sites, *rest in (given(case, likelihood) for likelihood in (likelihoods.Gaussian(0.5), Own()))
+    )
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-9)
+    assert np.isnan(found[2]).any() == (case != "")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_variants_assess_to_the_same_bits(case):
+    sites, *rest = given(case, likelihoods.StudentT(4.0, 0.5))
+    one = np.zeros(0) if sites.leaves_one else np.broadcast_to(sites.one, 150).copy()
+    results = []
+    for variant in _core.variants("ep"):
+        out = np.empty(150), np.empty(150)
+        results.append((_core.load("ep", variant).assess_all(*sites.arguments(slice(None)), one, *rest, *out), *out))
+    assert results[0][0][0] == -1
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)

@@ -25,10 +25,10 @@ def skipped(way, tau, rho, variance):
     """How many of one site's visits leave it alone; the site and the cavity change in place."""
     sites = Sites(Own() if way == "python" else likelihoods.Gaussian(NOISE), np.array([0.3]))
     if way == "rows":
-        work, base = np.empty(1), np.zeros(1)
+        base = np.zeros(1)
         state = np.zeros(1), np.array([[variance]])
         arguments = sites.arguments(slice(0, 1))
-        return kernel.sweep_rows(*arguments, np.ones((1, 1)), base, *state, tau, rho, 1.0, 1.0, work)[0]
+        return kernel.sweep_rows(*arguments, np.ones((1, 1)), base, *state, tau, rho, 1.0, 1.0)[0]
     return visit(sites, slice(0, 1), np.zeros(1), np.array([[variance]]), tau, rho, 1.0, 1.0)[0]
 
 

@@ -123,7 +123,7 @@ def test_golden_moments(name):
 @pytest.mark.parametrize(
     ("name", "n"),
     [(name, n) for name in ("Probit", "Logit", "Poisson") for n in range(1, 34)]
-    + [("Logit", n) for n in (47, 48, 49)]
+    + [("Logit", n) for n in (63, 64, 65)]
     + [("Probit", n) for n in (126, 127, 128, 129, 255, 256, 257)],
 )
 def test_the_last_sites_of_a_tile_count(name, n, variant):
@@ -152,6 +152,19 @@ def test_every_row_has_its_own_power(name, variant):
     found = kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), power, mean, variance, variant)
     for entry, at in zip(entries, np.transpose(found), strict=True):
         assert_golden(entry, at)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logit_far_below_zero(variant):
+    """sigmoid(f) = e^f - e^{2 f} there, so that d2 = -e^{m + 3 v/2}, whose mass is an sd above that of Z."""
+    v = 10.0 ** np.linspace(-6.0, np.log10(16.0), 40)
+    m = -2.5 * v - np.linspace(35.0, 300.0, 40)
+    y = np.ones(40)
+    log_z, d1, d2, _, rho = kernel(Logit(), y, 1.0, m, v, variant)
+    np.testing.assert_allclose(log_z, m + 0.5 * v, rtol=1e-15)
+    np.testing.assert_allclose(d1, y, rtol=1e-15)
+    np.testing.assert_allclose(d2, -np.exp(m + 1.5 * v), rtol=2e-12)
+    np.testing.assert_array_equal(rho, -d2)
 
 
 def test_published_probit_site():

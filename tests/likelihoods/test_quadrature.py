@@ -9,7 +9,7 @@ from mpmath import mp
 from scipy.special import gammaln, log_expit, log_ndtr
 
 from cavity.likelihoods import quadrature
-from cavity.likelihoods.quadrature import SITES_TOGETHER, log_tilted
+from cavity.likelihoods.quadrature import SITES_TOGETHER, log_tilted, log_tilted_of_pass
 
 SDS = [1e-6, 1e-3, 1.0, 30.0, 1e3]
 WORST = 1e-10
@@ -427,3 +427,46 @@ def spoilt(value):
 def test_refusals(log_p, message):
     with pytest.raises(ValueError, match=message):
         log_tilted(log_p, np.array([1.0, 2.0, 3.0]), np.array([1.0, 9.0, 4.0]))
+
+
+# ---------------------------------------------------------------------------------------------- passes
+
+OF_PASSES = {
+    "student": (lambda f, y: student(f, y), False),
+    "count": (lambda f, y: np.maximum(np.round(y), 0.0) * f - np.exp(f), False),
+    "label": (lambda f, y: log_expit(np.where(y > 0.0, f, -f)), False),
+    "gaussian": (lambda f, y: -2.0 * (f - y) ** 2, False),
+    "laplace": (lambda f, y: laplace(f, y), True),
+    "huber": (lambda f, y: np.where(np.abs(f - y) < 1.3, -0.5 * (f - y) ** 2, 0.845 - 1.3 * np.abs(f - y)), True),
+    "jump": (lambda f, y: jump(f, y), True),
+}
+
+
+@pytest.mark.parametrize("name", OF_PASSES)
+def test_passes_integrate_to_1e_9_at_few_nodes(name):
+    """Kinks and jumps, wherever they lie between the nodes, and what is far from Gaussian, are left to panels."""
+    log_p, kinked = OF_PASSES[name]
+    rng, sd = np.random.default_rng(3), np.repeat([1e-3, 0.03, 0.3, 1.0, 3.0], 120)
+    centre, values = rng.normal(size=sd.size), []
+    y, mean = centre + rng.normal(size=sd.size), centre + sd * rng.normal(size=sd.size)
+
+    def counted(f, index):
+        values.append(f.size)
+        return log_p(f, y[index, None])
+
+    assert_same(log_tilted_of_pass(counted, mean, sd**2), log_tilted(counted, mean, sd**2), sd, 1e-9)
+    values.clear()
+    log_tilted_of_pass(counted, mean[:240], sd[:240] ** 2)
+    assert kinked or (len(values) <= 2 and sum(values) < 60 * 240)
+
+
+def test_passes_look_between_the_nodes():
+    """A spike that no node sees; a likelihood that is zero at all of them."""
+    site = np.zeros(1), np.ones(1)
+
+    def spike(f, _):
+        return np.logaddexp(-3.0, -0.5 * ((f - 0.1) / 0.02) ** 2)
+
+    assert_same(log_tilted_of_pass(spike, *site), log_tilted(spike, *site), 1.0, 1e-12)
+    with pytest.raises(ValueError, match="is -inf wherever it was evaluated"):
+        log_tilted_of_pass(lambda f, _: np.full(f.shape, -np.inf), *site)

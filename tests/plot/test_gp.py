@@ -82,7 +82,7 @@ def test_robust_bands_hold_95_percent(likelihood):
     x, low, high = bands(axes)["95 % of new observations"]
     at = [5, 50, 95]
     mean, variance = posterior.predict(x[at, None])
-    f = mean + np.sqrt(variance) * rng.normal(size=(400_000, 3))
+    f = mean + np.sqrt(variance) * rng.normal(size=(200_000, 3))
     u = rng.uniform(size=f.shape)
     noise = {
         "StudentT": lambda: 0.2 * rng.standard_t(3, f.shape),

@@ -97,7 +97,7 @@ def likelihood(x, theta, w, c, s, centre):
 def tilted_by_quadrature(x, m, v, w, c, s, centre=0.0):
     """The moments of `tilted` by brute force on a grid over the cavity, d = 1 or 2."""
     d, sd = np.size(x), np.sqrt(v)
-    axes = [np.linspace(mi - 9 * sd, mi + 9 * sd, 3001 if d == 1 else 401) for mi in np.atleast_1d(m)]
+    axes = [np.linspace(mi - 9 * sd, mi + 9 * sd, 3001 if d == 1 else 201) for mi in np.atleast_1d(m)]
     theta = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     density = likelihood(np.atleast_1d(x), theta, w, c, s, centre)
     density *= np.exp(-0.5 * np.sum((theta - m) ** 2, axis=-1) / v) / (2 * np.pi * v) ** (d / 2)

@@ -267,7 +267,8 @@ def log_evidence(X, prior, n_components):
     """Exact log p(X), the sum over all K^N assignments. For whole weights, repeat the rows."""
     each = itertools.product(range(n_components), repeat=len(X))
     hard = (np.eye(n_components)[list(z)] for z in each)
-    return special.logsumexp([log_p_assigned(r, prior) + log_p_given(X, prior, r) for r in hard])
+    before = log_constant_before(X, prior, n_components)
+    return special.logsumexp([log_p_assigned(r, prior) + log_p_given(X, prior, r, before) for r in hard])
 
 
 def log_p_assigned(r, prior):
@@ -282,11 +283,15 @@ def log_p_assigned(r, prior):
     )
 
 
-def log_p_given(X, prior, r):
+def log_p_given(X, prior, r, before):
     """log p(X | Z), means and precisions integrated out: the constants of the posterior over those of the prior."""
-    q, k = m_step(X, np.ones(len(X)), prior, r), r.shape[1]
-    none = m_step(X[:0], np.ones(0), prior, np.zeros((0, k)))
-    return _log_constant(prior, q) - _log_constant(prior, none) - 0.5 * LOG_2PI * np.sum(~np.isnan(X))
+    q = m_step(X, np.ones(len(X)), prior, r)
+    return _log_constant(prior, q) - before - 0.5 * LOG_2PI * np.sum(~np.isnan(X))
+
+
+def log_constant_before(X, prior, k):
+    """The constant of the prior, that of rows like X without any."""
+    return _log_constant(prior, m_step(X[:0], np.ones(0), prior, np.zeros((0, k))))
 
 
 def _log_constant(prior, q):

@@ -371,7 +371,11 @@ def added(values):
 
 def as_tuple(array):
     """Return an array as nested tuples of floats, which compare and hash; one without axes as the float."""
-    return tuple(map(as_tuple, array)) if array.ndim else float(array)
+    return _as_tuples(np.asarray(array, dtype=float).tolist())
+
+
+def _as_tuples(value):
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def owned(array):

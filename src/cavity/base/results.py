@@ -28,9 +28,11 @@ VARIATIONAL_TRACE |= {"trace_step?": Array("step")}
 POSTERIORS = {}  # by kinds, of the files that were imported
 
 
-def freeze(record):
-    """Clear the writeable flag of the arrays in the fields of a dataclass, those in dictionaries too."""
+def freeze(record, *later):
+    """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
     for field in fields(record):
+        if field.name in later:
+            continue
         value = getattr(record, field.name)
         for array in value.values() if isinstance(value, dict) else (value,):
             if isinstance(array, np.ndarray):

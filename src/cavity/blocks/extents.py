@@ -14,8 +14,10 @@ def extent(block, start, broadcast):
     number, by rows, that is not finite.
     """
     source, missing = broadcast
-    low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
-    gaps = np.isnan(_reduce_rows(np.minimum, block)).any()
+    low, high = _reduce_rows(np.minimum, block), _reduce_rows(np.maximum, block)
+    gaps = np.isnan(low).any()
+    if gaps:
+        low, high = _reduce_rows(np.fmin, block), _reduce_rows(np.fmax, block)
     if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
         bad = np.isinf(block) if missing else ~np.isfinite(block)
         row, *column = at = tuple(map(int, np.argwhere(bad)[0]))

@@ -89,6 +89,9 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`. A pass
     that is a `stage` of its own is told by that name while it goes on.
     """
+    layout = next(source for source in sources if source is not None)
+    if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
+        return _only_run(task, broadcast, sources, layout, threads.job, stage)
     with closing(_told(task, broadcast, sources, threads, grain, stage)) as results:
         return merge_runs(results, add)
 
@@ -106,6 +109,25 @@ def spans(block_count, n_threads, most):
         found.append((first, min(first + size, block_count)))
         first += size
     return found
+
+
+def _only_run(task, broadcast, sources, layout, job, stage):
+    """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
+    local = threading.local()
+    arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
+    found = _of_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    if job is not None:
+        job = job if stage is None else job.stage(stage)
+        job.within_pass(1, 1, layout.n_rows, whole=stage is not None)
+    return found
+
+
+def _of_run(task, broadcast, start, stop, block_rows, arrays):
+    """Return what a task makes of a run, apart from its arrays."""
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False
+    return _apart(task(Run(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
 
 
 def _told(task, broadcast, sources, threads, grain, stage=None):
@@ -140,11 +162,8 @@ def _results(task, broadcast, sources, threads, grain):
         try:
             if slot is not None:
                 arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]
-            for array in arrays:
-                if array is not None:
-                    array.flags.writeable = False
-            found = task(Run(start, stop, layout.block_rows, tuple(arrays)), broadcast)
-            return -(-(stop - start) // layout.block_rows), _apart(found, arrays)
+            found = _of_run(task, broadcast, start, stop, layout.block_rows, arrays)
+            return -(-(stop - start) // layout.block_rows), found
         finally:
             if slot is not None:
                 slot.free()

@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from cavity.base.errors import naming
 from cavity.blocks.dialects import advice
 from cavity.blocks.files import FileState
 from cavity.blocks.lines import MOST_VALUES, TextReader
@@ -190,7 +191,7 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
 
 def _state(path):
     """Return what a file is like."""
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         return FileState.of(file, path)
 
 

@@ -257,7 +257,7 @@ class Covariance(Own):
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """The names of the free parameters, one for every number: the order of all vectors of parameters."""
-        return tuple(slot.full_name for slot in slots.free_slots(self))
+        return slots.layout_of(self).names
 
     @property
     def log_parameters(self) -> FloatArray:
@@ -267,7 +267,7 @@ class Covariance(Own):
     @property
     def log_bounds(self) -> FloatArray:
         """The logs of the bounds of the free parameters, (n_free, 2)."""
-        return np.log(slots.bounds(self))
+        return slots.layout_of(self).log_bounds.copy()
 
     def with_log_parameters(self, vector: ArrayLike) -> Self:
         """Return the covariance with other values of the free parameters.
@@ -288,18 +288,20 @@ class Covariance(Own):
         ValueError
             For a vector of another length, or outside of `log_bounds`.
         """
-        names, low, high = self.parameter_names, *slots.bounds(self).T
-        vector = arrays.shaped(vector, "vector", (len(names),))
-        outside = (vector < np.log(low)) | (vector > np.log(high))
+        layout = slots.layout_of(self)
+        (low, high), logs = layout.bounds.T, layout.log_bounds.T
+        vector = arrays.shaped(vector, "vector", (len(layout.names),))
+        outside = (vector < logs[0]) | (vector > logs[1])
         if outside.any():
             i = int(np.argmax(outside))
             raise ValueError(
-                f"vector must lie in log_bounds, got {float(vector[i])!r} for {names[i]}, whose log is in "
-                f"[{np.log(low[i]):g}, {np.log(high[i]):g}]"
+                f"vector must lie in log_bounds, got {float(vector[i])!r} for {layout.names[i]}, whose log is in "
+                f"[{logs[0, i]:g}, {logs[1, i]:g}]"
             )
-        values = np.clip(np.exp(vector), low, high)  # exp(log(bound)) may miss it by a rounding, to either side
-        for known in (low, high, slots.values(self)):
-            values = np.where(vector == np.log(known), known, values)
+        # exp(log(bound)) may miss it by a rounding, to either side
+        values, old = np.minimum(np.maximum(np.exp(vector), low), high), slots.values(self)
+        for known, log in ((low, logs[0]), (high, logs[1]), (old, np.log(old))):
+            values[vector == log] = known[vector == log]
         return slots.with_values(self, values)
 
     def log_prior(self) -> tuple[float, FloatArray]:
@@ -315,6 +317,9 @@ class Covariance(Own):
         gradient : ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
+        layout = slots.layout_of(self)
+        if not layout.has_priors:
+            return 0.0, np.zeros(len(layout.names))
         parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
@@ -383,6 +388,16 @@ class Covariance(Own):
             "save what holds it with pickle, pickle.dump(posterior, file), and keep the module that has its class"
         )
 
+    def _checked_program(self, n_features):
+        """Return the program for rows of a width, which is checked."""
+        layout = slots.layout_of(self)
+        known = layout.programs.get(n_features)
+        if known is not None:
+            return known.of(slots.leaves(self))
+        self.check_columns(n_features)
+        found = layout.programs[n_features] = self._program(n_features)
+        return found
+
     def _contraction(self, X, weights, Z, n_threads):
         """Return the checked arguments of a contraction."""
         X = _rows(X, "X")
@@ -411,7 +426,7 @@ class Covariance(Own):
 class Built(Covariance):
     """Base of the covariances of this library, leaves, sums and products."""
 
-    __slots__ = ()
+    __slots__ = ("_layout",)
 
     def gram(self, X: ArrayLike, *, out: FloatArray | None = None, n_threads: int | None = None) -> FloatArray:
         """Covariance matrix of rows with themselves.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen import put, unchecked
 from cavity.covariances import priors
 from cavity.covariances.base import Built
 from cavity.covariances.own import checked_bounds
@@ -96,6 +96,12 @@ class Leaf(Built):
     def _with(self, **changes):
         """Return the leaf with other arguments."""
         return type(self)(**self._arguments() | changes)
+
+    def _moved(self, **changes):
+        """Return the leaf with other parameters, which are known to be right."""
+        return unchecked(
+            self, **{n: arrays.read_only(np.array(v)) if isinstance(v, list) else v for n, v in changes.items()}
+        )
 
     def _program(self, n_features):
         return Program([self], n_features)
@@ -208,7 +214,7 @@ class ColumnLeaf(Leaf):
 
     def _each(self, name, n_features):
         """Return a parameter for every column."""
-        return np.broadcast_to(getattr(self, name), (self._n_columns(n_features),))
+        return np.full(self._n_columns(n_features), getattr(self, name))
 
     def _operand(self, n_features):
         """Return the columns the leaf looks at, their divisors, and the parameters the kernel reads."""

@@ -137,6 +137,10 @@ class Own(Public):
         put(other, **kept)
         return other
 
+    def _moved(self, **changes):
+        """Return the covariance with other parameters."""
+        return self._with(**changes)
+
     def _program(self, n_features):
         return OwnProgram(self)
 

@@ -4,6 +4,9 @@ A composed covariance is a postfix program over leaves, each with its own scaled
 have a fixed size and what they return is added in their order, so the number of threads does not change a bit.
 """
 
+from copy import copy
+from math import isfinite
+
 import numpy as np
 
 from cavity import _core
@@ -31,8 +34,7 @@ def spans(n_rows, n_columns):
 
 def program_of(covariance, n_features):
     """Return the program of a covariance for rows of a width, which is checked."""
-    covariance.check_columns(n_features)
-    return covariance._program(n_features)
+    return covariance._checked_program(n_features)
 
 
 def out_of_range():
@@ -95,8 +97,20 @@ class Program:
         self.parameters = np.array(parameters, dtype=np.float64)
         self._columns, self._divisors = columns, np.array(divisors, dtype=np.float64)
         first = {c: op for op, start, count, _ in rows for c in range(start, start + count)}
-        self._centred = [first[c] != LINEAR for c in range(len(columns))]
+        self._centred = np.array([float(first[c] != LINEAR) for c in range(len(columns))])
         self.n_slots = sum(self._slot_count(op, count) for op, _, count, _ in rows)
+        self._n_features = n_features
+
+    def of(self, leaves):
+        """Return the program of other leaves, which differ in their numbers alone."""
+        new, divisors, parameters = copy(self), [], []
+        for leaf in leaves:
+            _, scale, values = leaf._operand(self._n_features)
+            divisors += list(scale)
+            parameters += values
+        new.parameters = np.array(parameters, dtype=np.float64)
+        new._divisors = np.array(divisors, dtype=np.float64)
+        return new
 
     @staticmethod
     def _slot_count(op, count):
@@ -119,9 +133,9 @@ class Program:
 
         Its `fill(X, out)` gives the bits of `cross(Z, X)`, since both subtract the origin of Z.
         """
-        right, origin = self._coordinates(Z, "Z")
-        self._check_range(right, right)
-        reach = next(r for r in REACHES if self._finite(np.full((len(right), 1), r), right))
+        right, origin, size = self._coordinates(Z, "Z")
+        self._check_range(size, size)
+        reach = next(r for r in REACHES if self._finite(np.full(len(right), r), size))
         columns = np.array(self._columns, dtype=np.int32)
         return _kernel.Target(self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach)
 
@@ -228,51 +242,49 @@ class Program:
 
     def _pair(self, X, Z):
         """Return the coordinates of X and of Z, or twice those of X, on which every covariance is finite."""
-        left, origin = self._coordinates(X, "X")
-        right = left if Z is None else self._coordinates(Z, "Z", origin)[0]
-        self._check_range(left, right)
+        left, origin, size = self._coordinates(X, "X")
+        right, other = (left, size) if Z is None else self._coordinates(Z, "Z", origin)[::2]
+        self._check_range(size, other)
         return left, right
 
-    def _origin(self, columns):
-        """Return what is subtracted from every column: of the numbers that it spans, the one nearest zero.
-
-        Differences of what is left then have the digits that the data have, wherever these are.
-        """
-        nearest = np.clip(0.0, columns.min(axis=1), columns.max(axis=1))
-        return np.where(self._centred, nearest, 0.0)[:, None]
-
     def _coordinates(self, X, name, origin=None):
-        """Return the scaled columns (C, N) of rows X, and what was subtracted, (C, 1)."""
+        """Return the scaled columns (C, N) of rows X, what was subtracted, (C, 1), and their largest sizes, (C,).
+
+        What is subtracted of a column is, of the numbers that it spans, the one nearest zero. Differences of what is
+        left then have the digits that the data have, wherever these are.
+        """
         out = np.ascontiguousarray(X.T[self._columns])
-        origin = self._origin(out) if origin is None else origin
+        low, high = out.min(axis=1, initial=np.inf), out.max(axis=1, initial=-np.inf)
+        if origin is None:
+            origin = (np.minimum(np.maximum(low, 0.0), high) * self._centred)[:, None]
         with np.errstate(over="ignore"):
             out -= origin
             out /= self._divisors[:, None]
-        if out.size and not max(out.max(), -out.min()) <= LARGEST:
-            c = int(np.argmax(np.max(np.abs(out), axis=1) > LARGEST))
+            size = np.maximum(high - origin[:, 0], origin[:, 0] - low) / self._divisors  # rounding keeps the order
+        if len(size) and not size.max() <= LARGEST:
+            c = int(np.argmax(size > LARGEST))
             raise OverflowError(
                 f"{column_words(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
             )
-        return out, origin
+        return out, origin, size
 
     def _check_range(self, left, right):
-        """Raise OverflowError unless every value on the way to a covariance of these rows is finite."""
+        """Raise OverflowError unless every covariance of rows with coordinates of such sizes, (C,), is finite."""
         if not self._finite(left, right):
             raise out_of_range()
 
     def _finite(self, left, right):
-        """Return whether every value on the way to a covariance of these rows is finite."""
-
-        def largest(columns):
-            return np.maximum(columns.max(axis=1), -columns.min(axis=1))
+        """Return whether every value on the way to such a covariance is finite."""
 
         def ceiling(op, columns, value):
-            return value if op != LINEAR else np.sum(largest(left[columns]) * largest(right[columns]))
+            if op != LINEAR:
+                return value
+            with np.errstate(over="ignore"):
+                return float(np.sum(left[columns] * right[columns]))
 
-        with np.errstate(over="ignore"):
-            values, _ = self._run(ceiling)
-        return bool(np.all(np.isfinite(self.parameters)) and np.all(np.isfinite(values)))
+        values, _ = self._run(ceiling)
+        return all(map(isfinite, self.parameters.tolist())) and all(map(isfinite, values))
 
     def _run(self, leaf):
         """Run the program: return the value of every step, and the two steps it was made of, None for leaves.
@@ -286,7 +298,7 @@ class Program:
                 values.append(values[a] + values[b] if op == ADD else values[a] * values[b])
                 sources.append((a, b))
             else:
-                value = self.parameters[parameter] if op != LINEAR else None  # which has none
+                value = float(self.parameters[parameter]) if op != LINEAR else None  # which has none
                 values.append(leaf(op, slice(first, first + count), value))
                 sources.append(None)
             stack.append(len(values) - 1)

@@ -7,9 +7,11 @@ free parameters here.
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from cavity.base.frozen import put
 from cavity.covariances import priors
 from cavity.covariances.program import program_of
 
@@ -114,24 +116,88 @@ def free_slots(covariance):
     return found
 
 
+class Layout:
+    """What covariances share that differ in their free numbers alone: a search by the evidence works it out once.
+
+    Attributes
+    ----------
+    names : tuple of str
+        As in `Covariance.parameter_names`.
+    bounds, log_bounds : ndarray (n_free, 2)
+        Between which numbers they may be learnt.
+    fields : list of list
+        For every leaf the names of its free parameters, each with its length, or None for a number.
+    has_priors : bool
+        Whether any free number has one.
+    programs : dict
+        By the width of rows, the program of one of these covariances.
+    """
+
+    __slots__ = ("_targets", "bounds", "fields", "has_priors", "log_bounds", "names", "programs")
+
+    def __init__(self, covariance):
+        every, found = leaves(covariance), free_slots(covariance)
+        self.names = tuple(slot.full_name for slot in found)
+        self.bounds = np.array([slot.bounds for slot in found], dtype=np.float64).reshape(-1, 2)
+        self.log_bounds = np.log(self.bounds)
+        sizes = [[(name, np.shape(getattr(leaf, name))) for name in free_names(leaf)] for leaf in every]
+        self.fields = [[(name, size[0] if size else None) for name, size in each] for each in sizes]
+        self.has_priors = any(name in leaf.priors for leaf in every for name in free_names(leaf))
+        self.programs, self._targets = {}, {}
+
+    def targets(self, covariance, n_features):
+        """Return which derivatives of the kernel count for rows of a width, and in which free number each of them."""
+        if n_features not in self._targets:
+            targets, n_free = [], 0
+            for leaf, free in zip(leaves(covariance), map(dict, self.fields), strict=True):
+                for name in leaf._slots:
+                    size = leaf._slot_size(name, n_features)
+                    if name not in free:
+                        targets += [-1] * size
+                        continue
+                    n = free[name]
+                    targets += [n_free] * size if n is None else range(n_free, n_free + size)
+                    n_free += 1 if n is None else n
+            targets = np.array(targets, dtype=np.intp)
+            self._targets[n_features] = targets >= 0, targets[targets >= 0]
+        return self._targets[n_features]
+
+
+def layout_of(covariance):
+    """Return the `Layout` of a covariance, which those of this library keep: nothing in them changes."""
+    found = getattr(covariance, "_layout", None)
+    if found is None:
+        found = Layout(covariance)
+        if all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance)):
+            put(covariance, _layout=found)
+    return found
+
+
 def values(covariance):
     """Return the free numbers, (n_free,)."""
-    return np.array([slot.value for slot in free_slots(covariance)], dtype=np.float64)
+    found = []
+    for leaf, fields in zip(leaves(covariance), layout_of(covariance).fields, strict=True):
+        for name, size in fields:
+            value = getattr(leaf, name)
+            found += [value] if size is None else value.tolist()
+    return np.array(found, dtype=np.float64)
 
 
 def bounds(covariance):
     """Return (low, high) of the free numbers, (n_free, 2)."""
-    return np.array([slot.bounds for slot in free_slots(covariance)], dtype=np.float64).reshape(-1, 2)
+    return layout_of(covariance).bounds.copy()
 
 
 def with_values(covariance, numbers):
-    """Return the covariance with other free numbers, (n_free,)."""
-    left, new = iter(np.asarray(numbers).tolist()), []
-    for leaf in leaves(covariance):
-        known = {name: getattr(leaf, name) for name in free_names(leaf)}
-        changes = {n: [next(left) for _ in old] if np.ndim(old) else next(left) for n, old in known.items()}
-        new.append(leaf._with(**changes))
-    return rebuilt(covariance, iter(new))
+    """Return the covariance with other free numbers, (n_free,), within their bounds: that is not checked."""
+    left, new, layout = iter(np.asarray(numbers).tolist()), [], layout_of(covariance)
+    for leaf, fields in zip(leaves(covariance), layout.fields, strict=True):
+        changes = {name: next(left) if size is None else list(islice(left, size)) for name, size in fields}
+        new.append(leaf._moved(**changes) if changes else leaf)
+    other = rebuilt(covariance, iter(new))
+    if hasattr(covariance, "_layout"):
+        put(other, _layout=layout)
+    return other
 
 
 def with_arguments(leaf, **changes):
@@ -153,18 +219,10 @@ def log_prior(leaf):
 
 def free_gradient(covariance, by_kernel, n_features):
     """Return derivatives in the logs of the free numbers of those in the logs of the kernel's, for rows of a width."""
-    targets, n_free = [], 0
-    for leaf in leaves(covariance):
-        for name in leaf._slots:
-            value = getattr(leaf, name)
-            size = leaf._slot_size(name, n_features)
-            if name in leaf.fixed:
-                targets += [-1] * size
-                continue
-            targets += range(n_free, n_free + size) if np.ndim(value) else [n_free] * size
-            n_free += np.size(value)
-    targets = np.array(targets, dtype=np.intp)
-    return np.bincount(targets[targets >= 0], weights=by_kernel[targets >= 0], minlength=n_free).astype(np.float64)
+    layout = layout_of(covariance)
+    counted, targets = layout.targets(covariance, n_features)
+    found = np.bincount(targets, weights=by_kernel[counted], minlength=len(layout.names))
+    return found.astype(np.float64, copy=False)
 
 
 def gradient(covariance, X, weights, Z, threads):

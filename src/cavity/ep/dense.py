@@ -9,24 +9,32 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, qr, solve_triangular
+from scipy.linalg import lapack, qr
 
+from cavity import _core
+from cavity.base.triangles import inverse_lower, solve_lower, whiten
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
 from cavity.blocks.sources import Source, rows
 from cavity.ep.geometry import GROUPS
-from cavity.ep.visits import kernel, visit
+from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
+tiles = _core.best("dense")
+
+TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
+NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
+BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
 GROUP_NUMBERS = (
     1 << 20
 )  # most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, unless ...
 ROWS_A_COLUMN = 4  # ... these are fewer rows for each column: adding up the squares of columns would take its time
-FEW_COLUMNS = 48  # up to which a rank-1 update a site is faster than blocks of them
+FEW_COLUMNS = 96  # up to which a rank-1 update a site is faster than blocks of them
 SWEEP_ROWS = 8192
+TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
 
 def _rows_of_a_group(n_rows, n_columns, block):
@@ -47,6 +55,7 @@ class DenseBelief:
     u: np.ndarray  # (M,)
     mean: np.ndarray  # (M,): a
     root: np.ndarray  # (M, M): the covariance of a is root root'
+    triangle: np.ndarray | None  # (M, M) lower: the covariance is triangle' triangle; None where rows are not tiled
 
     @property
     def log_determinant(self):
@@ -60,7 +69,7 @@ class DenseBelief:
     def prior_slope(self):
         """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
         # L^-1 (M, M) of I + C'hC = L L': E |u|^2 = |u|^2 + |L^-1|_F^2
-        inverse = solve_triangular(self.factor, np.eye(len(self.u)), lower=True, check_finite=False)
+        inverse = inverse_lower(self.factor)
         return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
 
     def divergence(self):
@@ -72,10 +81,10 @@ class DenseBelief:
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
             # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
-            ratio = solve_triangular(self.factor, old.factor, lower=True, check_finite=False)
+            ratio = solve_lower(self.factor, old.factor)
             ratio = ratio @ ratio.T
-            ratio[np.diag_indices_from(ratio)] -= 1.0
-            change = max(float(np.sqrt(shift @ shift)), float(np.linalg.norm(ratio)))
+            ratio.flat[:: len(ratio) + 1] -= 1.0
+            change = float(np.sqrt(np.maximum(shift @ shift, np.vdot(ratio, ratio))))
         return change if np.isfinite(change) else np.inf
 
 
@@ -102,10 +111,11 @@ class Dense:
             self.features, self.base = X, offset
             self.prior_mean, self.root = prior_mean, prior_root
         self.size = self.features.shape[1]
-        self.block = max(256, min(8192, CACHED_NUMBERS // max(self.size, 1)))
+        self.tiled = self.size <= TILED_COLUMNS
+        self.block = max(256, min(BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
         self.groups = starts(n, _rows_of_a_group(n, self.size, self.block))
         self.stored = is_stored(self.features)
-        self.shifted = bool(np.any(self.prior_mean))
+        self.shifted = self.prior_mean if np.any(self.prior_mean) else NOTHING
 
     def whitened(self, h):
         """C' h C."""
@@ -119,20 +129,27 @@ class Dense:
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
-        precision, pulled = self.whitened(h), self.pulled(g)
-        precision[range(self.size), range(self.size)] += 1.0
-        if not (np.all(np.isfinite(precision)) and np.all(np.isfinite(pulled))):
+        with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
+            precision, pulled = self.whitened(h), self.pulled(g)
+        precision.flat[:: self.size + 1] += 1.0
+        if not (np.isfinite(precision).all() and np.isfinite(pulled).all()):
             return None
-        try:  # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
-            factor = cholesky(precision, lower=True, check_finite=False)
-        except LinAlgError:
+        # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
+        factor, failed = lapack.dpotrf(precision, lower=1)
+        if failed:
             return None
-        half = solve_triangular(factor, pulled, lower=True, check_finite=False)
-        u = solve_triangular(factor, half, lower=True, trans=1, check_finite=False)
-        inverse = solve_triangular(factor, np.eye(self.size), lower=True, check_finite=False).T
+        u, inverse = lapack.dpotrs(factor, pulled, lower=1)[0], inverse_lower(factor).T
         root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
         step = self.root * u if self.root.ndim == 1 else self.root @ u
-        return DenseBelief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root))
+        triangle = self._triangle(root) if self.tiled else None
+        return DenseBelief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root), triangle)
+
+    def _triangle(self, root):
+        """The lower triangular F with F'F = root root'."""
+        if self.root.ndim == 1:
+            return np.ascontiguousarray(root.T)
+        # root' J = Q R, J the columns in reverse: F = J R J
+        return np.ascontiguousarray(np.linalg.qr(root.T[:, ::-1], mode="r")[::-1, ::-1])
 
     def prior(self):
         """The prior as a DenseBelief."""
@@ -151,9 +168,8 @@ class Dense:
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         h, g = self.whitened(h), self.pulled(g)
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
-        half = solve_triangular(belief.factor, h, lower=True, check_finite=False)
-        scaled = solve_triangular(belief.factor, half.T, lower=True, check_finite=False)
-        return np.append(scaled.ravel() * np.sqrt(0.5), solve_triangular(belief.factor, g - h @ belief.u, lower=True))
+        scaled, shift = whiten(belief.factor, h), solve_lower(belief.factor, g - h @ belief.u)
+        return np.append(scaled.ravel() * np.sqrt(0.5), shift)
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""
@@ -161,20 +177,26 @@ class Dense:
 
     def values(self, belief, part, x):
         """The means and variances of f of the rows x of a block."""
+        if self.tiled:
+            mean, variance = np.empty(len(x)), np.empty(len(x))
+            tiles.moments(x, self._base(part), belief.mean, belief.triangle, mean, variance)
+            return mean, variance
         mean = x @ belief.mean
         if self.base is not None:
             mean += self.base[part]
         spread = x @ belief.root  # (n, M): V_ii = |x_i root|^2
         return mean, np.einsum("ij,ij->i", spread, spread)
 
-    def prior_values(self, x, part):
-        """Means of f under the prior, or 0 where they all vanish."""
-        c = x @ self.prior_mean if self.shifted else 0.0
-        return c if self.base is None else c + self.base[part]
+    def _base(self, part):
+        """What kernels read of the offsets of a block."""
+        return NO_BASE if self.base is None else self.base[part]
 
     def add(self, part, x, tau, rho, h, g):
         """Add the sites of a block to the sums."""
-        g += x.T @ (tau - rho * self.prior_values(x, part))
+        if self.tiled:
+            tiles.add(x, self._base(part), self.shifted, tau, rho, h, g)
+            return h, g
+        g += x.T @ (tau - rho * (x @ self.prior_mean + self._base(part)))
         up = rho > 0
         parts = ((np.add, slice(None)),) if up.all() else ((np.add, up), (np.subtract, rho < 0))
         for add, chosen in parts:
@@ -184,6 +206,18 @@ class Dense:
                 # of a matrix with its transpose; unlike SciPy's it lets other threads work
                 add(h, weighted.T @ weighted, out=h)
         return h, g
+
+    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
+        """Renew the sites of a block from one belief and add them to the sums."""
+        if self.tiled and sites.compiled:
+            new_tau, new_rho = np.empty(len(x)), np.empty(len(x))
+            rows, moments = (x, self._base(part)), (belief.mean, belief.triangle)
+            unresolved, skipped = tiles.renew(
+                *sites.arguments(part), *rows, *moments, self.shifted, tau, rho, up, down, new_tau, new_rho, h, g
+            )
+            if unresolved < 0:
+                return new_tau, new_rho, skipped, h, g
+        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
@@ -248,11 +282,8 @@ class Dense:
         """A rank-1 update of the covariance of the coordinates for each site."""
         skipped, log_z = 0, 0.0
         for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
-            base = np.zeros(1) if self.base is None else self.base[block]
             arguments, own = sites.arguments(block), (tau[block], rho[block])
-            missed, gained = kernel.sweep_rows(
-                *arguments, x, base, mean, covariance, *own, up, down, np.empty(self.size)
-            )
+            missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own
             skipped, log_z = skipped + missed, log_z + gained
         return skipped, log_z

@@ -15,7 +15,7 @@ from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
 from cavity.blocks.scratch import ScratchVector, change
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
-from cavity.ep.evidence import distance, influence, site_values, within_float64
+from cavity.ep.evidence import assess
 from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
@@ -45,6 +45,7 @@ class Engine:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
         self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
         self.good = None  # the sites before the last step, while all cavities were proper
+        self.spare = None  # vectors for the next sites, which nobody needs any longer
         self.improper = []
         self.sweeps = 0
 
@@ -72,6 +73,7 @@ class Engine:
     def run(self):
         """Iterate to a fixed point; return the Fit."""
         status, changes = self._sweep_to_rest()
+        self.spare = None
         steps = []
         if status == STUCK and not isinstance(self.tau, ScratchVector):  # its cavities would not fit into memory
             status, steps = self._descend(changes)
@@ -136,20 +138,14 @@ class Engine:
         if self.sweeps == 0 and not self.warm:
             self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         up, down = self.damping.step, self.damping.down
-        new_tau, new_rho = self.geometry.vector(), self.geometry.vector()
+        new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())
 
         def task(part, x, h, g):
-            mean, variance = self.geometry.values(self.belief, part, x)
-            fraction, tau, rho = self.sites.part(self.sites.fraction, part), self.tau[part], self.rho[part]
-            m, v, proper = cavities(mean, variance, tau, rho, fraction)
-            _, match_tau, match_rho = self.sites.match(part, m, v)
-            proper &= within_float64(match_tau, match_rho)
-            d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
-            damping = np.where(d_rho >= 0, up, down)
-            tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
-            rho = rho + damping * d_rho
+            tau, rho, skipped, h, g = self.geometry.renew(
+                self.sites, self.belief, part, x, self.tau[part], self.rho[part], up, down, h, g
+            )
             new_tau[part], new_rho[part] = tau, rho
-            return *self.geometry.add(part, x, tau, rho, h, g), float(np.sum(~proper))
+            return h, g, float(skipped)
 
         h, g, skipped = self.geometry.reduce(task)
         if skipped and self.good is not None:
@@ -164,6 +160,7 @@ class Engine:
             self.damping.shorten(length)
         # to go back to; among very many rows a single one matters little, and memory counts
         self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
+        self.spare = (self.tau, self.rho) if self.good is None else None
         self.tau, self.rho, self.belief = new_tau, new_rho, belief
         return int(skipped)
 
@@ -222,25 +219,15 @@ class Engine:
         """
         kept, n = not isinstance(self.tau, ScratchVector), self.geometry.n_rows
         loo, moved = (np.empty(n), np.empty(n)) if kept else (None, None)
-        one = np.minimum(1.0, 1.0 / self.sites.weights)
 
         def group(blocks):
             total, residual = 0.0, 0.0
             for part, x in blocks:
-                mean, variance = self.geometry.values(self.belief, part, x)
-                tau, rho = self.tau[part], self.rho[part]
-                fraction = self.sites.part(self.sites.fraction, part)
-                m, v, _ = cavities(mean, variance, tau, rho, fraction)
-                log_z, match_tau, match_rho = self.sites.match(part, m, v)
-                total += float(np.sum(site_values(log_z, mean, variance, m, v) / fraction))
-                residual = max(residual, distance(mean, variance, m, v, match_tau, match_rho))
-                if not kept:
-                    continue
-                loo[part] = log_z
-                if not self.sites.leaves_one:
-                    m, v, proper = cavities(mean, variance, tau, rho, self.sites.part(one, part))
-                    loo[part] = np.where(proper, self.sites.log_z(part, m, v), np.nan)
-                moved[part] = influence(mean, variance, m, v)
+                moments = self.geometry.values(self.belief, part, x)
+                value, far, density, influence = assess(self.sites, part, *moments, self.tau[part], self.rho[part])
+                total, residual = total + value, max(residual, far)
+                if kept:
+                    loo[part], moved[part] = density, influence
             return total, residual
 
         totals, residuals = zip(*self.geometry.each_group(group), strict=True)

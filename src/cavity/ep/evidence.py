@@ -2,6 +2,10 @@
 
 import numpy as np
 
+from cavity.ep.visits import cavities, kernel, within_float64
+
+ALREADY = np.zeros(0)  # for the kernel: sites whose fractions leave out one observation
+
 
 def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
     """log of the scaled sites Z_i q_i/cavity_i at the means of q.
@@ -23,11 +27,6 @@ def influence(mean, variance, cavity_mean, cavity_variance):
         return 0.5 * (ratio - 1.0 - np.log(ratio) + apart * apart / variance)
 
 
-def within_float64(tau, rho):
-    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
-    return np.isfinite(tau) & np.isfinite(rho)
-
-
 def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
     """How far beliefs are from the moments that the sites (tau, rho) of cavities ask for: means in sd, variances."""
     if not within_float64(tau, rho).all():
@@ -36,3 +35,31 @@ def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
     shift = (tau - rho * cavity_mean) / tilted_rho - (mean - cavity_mean)
     narrowing = 1.0 / (tilted_rho * variance) - 1.0
     return max(float(np.max(np.abs(shift) / np.sqrt(variance))), float(np.max(np.abs(narrowing))))
+
+
+def assess(sites, part, mean, variance, tau, rho):
+    """Assess the sites of a block at the moments of their f.
+
+    Returns
+    -------
+    value, residual, log_density, moved
+        The sum of their log values and their `distance`; of each observation left out its log density, nan where
+        leaving it out is no distribution, and its `influence`.
+    """
+    if sites.compiled:
+        one = ALREADY if sites.leaves_one else sites.part(sites.one, part)
+        density, moved = np.empty(len(mean)), np.empty(len(mean))
+        unresolved, value, residual = kernel.assess_all(
+            *sites.arguments(part), one, mean, variance, tau, rho, density, moved
+        )
+        if unresolved < 0:
+            return value, residual, density, moved
+    fraction = sites.part(sites.fraction, part)
+    m, v, _ = cavities(mean, variance, tau, rho, fraction)
+    density, match_tau, match_rho = sites.match(part, m, v)  # which raises for a row whose moments no rule resolves
+    value = float(np.sum(site_values(density, mean, variance, m, v) / fraction))
+    residual = distance(mean, variance, m, v, match_tau, match_rho)
+    if not sites.leaves_one:
+        m, v, proper = cavities(mean, variance, tau, rho, sites.part(sites.one, part))
+        density = np.where(proper, sites.log_z(part, m, v), np.nan)
+    return value, residual, density, influence(mean, variance, m, v)

@@ -84,6 +84,17 @@ class Geometry(Protocol):
         h and g may be changed in place, and only `reduce` knows how to read them.
         """
 
+    def renew(
+        self, sites, belief: Belief, part: slice, x, tau, rho, up: float, down: float, h: np.ndarray, g: np.ndarray
+    ):
+        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `visits.renew_block`.
+
+        Returns
+        -------
+        tau, rho, skipped, h, g
+            The new sites, the number of those left alone, and the sums.
+        """
+
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
 

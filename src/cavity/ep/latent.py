@@ -13,7 +13,7 @@ from cavity import _core
 from cavity.blocks.executors import spans
 from cavity.ep.geometry import GROUPS
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
-from cavity.ep.visits import visit
+from cavity.ep.visits import renew_block, visit
 
 _kernel = _core.best("latent")
 
@@ -164,6 +164,10 @@ class Latent:
         h[part] = rho
         g[part] = tau - rho * self.base[part]
         return h, g
+
+    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
+        """Renew the sites of a block from one belief and add them to the sums."""
+        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""

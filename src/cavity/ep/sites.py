@@ -37,7 +37,7 @@ from cavity.likelihoods.base import (
 def tilted(likelihood, y, exponent, mean, variance):
     """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
 
-    By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by adaptive quadrature.
+    By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by quadrature, to 1e-9.
     """
     known = has_kernel(likelihood) or type(likelihood).log_tilted is not Likelihood.log_tilted
     if known and np.all(exponent == 1.0):
@@ -49,14 +49,14 @@ def tilted(likelihood, y, exponent, mean, variance):
                 f"got shapes {log_z.shape}, {d1.shape} and {d2.shape}"
             )
         return log_z, d1, d2, 1.0 + variance * d2
-    from cavity.likelihoods.quadrature import log_tilted
+    from cavity.likelihoods.quadrature import log_tilted_of_pass
 
     exponents = np.broadcast_to(exponent, mean.shape)
 
     def log_p(f, index):
         return exponents[index, None] * likelihood.log_p(y[index, None], f)
 
-    return log_tilted(log_p, mean, variance)
+    return log_tilted_of_pass(log_p, mean, variance)
 
 
 class Sites:
@@ -75,6 +75,7 @@ class Sites:
         if self.compiled:
             self.kind, self.parameters = kernel_settings(likelihood)
             self.numbers, self.extra = encoded(likelihood, y)
+        self.one = np.minimum(1.0, 1.0 / self.weights)  # what of a site is one observation, and
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
 

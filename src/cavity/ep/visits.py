@@ -1,4 +1,6 @@
-"""Visits of sites one after the other: a block of them that see each other through the joint covariance of their f."""
+"""Sites renewed: all of a block from one belief, or one after the other, seeing each other through the joint covariance
+of their f.
+"""
 
 import numpy as np
 
@@ -16,6 +18,48 @@ def cavities(mean, variance, tau, rho, fraction):
     v = variance / np.where(proper, keep, 1.0)
     m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
     return m, v, proper
+
+
+def within_float64(tau, rho):
+    """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
+    return np.isfinite(tau) & np.isfinite(rho)
+
+
+def renewed(sites, part, mean, variance, tau, rho, up, down):
+    """Renew the sites of a block from the moments of their f under one belief.
+
+    Returns
+    -------
+    tau, rho, skipped
+        The new sites, and the number of those left alone.
+    """
+    if sites.compiled:
+        new_tau, new_rho = np.empty(len(mean)), np.empty(len(mean))
+        unresolved, skipped = kernel.renew_all(
+            *sites.arguments(part), mean, variance, tau, rho, up, down, new_tau, new_rho
+        )
+        if unresolved < 0:
+            return new_tau, new_rho, skipped
+    fraction = sites.part(sites.fraction, part)
+    m, v, proper = cavities(mean, variance, tau, rho, fraction)
+    _, match_tau, match_rho = sites.match(part, m, v)  # which raises for a row whose moments no rule resolves
+    proper &= within_float64(match_tau, match_rho)
+    d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
+    damping = np.where(d_rho >= 0, up, down)
+    tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
+    return tau, rho + damping * d_rho, int(np.sum(~proper))
+
+
+def renew_block(geometry, sites, belief, part, x, tau, rho, up, down, h, g):
+    """Renew the sites of a block from one belief and add them to the sums, in the steps of a geometry.
+
+    Returns
+    -------
+    tau, rho, skipped, h, g
+        The new sites, the number of those left alone, and the sums.
+    """
+    new_tau, new_rho, skipped = renewed(sites, part, *geometry.values(belief, part, x), tau, rho, up, down)
+    return new_tau, new_rho, skipped, *geometry.add(part, x, new_tau, new_rho, h, g)
 
 
 def visit(sites, block, f, joint, tau, rho, up, down):

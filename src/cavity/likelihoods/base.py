@@ -40,6 +40,12 @@ class Likelihood(Public):
     A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, and
     `check` to accept its own kind of data.
 
+    `log_p` is called with many observations at a time, y (n, 1) and f (n, k), by `log_tilted` and by passes of the
+    schedule "parallel", the default of most models. Those match a thousand sites by one call at k = 49 points; cavities
+    that a site makes narrower by a tenth or more cost a second call with k = 63. The spectrum of what is integrated
+    tells for each site if that is exact to 1e-9. Where not, at kinks and jumps above all, adaptive quadrature takes
+    over, ten times as slow. The schedule "sequential" calls `log_p` for each site alone, hundreds of times as slow.
+
     What observations are like given f, `conditional_mean`, `conditional_variance`, `cdf` and `draw`, is what new ones
     are predicted from, each by its own methods of a posterior; `expected`, `moments` and `quantile` integrate it over a
     Gaussian belief about f, by quadrature, and may be overridden where there is a closed form.

@@ -19,6 +19,8 @@ each over all sites of a chunk at once:
 import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
+from cavity.likelihoods.few_nodes import COARSE, FINE, TAIL
+
 SITES_TOGETHER = 1024  # sites at a time: bounds the memory
 PANELS_TOGETHER = 1024  # panels at a time: few enough for the cache
 EPS = np.finfo(float).eps
@@ -131,6 +133,23 @@ def log_tilted(log_p, mean, variance):
         for start in range(0, mean.size, SITES_TOGETHER):
             index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
             results[:, index] = _chunk(_Sites(log_p, index, mean[index], variance[index]))
+    return tuple(results)
+
+
+def log_tilted_of_pass(log_p, mean, variance):
+    """`log_tilted` to 1e-9, for EP's passes: by rules of few nodes where those tell that they are exact.
+
+    log_p is called once for a thousand sites, at 49 points about the cavities; once more, at 63 nodes where they are,
+    for tilted distributions that are narrower by a tenth or more; and by adaptive quadrature where these are too few.
+    """
+    results = np.empty((4, mean.size))
+    with np.errstate(all="ignore"):
+        for start in range(0, mean.size, SITES_TOGETHER):
+            index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
+            sites = _Sites(log_p, index, mean[index], variance[index])
+            results[:, index], rest = _few(sites)
+            if rest.size:
+                results[:, index[rest]] = _chunk(sites.take(rest))
     return tuple(results)
 
 
@@ -319,3 +338,34 @@ def _adaptive(sites, f, log_p, scale):
     offset, shrink = top[1] - mean, spread / variance
     log_z = top[2] - 0.5 * offset**2 / variance + np.log(norm / np.sqrt(2.0 * np.pi * variance))
     return log_z, (offset + shift) / variance, (shrink - 1.0) / variance, shrink
+
+
+# ---------------------------------------------------------------------------------------------- few nodes
+
+CENTRE = slice(COARSE.nodes.size // 2 - 1, COARSE.nodes.size // 2 + 2)
+LOOK = np.concatenate(
+    [COARSE.nodes, 8.0 ** np.arange(-3, 0), -(8.0 ** np.arange(-3, 0))]
+)  # and between the middle ones
+
+
+def _few(sites):
+    """Return results (4, n) by rules of few nodes, and the sites for which they are not good to 1e-9."""
+
+    def log_h(part, x):
+        log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)
+        return log_p - 0.5 * x * x
+
+    seen = log_h(np.arange(sites.index.size), LOOK[None])
+    (log_z, shift, more), good, h = COARSE(seen[:, : COARSE.nodes.size])
+    results = np.array([log_z, shift / sites.sd, more / sites.variance, 1.0 + more])
+    spike = np.max(seen[:, COARSE.nodes.size :], axis=1) > np.max(seen[:, CENTRE], axis=1) + RESOLVED
+    rest = np.flatnonzero(~good & ~spike)
+    if rest.size:
+        mass = h[rest] * COARSE.bound > 0.1 * TAIL  # from the node before the first of these to that after the last
+        first, last = np.argmax(mass, axis=1), COARSE.nodes.size - 1 - np.argmax(mass[:, ::-1], axis=1)
+        centre, scale = 0.5 * (COARSE.nodes[first] + COARSE.nodes[last]), (last - first + 2) / (COARSE.nodes.size - 1)
+        (log_z, shift, more), good[rest], _ = FINE(log_h(rest, centre[:, None] + scale[:, None] * FINE.nodes))
+        shift, shrink = centre + scale * shift, scale * scale * (1.0 + more)
+        sd, variance = sites.sd[rest], sites.variance[rest]
+        results[:, rest] = log_z + np.log(scale), shift / sd, (shrink - 1.0) / variance, shrink
+    return results, np.flatnonzero(spike | ~good)

@@ -11,6 +11,7 @@ References
 """
 
 import numpy as np
+from scipy.linalg import lapack
 
 DIFFERENCES_KEPT = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
 INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
@@ -23,8 +24,9 @@ class SweepHistory:
     """The last visited points x with their images M(x), each as natural parameters and expected statistics."""
 
     def __init__(self):
-        self._pairs = []  # (x, statistics of x, M(x), statistics of M(x))
+        self._pairs = []  # arrays (4, P): x, statistics of x, M(x), statistics of M(x)
         self._in_a_row = 0  # how many of the last points were the image of the one before
+        self._apart = self._noise = None  # differences of the points and `noise`, once somebody has asked for them
 
     def kept(self):
         """Return all that the history is, for `resume`."""
@@ -32,16 +34,18 @@ class SweepHistory:
 
     def resume(self, kept):
         """Be the history that `kept` was asked of."""
-        self._pairs, self._in_a_row = kept["pairs"], kept["in_a_row"]
+        self._pairs, self._in_a_row = list(map(np.array, kept["pairs"])), kept["in_a_row"]
+        self._apart = self._noise = None
 
     def add(self, point, image, in_a_row):
         """Take in a point and its image, (natural, statistics) each, and whether the point is the last image."""
-        self._pairs = [*self._pairs[-DIFFERENCES_KEPT:], (*point, *image)]
+        self._pairs = [*self._pairs[-DIFFERENCES_KEPT:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
+        self._apart = self._noise = None
 
     def restart(self):
         """Forget all but the last point: what was extrapolated from the others was no good."""
-        self._pairs = self._pairs[-1:]
+        self._pairs, self._apart = self._pairs[-1:], None
 
     def change(self):
         """Return half the squared length of the last step, in nats; by how much KL says that x and M(x) differ."""
@@ -50,8 +54,10 @@ class SweepHistory:
 
     def noise(self):
         """Return the change that rounding alone can make."""
-        _, _, gx, gs = self._pairs[-1]
-        return 0.5 * float((SWEEP_ROUNDING * np.abs(gx)) @ (SWEEP_ROUNDING * np.abs(gs)))
+        if self._noise is None:
+            _, _, gx, gs = self._pairs[-1]
+            self._noise = 0.5 * float((SWEEP_ROUNDING * np.abs(gx)) @ (SWEEP_ROUNDING * np.abs(gs)))
+        return self._noise
 
     def contraction(self):
         """Return the largest rate at which errors shrink in a sweep, as far as the history shows it; nan if not at all.
@@ -62,7 +68,7 @@ class SweepHistory:
         if len(self._pairs) < 2:
             return np.nan
         x, s, gx, gs = self._differences()
-        lengths, directions = np.linalg.eigh(_symmetric(x, s))
+        lengths, directions = _axes(x, s)
         used = lengths > max(INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
         rate = self._ratio()
         if not used.any():
@@ -70,7 +76,7 @@ class SweepHistory:
         basis = directions[:, used] / np.sqrt(lengths[used])
         # <x_i, J x_j>, the mean of both ways to measure it
         moved = 0.5 * (x @ gs.T + s @ gx.T)
-        return float(np.fmax(np.abs(np.linalg.eigvals(basis.T @ moved @ basis)).max(), rate))
+        return float(np.fmax(_largest_eigenvalue(basis.T @ moved @ basis), rate))
 
     def _ratio(self):
         """Return the ratio of the lengths of the last two steps, nan if they did not come in a row or are rounding."""
@@ -89,7 +95,7 @@ class SweepHistory:
         residual, residual_s = last_gx - last_x, last_gs - last_s
         d, e = gx - x, gs - s
         right = 0.5 * (d @ residual_s + e @ residual)
-        lengths, directions = np.linalg.eigh(_symmetric(d, e))
+        lengths, directions = _axes(d, e)
         used = lengths > INDEPENDENT_SHARE * max(lengths[-1], 0.0)
         if not used.any():
             return None
@@ -116,9 +122,25 @@ class SweepHistory:
         return x + factor * (gx - x)
 
     def _differences(self):
-        return (np.diff(np.array(each), axis=0) for each in zip(*self._pairs, strict=True))
+        """Return the differences of consecutive points, statistics and their images, (4, m, P)."""
+        if self._apart is None:
+            points = np.stack(self._pairs, axis=1)
+            self._apart = points[:, 1:] - points[:, :-1]
+        return self._apart
 
 
-def _symmetric(d, e):
+def _axes(d, e):
+    """Return the eigenvalues, ascending, and the eigenvectors of the symmetric part of d e'."""
     product = d @ e.T
-    return 0.5 * (product + product.T)
+    values, vectors, info = lapack.dsyev(0.5 * (product + product.T))
+    if info:
+        raise ArithmeticError("lengths of the last sweeps are beyond float64")
+    return values, vectors
+
+
+def _largest_eigenvalue(matrix):
+    """Return the largest absolute value of the eigenvalues of a matrix."""
+    real, imaginary, _, _, info = lapack.dgeev(matrix, compute_vl=0, compute_vr=0)
+    if info:
+        raise ArithmeticError("rates of the last sweeps are beyond float64")
+    return np.hypot(real, imaginary).max()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
+
+
+_signature = cache(inspect.signature)
 
 
 def shows_progress(estimator):
@@ -28,7 +32,7 @@ class Face(BaseEstimator):
     def __new__(cls, *args, **kwargs):
         """Return a new estimator, not yet initialised."""
         try:
-            inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+            _signature(cls.__init__).bind_partial(None, *args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
         return super().__new__(cls)

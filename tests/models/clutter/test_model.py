@@ -721,3 +721,15 @@ def test_the_last_rows_of_a_tile_count(variant, n):
             assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=1e-9, abs=1e-12)
             np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=1e-9, atol=1e-11)
         np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("variant", _core.variants("clutter"))
+@pytest.mark.parametrize("n", [4 * 8192 - 1, 4 * 8192, 5 * 8192 + 3])
+def test_chunks_side_by_side_are_summed_in_the_order_of_the_rows(variant, n):
+    kernel, x = _core.load("clutter", variant), draw((n, 1), seed=n)
+    unit = points_of(x).units
+    log_z, odds, value, sums = np.empty(n), np.empty(n), np.empty(n), np.empty(-(-n // 8192))
+    where = unit.model, x, unit.origin, unit.scale, unit.centre, np.zeros((n, 1)), np.zeros(n)
+    kernel.evaluate(*where, np.array([0.4]), 1.3, log_z, odds, value, sums)
+    chunks = [value[start : start + 8192] for start in range(0, n, 8192)]
+    np.testing.assert_array_equal(sums, [np.cumsum(chunk)[-1] for chunk in chunks])

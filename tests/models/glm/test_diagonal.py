@@ -98,8 +98,8 @@ def test_adf_is_its_twin(weighted):
     ],
 )
 def test_ep_is_its_twin(weighted, power):
-    x, y, m, v, offset = draw(25, 4, seed=3)
-    weights = np.random.default_rng(1).choice([0.3, 1.0, 2.0, 2.5], 25) if weighted else None
+    x, y, m, v, offset = draw(12, 4, seed=3)
+    weights = np.random.default_rng(1).choice([0.3, 1.0, 2.0, 2.5], 12) if weighted else None
     result = run(x, y, m, v, offset=offset, weights=weights, power=power, tol=1e-11)
     assert result.status == CONVERGED
     mean, variance, log_evidence, loo = reference.ep(x, y, m, v, 40, offset, weights, power)

@@ -1,5 +1,7 @@
 """Exact Gaussian process regression: dense formulas, closed forms, many digits; its laws and extremes."""
 
+import pickle
+
 import mpmath
 import numpy as np
 import pytest
@@ -355,3 +357,18 @@ def test_predictions_keep_their_digits_where_the_noise_is_small(noise):
         exact = np.array([float(25 - (column.T * mpmath.lu_solve(gram, column))[0]) for column in cross])
     # of the prior variance, as promised; through the inverse of the triangle it would be up to 1e-10
     assert np.max(np.abs(posterior.predict(new)[1] - exact)) < 25 * 5e-15
+
+
+def test_variances_and_leave_one_out_come_when_they_are_asked_for():
+    X, y = np.linspace(0, 5, 40)[:, None], np.sin(np.linspace(0, 5, 40))
+    for noise in (0.01, 30.0):  # sites that know their values better than the prior does, and worse
+        model = GaussianProcess(covariances.RBF(2.0), likelihoods.Gaussian(noise))
+        whole, grown = model.fit(X, y, learn=False), model.fit(X[:25], y[:25], learn=False).update(X[25:], y[25:])
+        copied = pickle.loads(pickle.dumps(grown))
+        for posterior in (grown, copied):
+            for name in ("mean", "variance", "loo_log_density"):
+                found = getattr(posterior, name)
+                np.testing.assert_allclose(found, getattr(whole, name), rtol=1e-9, atol=1e-12)
+                assert not found.flags.writeable
+        np.testing.assert_array_equal(grown.variance, copied.variance)
+        np.testing.assert_allclose(whole.variance, whole.predict(X)[1], rtol=1e-9)

@@ -107,7 +107,7 @@ def test_default_priors_of_weighted_rows_and_rows_with_gaps():
 
 @every_kind
 def test_elbo_is_below_the_exact_evidence_and_meets_it_for_one_component(covariance, weights):
-    X = data_for(covariance, 3, 6)
+    X = data_for(covariance, 3, 5)
     one = model_of(covariance, 1, 2, weights).fit(X)
     assert one.elbo == pytest.approx(ref.log_evidence(X, prior_of(one.model), 1), rel=1e-12)
     assert one.converged

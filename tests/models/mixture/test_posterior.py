@@ -4,7 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import gaussian_mixture as ref
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 from support.mixtures import (
     COVARIANCES,
     WEIGHTS,
@@ -22,6 +22,7 @@ from support.mixtures import (
 
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
+from cavity.models.mixture import predictive
 
 TWO = [[-2.0, 0.0], [2.0, 1.0]]
 
@@ -355,3 +356,14 @@ def test_rows_out_of_reach_are_named(covariance):
         with pytest.raises(OverflowError, match=r"X\[69999\] is so far from every component"):
             method(rows)
         assert np.all(np.isfinite(method(rows[:3] + 1e140)))
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_sums_and_shares_of_logs(k):
+    logs = 30.0 * np.random.default_rng(k).normal(size=(50, k))
+    logs[:3] = logs[:3, :1]
+    logs[3, 1:] = -np.inf
+    np.testing.assert_allclose(predictive.log_sum(logs), special.logsumexp(logs, axis=1), rtol=1e-15)
+    np.testing.assert_allclose(predictive.shares(logs), special.softmax(logs, axis=1), rtol=1e-14)
+    assert predictive.log_sum(np.full((1, k), -np.inf)) == [-np.inf]
+    assert predictive.log_sum(np.array([[0.0, -60.0]])) == [np.exp(-60.0)]

@@ -60,12 +60,13 @@ def converged(X, w, prior, r, tol=1e-11, most=2000):
 def test_elbo_is_below_the_exact_evidence(covariance, weights, seeds):
     for seed, k in itertools.product(seeds, (2, 3)):
         rng = np.random.default_rng(seed)
-        prior, X = draw_prior(rng, covariance, weights, 2), draw_points(rng, covariance, 5, 2)
-        exact, w = ref.log_evidence(X, prior, k), np.ones(5)
-        q, r = draw_q(rng, X, prior, k), rng.dirichlet(np.ones(k), size=5)
+        n = 7 - k  # of which there are k^n assignments
+        prior, X = draw_prior(rng, covariance, weights, 2), draw_points(rng, covariance, n, 2)
+        exact, w = ref.log_evidence(X, prior, k), np.ones(n)
+        q, r = draw_q(rng, X, prior, k), rng.dirichlet(np.ones(k), size=n)
         for pair in ((q, r), (q, ref.e_step(X, prior, q)), ref.cavi_step(X, w, prior, q)):
             assert ref.elbo(X, w, prior, *pair) < exact
-        assert exact - converged(X, w, prior, r)[2][-1] < 8.0
+        assert exact - converged(X, w, prior, r, tol=1e-4)[2][-1] < 8.0
 
 
 @every_kind
@@ -209,7 +210,8 @@ def test_the_evidence_is_the_product_of_predictive_densities(covariance, weights
     for n, x in enumerate(X):
         q, k = ref.m_step(X[:n], np.ones(n), prior, hard[:n]), np.argmax(hard[n])
         total += np.log(ref.expected_pi(prior, q)[k]) + ref.log_component(x, prior, q, k)
-    assert ref.log_p_assigned(hard, prior) + ref.log_p_given(X, prior, hard) == pytest.approx(total, rel=1e-12)
+    given = ref.log_p_given(X, prior, hard, ref.log_constant_before(X, prior, 3))
+    assert ref.log_p_assigned(hard, prior) + given == pytest.approx(total, rel=1e-12)
     q = ref.m_step(X[:0], np.ones(0), prior, np.zeros((0, 3)))
     assert ref.log_evidence(X[:1], prior, 3) == pytest.approx(ref.log_predictive(X[0], prior, q), rel=1e-12)
 
@@ -257,7 +259,7 @@ def test_predictive_density_is_the_average_over_samples_of_q(covariance, weights
     prior, X = draw_prior(rng, covariance, weights, 2), draw_points(rng, covariance, 20, 2)
     q, x = ref.m_step(X, np.ones(20), prior, rng.dirichlet(np.ones(2), size=20)), np.array([0.7, 1.2])
     values = []
-    for _ in range(600):
+    for _ in range(250):
         pi, _ = draw_pi(rng, prior, q)
         precision, _ = draw_precision(rng, prior, q)
         means = [draw_mean(rng, q, k, L)[0] for k, L in enumerate(precision)]

@@ -37,7 +37,7 @@ def small_blocks(monkeypatch):
 @every_covariance
 @pytest.mark.usefixtures("small_blocks")
 def test_same_bits_for_any_number_of_threads_and_kind_of_source(covariance, tmp_path):
-    X = draws(0, 5000, THREE).astype(np.float32)
+    X = draws(0, 2500, THREE).astype(np.float32)
     w = np.random.default_rng(0).gamma(1.0, size=len(X))
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "a.npy", X[:1003])

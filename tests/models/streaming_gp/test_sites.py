@@ -116,6 +116,6 @@ def test_one_compiled_visit_matches_the_integral(variant):
     assert kernel.sweep(*arguments, np.array([0.4]), np.array([[1.7]]), a, b, 1.0, 1.0)[0] == 0
     np.testing.assert_allclose([a[0], b[0]], [tau, rho], rtol=1e-11)
     c, d, base = np.zeros(1), np.zeros(1), np.array([0.1])
-    x, mean, work = np.array([[1.0]]), np.array([0.3]), np.empty(1)
-    assert kernel.sweep_rows(*arguments, x, base, mean, np.array([[1.7]]), c, d, 1.0, 1.0, work)[0] == 0
+    x, mean = np.array([[1.0]]), np.array([0.3])
+    assert kernel.sweep_rows(*arguments, x, base, mean, np.array([[1.7]]), c, d, 1.0, 1.0)[0] == 0
     np.testing.assert_allclose([c[0], d[0]], [tau, rho], rtol=1e-11)

@@ -35,9 +35,9 @@ MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memo
 )
 
 
-def matrices(n):
-    """Return two matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
-    return arrays.matrices(2, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS)
+def matrices(n, count=2):
+    """Return matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
+    return arrays.matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS)
 
 
 def manageable(X, before=0):
@@ -92,13 +92,25 @@ class Settings:
 
 
 @dataclass(slots=True, eq=False)
+class Grown:
+    """What is left of a geometry whose first rows were known: the prior means of f, and the solver of all rows."""
+
+    base: np.ndarray
+    solver: latent_solver.Solver
+
+    def final_solver(self, belief):
+        """The solver, whatever the belief."""
+        return self.solver
+
+
+@dataclass(slots=True, eq=False)
 class EvidencePoint:
     """The posterior at some settings; `geometry` is valid until the next one is asked for."""
 
     settings: Settings
     log_evidence: float
     belief: LatentBelief
-    geometry: Latent
+    geometry: Latent | Grown
     fit: Fit | None  # of the engine; None if exact
 
     @property
@@ -108,23 +120,26 @@ class EvidencePoint:
 
 
 class Evidence:
-    """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from."""
+    """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from.
 
-    def __init__(self, likelihood, given, threads, options, start=None):
+    With `known`, the solver of the first rows for Gaussian noise, there is one matrix unless another one is needed.
+    """
+
+    def __init__(self, likelihood, given, threads, options, start=None, known=None):
         self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(scheduled(options, likelihood, exponent), job=QUIET)
-        self.gram, self.buffer = matrices(self.rows.n)
+        self.known = known
+        self.gram, self.buffer = matrices(self.rows.n) if known is None else (None, *matrices(self.rows.n, 1))
 
-    def at(self, settings, *, known=None, **options):
-        """Return the EvidencePoint of some settings.
-
-        `known` is the solver of the first rows, for Gaussian noise; `options` replace those of EP.
-        """
-        program_of(settings.covariance, self.rows.X.shape[1]).gram(self.rows.X, self.gram, self.threads)
+    def at(self, settings, **options):
+        """Return the EvidencePoint of some settings; options replace those of EP."""
+        program = program_of(settings.covariance, self.rows.X.shape[1])
+        if self.known is None:
+            program.gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
             point = (
-                self._exact(settings, known)
+                self._exact(settings, program)
                 if isinstance(settings.likelihood, Gaussian)
                 else self._ep(settings, options)
             )
@@ -161,21 +176,21 @@ class Evidence:
         value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]
         return EvidencePoint(settings, value, fit.belief, geometry, fit)
 
-    def _exact(self, settings, known):
+    def _exact(self, settings, program):
         """Gaussian noise [RW]_ (eq. 2.30); a row of weight w is w rows. The coefficients are the best ones."""
         rows, weight = self.rows, self.rows.weight()
         noise = rows.noise_variance(settings.likelihood)
         with np.errstate(over="ignore"):
             rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
-        if known is None:
-            solver = latent_solver.solver_of(self.gram, rho, self.buffer)
+        if self.known is None:
+            diagonal, solver = np.diagonal(self.gram), latent_solver.solver_of(self.gram, rho, self.buffer)
         else:
-            solver = latent_solver.extended(known, self.gram, rho, self.buffer)
+            diagonal, solver = self._extended(program, rho)
         if solver is None:
             raise NotPositiveDefiniteError(
                 "the covariance of the observations is not positive definite: noise of variance "
                 f"{np.min(noise):.3g} is lost in rounding beside a prior variance of "
-                f"{np.max(np.diagonal(self.gram)):.3g}; raise noise_variance"
+                f"{np.max(diagonal):.3g}; raise noise_variance"
             )
         base = rows.offset
         if settings.basis is not None:
@@ -189,10 +204,23 @@ class Evidence:
         alpha, mean = latent_solver.solve(self.gram, solver, rho, g)  # (K + R^-1)^-1 (y - base), and K times it
         constants = np.sum(np.broadcast_to(weight * (np.log(noise) + LOG_2PI), apart.shape))
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
-        geometry = Latent(self.gram, base, self.threads, self.buffer)
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
+        if self.known is not None:
+            return EvidencePoint(settings, value, belief, Grown(base, solver), None)
+        geometry = Latent(self.gram, base, self.threads, self.buffer)
         geometry.hold(belief, solver)
         return EvidencePoint(settings, value, belief, geometry, None)
+
+    def _extended(self, program, rho):
+        """The prior variances and the solver of all rows; the covariance of all is made only if `solve` needs it."""
+        X, n, variances = self.rows.X, len(self.known.root), program.diagonal(self.rows.X)
+        if not latent_solver.known_better(variances, rho):
+            (self.gram,) = matrices(len(X), 1)
+            program.gram(X, self.gram, self.threads)
+        cross, own = np.empty((len(X) - n, n)), np.empty((len(X) - n, len(X) - n))
+        program.cross(X[n:], X[:n], cross, self.threads)
+        program.gram(X[n:], own, self.threads)
+        return variances, latent_solver.extended(self.known, cross, own, rho, self.buffer)
 
     def gradient(self, point, free=None):
         """Return the gradient in the log parameters of the covariance, in the coefficients and in the likelihood's.
@@ -231,28 +259,25 @@ class Evidence:
 
 
 def ended(rows, point):
-    """Return the marginal variances of f at rows in use, and the `Fit`, of a point: exact ones are fits, too."""
+    """Return the `Fit` of a point: exact ones are fits, too, whose `left_one_out` is for those who ask."""
     if point.fit is not None:
-        return point.belief.variance, point.fit
-    variance, loo = _leave_one_out(rows, point)
+        return point.fit
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
     h = point.belief.h
-    known = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=loo, trace=trace)
-    return variance, Fit.of_one_pass(**known)
+    known = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=None, trace=trace)
+    return Fit.of_one_pass(**known)
 
 
-def _leave_one_out(rows, point):
-    """Return marginal variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
+def left_one_out(rows, likelihood, gram, solver, h, mean, alpha):
+    """Return variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
 
-    Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1.
+    Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1. It takes the
+    triangle of the solver.
     """
-    belief, geometry = point.belief, point.geometry
-    solver = geometry.solver(belief)
-    variance, left = latent_solver.variances(geometry.gram, solver, belief.h), solver.kept()
+    variance, left = latent_solver.variances(gram, solver, h), solver.kept()
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
-    m = point.geometry.base + belief.mean - v * share * belief.alpha
-    return variance, gaussian_log_density(rows.y, m, v + rows.noise_variance(point.settings.likelihood))
+    return variance, gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))
 
 
 def gaussian_log_density(y, mean, variance):

@@ -18,6 +18,7 @@ from cavity.base.results import counted, freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.merge import starts
 from cavity.blocks.taking import taken
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
@@ -25,8 +26,8 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density, manageable
-from cavity.models.gp.process import ProcessPosterior, checked_rows
+from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density, left_one_out, manageable
+from cavity.models.gp.process import ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import with_errors
 from cavity.models.latent import log_density
@@ -36,25 +37,28 @@ from cavity.models.leave_one_out import LeavesOneOut
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
+LATER = {  # fields that an exact fit leaves open until they are asked for: they cost as much again
+    "variance": "Posterior variance of f at the rows, (N,).",
+    "_loo": "Leave-one-out log densities of the rows, (N,).",
+}
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def posterior_of(model, evidence, point, found=None, **kept):
+def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
     """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
-    variance, fit = ended(evidence.rows, point)
+    fit = ended(evidence.rows, point)
     model = point.settings.put_in(model)
     status = found.status if found is not None and fit.converged else fit.status
     values = np.zeros(0) if found is None else found.values
     solver = point.geometry.final_solver(belief)
-    for i, row in enumerate(solver.triangle):
-        row[i + 1 :] = 0.0
+    solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
     out = GaussianProcessPosterior(
         model=model,
         X=rows.X,
         mean=rows.scattered(point.geometry.base + belief.mean, rows.offset),
-        variance=rows.scattered(variance, 0.0),
+        variance=None if belief.variance is None else rows.scattered(belief.variance, 0.0),
         log_evidence=point.log_evidence,
         converged=status == CONVERGED,
         n_iter=fit.n_iter,
@@ -63,7 +67,7 @@ def posterior_of(model, evidence, point, found=None, **kept):
         n_samples=rows.n,
         trace={**fit.trace, "learning": values},
         **kept,
-        _loo=rows.scattered(fit.loo, 0.0),
+        _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
@@ -71,9 +75,21 @@ def posterior_of(model, evidence, point, found=None, **kept):
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
-        learnt=None if found is None else found.learnt,
+        learnt=learnt if found is None else found.learnt,
     )
     return out if rows.in_use.all() else out._completed()
+
+
+def latent_means(posterior, X):
+    """Return the posterior means of f at checked rows (n, D), of a fit without offsets: the cheap half of `predict`."""
+    program, rows, alpha = program_of(posterior.model.covariance, X.shape[1]), posterior._X_in_use, posterior._alpha
+    mean = prior_means(posterior.model, X)
+    with Threads(1) as threads, single_blas():
+        for start, stop in starts(len(X), ROWS_A_TASK):
+            cross = np.empty((stop - start, len(alpha)))
+            program.cross(X[start:stop], rows, cross, threads)
+            mean[start:stop] += cross @ alpha  # (n, U) (U,)
+    return mean
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +103,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     X : ndarray (N, D)
         The rows.
     mean, variance : ndarray (N,)
-        Posterior mean and variance of f at the rows.
+        Posterior mean and variance of f at the rows. With Gaussian noise variances, like leave-one-out densities, are
+        found when they are first asked for.
     log_evidence : float
         log p(y | X), or EP's estimate of it, all constants included: models of the same y compare by it. Log priors of
         hyperparameters are not in it.
@@ -156,8 +173,24 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     record: ClassVar[Any] = RECORD
 
     def __post_init__(self) -> None:
-        for record in (self, self._rows, self._solver):
+        later = [name for name in LATER if vars(self)[name] is None]
+        for name in later:
+            del vars(self)[name]
+        freeze(self, *later)
+        for record in (self._rows, self._solver):
             freeze(record)
+
+    def _settle(self):
+        """Put what an exact fit leaves for those who ask where it belongs: the fields in `LATER`."""
+        used, X = self._rows.used(), self._X_in_use
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            gram = np.empty((len(X), len(X)))
+            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            keep = self._rows.in_use
+            known = self._rho[keep], self.mean[keep], self._alpha
+            found = left_one_out(used, self.model.likelihood, gram, self._own_solver(), *known)
+        for name, values in zip(LATER, found, strict=True):
+            vars(self)[name] = arrays.read_only(self._rows.scattered(values, 0.0))
 
     def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
@@ -354,11 +387,11 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
-            evidence = Evidence(self.model.likelihood, joined, threads, self._options, start)
-            settings = Settings(self.model.covariance, self.model.likelihood)
-            point = evidence.at(settings, known=self._solver if self._exact else None)
-            posterior = posterior_of(self.model, evidence, point, columns=columns, classes=self.classes, roles=roles)
-            posterior = replace(posterior, learnt=self.learnt)
+            known = self._solver if self._exact else None
+            evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
+            point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
+            kept = {"columns": columns, "classes": self.classes, "roles": roles}
+            posterior = posterior_of(self.model, evidence, point, learnt=self.learnt, **kept)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior
@@ -379,3 +412,20 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             else:
                 loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)
+
+
+def _later(name):
+    """Return what stands on the class for a field in `LATER`: it is called where an instance has no value."""
+
+    def found(posterior):
+        posterior._settle()
+        return vars(posterior)[name]
+
+    found.__doc__ = LATER[name]
+    later = cached_property(found)
+    later.__set_name__(GaussianProcessPosterior, name)
+    return later
+
+
+for _name in LATER:
+    setattr(GaussianProcessPosterior, _name, _later(_name))

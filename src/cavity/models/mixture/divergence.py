@@ -32,14 +32,14 @@ def gamma(a, r, b, s):
     """KL of Gamma(shape a, rate r) from Gamma(b, s), summed."""
     if not _direct(a, b):
         return float(np.sum(kl(Gamma(a, r), Gamma(b, s))))
-    return float(np.sum(_shapes(a, b) + b * (np.log(r) - np.log(s)) + a * (s / r - 1.0)))
+    return float((_shapes(a, b) + b * (np.log(r) - np.log(s)) + a * (s / r - 1.0)).sum())
 
 
 def dirichlet(a, b):
     """KL of Dirichlet(a) from Dirichlet(b), (..., K), summed."""
     if not _direct(a, b):
         return float(np.sum(kl(Dirichlet(a), Dirichlet(b))))
-    return float(np.sum(_shapes(a, b)) - np.sum(_shapes(a.sum(axis=-1), b.sum(axis=-1))))
+    return float(_shapes(a, b).sum() - _shapes(a.sum(axis=-1), b.sum(axis=-1)).sum())
 
 
 def wisharts(nu, factor, root, nu0, factor0):
@@ -48,16 +48,17 @@ def wisharts(nu, factor, root, nu0, factor0):
     ratio = np.sqrt(nu / nu0)[:, None]
     # the eigenvalues of M M' are those of one mean in units of the other
     M = ratio[:, :, None] * (root @ factor0)
-    a, b = (np.diagonal(each, axis1=1, axis2=2) for each in (factor, factor0))
-    b = b * ratio
+    diagonal = np.einsum("kii->ki", M)  # M is triangular, and its diagonal is taken care of: a view
     if _direct(nu, nu0):
-        diagonal = (b / a) ** 2 - 1.0 - 2.0 * np.log(b / a)
+        means = (diagonal**2 - 1.0 - 2.0 * np.log(diagonal)).sum(axis=1)
+        diagonal[:] = 0.0
+        means += np.einsum("kij,kij->k", M, M)
         steps = 0.5 * np.arange(dim)
-        shapes = np.sum(_shapes(0.5 * nu[:, None] - steps, 0.5 * nu0[:, None] - steps), axis=1)
+        shapes = _shapes(0.5 * nu[:, None] - steps, 0.5 * nu0[:, None] - steps).sum(axis=1)
         shapes += 0.5 * dim * (nu0 * np.log(nu / nu0) + nu0 - nu)
-    else:
-        diagonal = cavity_special.gap((b - a) / a * (b / a + 1.0), 2.0 * cavity_special.log_ratio(b, a))
-        shapes = cavity_special.wishart_shape_divergence(nu, nu0, dim)
-    M[:, range(dim), range(dim)] = 0.0  # it is triangular, and its diagonal is taken care of
-    means = np.sum(diagonal, axis=1) + np.sum(M * M, axis=(1, 2))
-    return 0.5 * nu0 * means + shapes
+        return 0.5 * nu0 * means + shapes
+    a, b = factor.diagonal(0, 1, 2), factor0.diagonal(0, 1, 2) * ratio
+    diagonal[:] = 0.0
+    gaps = cavity_special.gap((b - a) / a * (b / a + 1.0), 2.0 * cavity_special.log_ratio(b, a))
+    means = np.sum(gaps, axis=1) + np.sum(M * M, axis=(1, 2))
+    return 0.5 * nu0 * means + cavity_special.wishart_shape_divergence(nu, nu0, dim)

@@ -70,7 +70,7 @@ class EStep:
         gain, precision = factors.constants()
         if missing:
             return cls(scaling, mean, precision, height, gain)
-        return cls(scaling, mean, precision, height + np.sum(gain, axis=1))
+        return cls(scaling, mean, precision, height + gain.sum(axis=1))
 
     @classmethod
     def flat(cls, scaling, full, missing=False):

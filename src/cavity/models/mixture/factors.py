@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.constants import LOG_2PI
+from cavity.base.constants import LOG_2, LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.lazy import special
 from cavity.base.triangles import inverse_lower
@@ -41,6 +41,11 @@ def is_full(covariance):
 def _outer(a):
     """The outer products of vectors (..., D) with themselves."""
     return a[..., :, None] * a[..., None, :]
+
+
+def _of_shape(a, shape):
+    """An array, repeated where the shape is larger."""
+    return a if a.shape == shape else np.ascontiguousarray(np.broadcast_to(a, shape))
 
 
 def _moved(mean, prior, counts, first):
@@ -74,8 +79,10 @@ class WeightFactors:
         logs = self.statistics().reshape(self.concentration.shape)
         if not self.sticks:
             return logs
-        left = np.concatenate([[0.0], np.cumsum(logs[:, 1])])
-        return left + np.append(logs[:, 0], 0.0)
+        expected = np.zeros(len(logs) + 1)
+        np.cumsum(logs[:, 1], out=expected[1:])
+        expected[:-1] += logs[:, 0]
+        return expected
 
     def mean(self):
         """E pi, (K,)."""
@@ -99,8 +106,10 @@ class WeightFactors:
         """Return the optimum given N_k [B]_ (10.58)."""
         if not prior.sticks:
             return WeightFactors(prior.concentration + counts)
-        after = np.cumsum(counts[::-1])[::-1][1:]  # the sums of the N_j, j > k
-        return WeightFactors(prior.concentration + np.stack([counts[:-1], after], axis=1))
+        added = np.empty((len(counts) - 1, 2))
+        added[:, 0] = counts[:-1]
+        added[:, 1] = counts[::-1].cumsum()[-2::-1]  # the sums of the N_j, j > k
+        return WeightFactors(prior.concentration + added)
 
     def counts(self, prior):
         """Return the N_k that lead from the prior to these weights, (K,)."""
@@ -114,11 +123,11 @@ class WeightFactors:
         return self.concentration.ravel()
 
     def statistics(self):
-        total = np.sum(self.concentration, axis=-1, keepdims=True)
+        total = self.concentration.sum(axis=-1, keepdims=True)
         return (special.digamma(self.concentration) - special.digamma(total)).ravel()
 
     def at(self, natural):
-        inside = np.all((natural > 0) & np.isfinite(natural))
+        inside = ((natural > 0) & np.isfinite(natural)).all()
         return WeightFactors(natural.reshape(self.concentration.shape)) if inside else None
 
     @staticmethod
@@ -145,15 +154,17 @@ class GaussianFactors:
         return np.concatenate([part.ravel() for part in parts])
 
     def at(self, natural):
-        sizes = np.cumsum([self.mean.size, self.beta.size, self.scatter.size])
-        pull, beta, moment, nu = np.split(natural, sizes)
-        beta, nu = -2.0 * beta.reshape(self.beta.shape), 2.0 * nu.reshape(self.nu.shape)
-        if not (np.all(np.isfinite(natural)) and np.all(beta > 0) and np.all(nu > self.least)):
+        parts, end = [], 0
+        for known in (self.mean, self.beta, self.scatter, self.nu):
+            parts.append(natural[end : end + known.size].reshape(known.shape))
+            end += known.size
+        pull, moment, beta, nu = parts[0], parts[2], -2.0 * parts[1], 2.0 * parts[3]
+        if not (np.isfinite(natural).all() and (beta > 0).all() and (nu > self.least).all()):
             return None
-        mean = pull.reshape(self.mean.shape) / beta
-        scatter = -2.0 * moment.reshape(self.scatter.shape) - self.squares(beta, mean)
+        mean = pull / beta
+        scatter = -2.0 * moment - self.squares(beta, mean)
         if scatter.ndim == 3:
-            scatter = 0.5 * (scatter + np.swapaxes(scatter, 1, 2))
+            scatter = 0.5 * (scatter + scatter.swapaxes(1, 2))
         try:
             return self.of(mean, beta, nu, scatter)
         except NotPositiveDefiniteError:
@@ -209,14 +220,14 @@ class WishartFactors(GaussianFactors):
         """E log|L|, (T,)."""
         dim = self.mean.shape[1]
         digammas = special.digamma(0.5 * (self.nu[:, None] - np.arange(dim)))
-        diagonal = np.diagonal(self.factor, axis1=1, axis2=2)
-        return np.sum(digammas - 2.0 * np.log(diagonal), axis=1) + dim * np.log(2.0)
+        return (digammas - 2.0 * np.log(self.factor.diagonal(0, 1, 2))).sum(axis=1) + dim * LOG_2
 
     def constants(self):
         """Return (E log N at zero distance (K,), F (K, D, D)): E log N(x; mu, 1/L) = constant - |F (x - mean)|^2/2."""
         k, dim = self.mean.shape
         height = 0.5 * (self.expected_log_determinants() - dim * LOG_2PI - dim / self.beta[:, 0])
-        return height, np.ascontiguousarray(np.broadcast_to(self._precision_factor(), (k, dim, dim)))
+        factor = self._precision_factor()
+        return height, factor if len(factor) == k else np.repeat(factor, k, axis=0)
 
     def _precision_factor(self):
         return np.sqrt(self.nu)[:, None, None] * self.root
@@ -225,7 +236,7 @@ class WishartFactors(GaussianFactors):
         """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
         beta, mean, step, away = _moved(self.mean, prior, counts, first)
         cross = first[:, :, None] * step[:, None, :]
-        about = second - (cross + np.swapaxes(cross, 1, 2)) + counts[:, :, None] * _outer(step)
+        about = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _outer(step)
         about += prior.beta[:, :, None] * _outer(away)
         if len(prior.scatter) == len(mean):
             return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
@@ -235,9 +246,9 @@ class WishartFactors(GaussianFactors):
     def divergence(self, prior):
         dim = self.mean.shape[1]
         step = np.matmul(self._precision_factor(), (self.mean - prior.mean)[:, :, None])[:, :, 0]
-        means = dim * divergence.excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * np.sum(step**2, axis=1)
+        means = dim * divergence.excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * (step**2).sum(axis=1)
         wisharts = divergence.wisharts(self.nu, self.factor, self.root, prior.nu, prior.factor)
-        return 0.5 * float(np.sum(means)) + float(np.sum(wisharts))
+        return 0.5 * float(means.sum()) + float(wisharts.sum())
 
     @property
     def least(self):
@@ -249,9 +260,9 @@ class WishartFactors(GaussianFactors):
 
     def statistics(self):
         factor = self._precision_factor()
-        precision = np.swapaxes(factor, 1, 2) @ factor
+        precision = factor.swapaxes(1, 2) @ factor
         pull = np.matmul(precision, self.mean[:, :, None])[:, :, 0]
-        square = self.mean.shape[1] / self.beta[:, 0] + np.sum(pull * self.mean, axis=1)
+        square = self.mean.shape[1] / self.beta[:, 0] + (pull * self.mean).sum(axis=1)
         parts = pull, square, precision, self.expected_log_determinants()
         return np.concatenate([part.ravel() for part in parts])
 
@@ -298,7 +309,7 @@ class GammaFactors(GaussianFactors):
     @classmethod
     def of(cls, mean, beta, nu, scatter):
         """Return the factors; NotPositiveDefiniteError if a scatter is not positive."""
-        if not np.all(scatter > 0):
+        if not (scatter > 0).all():
             raise NotPositiveDefiniteError("the scatter of the combined components must be positive")
         return cls(mean, beta, nu, scatter)
 
@@ -318,13 +329,13 @@ class GammaFactors(GaussianFactors):
         """Return (gain (K, D), precision (K, D)): E log N(x_d; mu, 1/l) = gain - precision (x_d - mean)^2/2."""
         shape = self.mean.shape
         gain = 0.5 * (self.expected_log_precisions() - LOG_2PI - 1.0 / self.beta)
-        precision = np.ascontiguousarray(np.broadcast_to(self.nu / self.scatter, shape))
-        return np.ascontiguousarray(np.broadcast_to(gain, shape)), precision
+        return _of_shape(gain, shape), _of_shape(self.nu / self.scatter, shape)
 
     def _sum(self, terms):
         """Sum terms (K, D) or (K, 1) over the columns that share a precision."""
-        terms = np.broadcast_to(terms, self.mean.shape)
-        return terms if self.nu.shape == terms.shape else np.sum(terms, axis=1, keepdims=True)
+        if self.nu.shape == self.mean.shape:
+            return terms
+        return _of_shape(terms, self.mean.shape).sum(axis=1, keepdims=True)
 
     def squares(self, weight, step):
         return self._sum(weight * step**2)
@@ -339,13 +350,13 @@ class GammaFactors(GaussianFactors):
         precision = self.nu / self.scatter
         means = divergence.excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
         halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
-        return 0.5 * float(np.sum(np.broadcast_to(means, self.mean.shape))) + divergence.gamma(*halves)
+        return 0.5 * float(means.sum()) + divergence.gamma(*halves)
 
     def statistics(self):
         precision = self.nu / self.scatter
         square = 1.0 / self.beta + precision * self.mean**2
         if self.beta.shape[1] == 1:
-            square = np.sum(square, axis=1)
+            square = square.sum(axis=1)
         parts = precision * self.mean, square, precision, self.expected_log_precisions()
         return np.concatenate([part.ravel() for part in parts])
 

@@ -15,10 +15,8 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
-
-import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
@@ -144,17 +142,16 @@ class GaussianMixture(Public):
         array = arrays.finite_array(value, name)
         sizes = {"K - 1": k - 1, "K": k, "2": 2}  # D is not known yet, but is not 0
         for shape in shapes:
-            axes = [sizes.get(axis, -1) for axis in re.findall("K - 1|K|2|D", shape)]
+            axes = [sizes.get(axis, -1) for axis in _axes(shape)]
             if array.ndim == len(axes) and all(b == a or b < 0 < a for a, b in zip(array.shape, axes, strict=True)):
                 break
         else:
             raise ValueError(f"{name} must have shape {' or '.join(shapes)} with K = {k}, got shape {array.shape}")
-        if positive and np.any(array <= 0):
+        if positive and (array <= 0).any():
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
-        outside = array[(array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)]
-        if positive and outside.size:
+        if positive and (outside := (array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)).any():
             raise ValueError(
-                f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {outside.flat[0]}"
+                f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {array[outside].flat[0]}"
             )
         put(self, **{name: arrays.as_tuple(array)})
 
@@ -422,3 +419,9 @@ class GaussianMixture(Public):
         with Threads(threads_of(n_threads)) as threads:
             data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
             return settled(self, data, threads)
+
+
+@cache
+def _axes(shape):
+    """Return the names of the axes in words for a shape."""
+    return re.findall("K - 1|K|2|D", shape)

@@ -11,7 +11,6 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of
-from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -196,7 +195,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._judged(X, predictive.log_weights, lambda logs: special.softmax(logs, axis=1), (len(self.counts),))
+        return self._judged(X, predictive.log_weights, predictive.shares, (len(self.counts),))
 
     def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
@@ -378,7 +377,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
         source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
-            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype
+            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ import numpy as np
 
 from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
-from cavity.base.lazy import special
 from cavity.base.special import log_gamma_ratio
 from cavity.blocks.executors import Threads
 from cavity.models.mixture.e_step import EStep, block_rows, out_of_reach
@@ -17,24 +16,29 @@ from cavity.models.mixture.rows import check_rows, open_source
 
 
 def open_new(X, state):
-    """Return rows to be judged by a state as a source, with all numbers checked."""
+    """Return rows to be judged by a state as a source, whose numbers `by_blocks` checks."""
     (k, dim), full = state.factors.mean.shape, state.full
     source = open_source(X, dim)
     source.block_rows = block_rows(k, dim, full)
-    with Threads(1) as thread:
-        check_rows(source, thread, missing=not full)
     return source
 
 
-def by_blocks(source, logs_of, finish, shape, dtype):
+def by_blocks(source, logs_of, finish, shape, dtype, missing):
     """Return finish(logs_of(rows)) of all rows, (N, *shape), of whose logs, (n, K) or (n,), one at least is finite."""
     out = np.empty((source.n_rows, *shape), dtype=dtype)
+    checked = False
     for index in range(source.block_count):
         start, stop = source.span(index)
-        logs = logs_of(source.read(index))
-        reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
-        if not reached.all():
-            raise out_of_reach(source.where(start + int(np.argmin(reached))))
+        rows = source.read(index)
+        if not (checked or np.isfinite(rows).all()):
+            with Threads(1) as thread:
+                check_rows(source, thread, missing)
+            checked, rows = True, source.read(index)
+        logs = logs_of(rows)
+        if not np.isfinite(logs).all():
+            reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
+            if not reached.all():
+                raise out_of_reach(source.where(start + int(np.argmin(reached))))
         out[start:stop] = finish(logs)
     return out
 
@@ -50,7 +54,36 @@ def log_density(state, scaling, rows):
     with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
         terms += np.log(state.weights.mean())
     units = np.where(np.isnan(rows), 0.0, np.log(scaling.scale))
-    return special.logsumexp(terms, axis=1) + np.sum(units, axis=1)
+    return log_sum(terms) + np.sum(units, axis=1)
+
+
+def log_sum(logs):
+    """Return the logs (n,) of the sums over the components of what has the logs (n, K); -inf where all are."""
+    columns, top = _below_largest(logs)
+    largest = columns == 0.0
+    np.exp(columns, out=columns)
+    columns[largest] = 0.0  # apart, for the digits of what is next to nothing beside it
+    ties = largest.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.log1p(columns.sum(axis=0) / ties) + np.log(ties) + top
+    return np.where(ties > 0, total, -np.inf)
+
+
+def shares(logs):
+    """Return the shares (n, K), which sum to one, of what has the logs (n, K)."""
+    columns, _ = _below_largest(logs)
+    np.exp(columns, out=columns)
+    columns /= columns.sum(axis=0)
+    return columns.T
+
+
+def _below_largest(logs):
+    """Return logs less the largest of their row, (K, n): few columns are slow to reduce; and the largest, if finite."""
+    columns = logs.T.copy()
+    top = columns.max(axis=0)
+    top[~np.isfinite(top)] = 0.0
+    columns -= top
+    return columns, top
 
 
 def _wishart_terms(state, scaling, rows):
@@ -72,6 +105,7 @@ def _gamma_terms(state, scaling, rows):
     """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
     factors = state.factors
     z, seen = scaling.rows(rows), ~np.isnan(rows)
+    seen = seen[:1] if seen.all() else seen  # all rows are alike
     terms = np.empty((len(rows), len(factors.mean)))
     beta = np.broadcast_to(factors.beta, factors.mean.shape)
     for k in range(len(factors.mean)):

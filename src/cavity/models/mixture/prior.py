@@ -34,7 +34,7 @@ def settled(model, data, threads):
     if model.covariance_prior is None:
         square = np.mean(square) if model.covariance == "spherical" else square
         changes["covariance_prior"] = _usable(square, data.source.names)
-    return replace(model, **changes)
+    return replace(model, **changes) if changes else model
 
 
 def state_of(model, data):

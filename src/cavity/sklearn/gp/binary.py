@@ -8,7 +8,7 @@ from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence, Settings
 from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import posterior_of
+from cavity.models.gp.posterior import latent_means, posterior_of
 from cavity.models.gp.process import checked_rows
 from cavity.models.latent import AUTO
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
@@ -36,12 +36,12 @@ class BinaryClassifier(Classifier, Learner):
         self.kernel_ = self._own_kernel(fixed=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.X_train_, self.y_train_ = X, labels
+        linked = kernels.linked(self.kernel_, X.shape[1])
         with Threads(1) as threads:
-            model, self._work = self._opened(threads, None)
+            model, self._work = self._opened(linked.covariance, threads, None)
             self._slope = np.inf  # the largest entry of the last gradient
             try:
-                self._learn()
-                covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
+                covariance = self._learn(linked).covariance
                 point = self._work.at(Settings(covariance, model.likelihood))
                 self.posterior_ = posterior_of(model, self._work, point)
                 self._sites = self._work.start
@@ -57,9 +57,8 @@ class BinaryClassifier(Classifier, Learner):
         value, theta, slope = climb(loss, start, bounds, GAIN)
         return theta, value, "" if is_flat(slope, value) else f"a slope of {slope:.2g} nats is left"
 
-    def _opened(self, threads, start):
+    def _opened(self, covariance, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""
-        covariance = kernels.linked(self.kernel_, self.X_train_.shape[1]).covariance
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
         rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
         options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
@@ -74,7 +73,7 @@ class BinaryClassifier(Classifier, Learner):
                 self._slope = np.max(np.abs(gradient))
             return value, gradient
         with Threads(1) as threads:
-            _, work = self._opened(threads, self._sites if self.warm_start else None)
+            _, work = self._opened(covariance, threads, self._sites if self.warm_start else None)
             found = self._evaluated(work, covariance, eval_gradient, TOL)
             self._sites = work.start
         return found
@@ -88,7 +87,7 @@ class BinaryClassifier(Classifier, Learner):
 
     def predict(self, X):
         """Most probable class of each row."""
-        mean, _ = self.posterior_.predict(X)
+        mean = latent_means(self.posterior_, X)
         return self.classes_[(mean > 0).astype(np.intp)]
 
     def _log_probabilities(self, X):

@@ -26,6 +26,7 @@ from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
 from cavity.sklearn.gp.learner import check_settings, single_threaded
 
+BINARY_SETTINGS = tuple(signature(BinaryClassifier).parameters)
 MULTI_CLASS = {"one_vs_rest": OneVsRestClassifier, "one_vs_one": OneVsOneClassifier}
 
 
@@ -180,7 +181,7 @@ class GaussianProcessClassifier(Classifier, Face):
                 f"GaussianProcessClassifier requires 2 or more distinct classes; got 1 class (only class "
                 f"{self.classes_[0]!r} is present)"
             )
-        self.base_estimator_ = BinaryClassifier(**self._settings(*signature(BinaryClassifier).parameters))
+        self.base_estimator_ = BinaryClassifier(**self._settings(*BINARY_SETTINGS))
         if self.n_classes_ > 2:
             self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
         self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y)

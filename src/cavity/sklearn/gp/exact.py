@@ -17,7 +17,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.blocks.executors import Threads
-from cavity.covariances.base import gram_of
+from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.models.gp.evidence import MANY_ROWS
 
@@ -45,13 +45,20 @@ class Regression:
             return gradient(covariance, X, weights, None, threads)
 
 
-def regress(covariance, X, noise, Y):
+def room(n):
+    """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
+    return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS)
+
+
+def regress(covariance, X, noise, Y, buffer):
     """Return the `Regression` of targets Y (N, T) on rows X with noise variances (N,) or one for all.
 
-    Raises NotPositiveDefiniteError if rounding makes K + noise indefinite, OverflowError if the targets are too large.
+    The factor goes to `buffer` (N, N). Raises NotPositiveDefiniteError if rounding makes K + noise indefinite,
+    OverflowError if the targets are too large.
     """
-    buffer = gram_of(covariance, X, arrays.matrix((len(X), len(X)), "the covariance matrix", MANY_ROWS))
-    buffer[np.diag_indices_from(buffer)] += noise
+    with Threads(1) as threads:
+        program_of(covariance, X.shape[1]).gram(X, buffer, threads)
+    buffer.reshape(-1)[:: len(X) + 1] += noise
     _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)  # K + noise = L L', (N, N), L in its place
     if failed:
         raise NotPositiveDefiniteError(f"the Cholesky factorisation of the kernel fails at row {failed - 1}")
@@ -64,6 +71,6 @@ def regress(covariance, X, noise, Y):
     return Regression(buffer, dual, fit - Y.shape[1] * height)
 
 
-def unexplained(factor, cross):
-    """Return L^-1 K for covariances of the N rows with others, (N, n): what is known about these is its square."""
-    return dtrsm(1.0, factor.T, cross, lower=0, trans_a=1)  # L^-1 (N, N) times (N, n)
+def explained(factor, cross):
+    """Return K L^-T for covariances of others with the N rows, (n, N), which it takes: its square is what is known."""
+    return dtrsm(1.0, factor.T, cross.T, lower=0, trans_a=1, overwrite_b=1).T  # L^-1 (N, N) times (N, n)

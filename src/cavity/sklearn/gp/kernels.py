@@ -4,7 +4,7 @@ theta is the vector of logs of what is learnt. Where a kernel holds one of them 
 (sigma_0), a link says so: log of our parameter i = scale_i theta[index_i] + a constant.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import mul
 
@@ -42,9 +42,23 @@ class Linked:
     index: tuple
     scale: tuple
 
+    @property
+    def n_theta(self):
+        """The number of entries of theta."""
+        return len(set(self.index))
+
     def joined(self, other, covariance):
         """Return the links of a covariance made of this one and then another."""
         return Linked(covariance, self.index + other.index, self.scale + other.scale)
+
+    def at(self, theta):
+        """Return those of the kernel with another theta; ValueError for numbers that float64 does not have."""
+        with np.errstate(over="ignore", under="ignore"):
+            numbers = np.exp(theta).tolist()
+        values = np.array([numbers[i] ** scale for i, scale in zip(self.index, self.scale, strict=True)])
+        if not ((values >= UNBOUNDED[0]) & (values <= UNBOUNDED[1])).all():
+            raise ValueError(f"theta must be the logs of positive and finite numbers, got {theta}")
+        return replace(self, covariance=slots.with_values(self.covariance, values))
 
     def in_theta(self, gradient, n_theta):
         """Return a gradient in the logs of our parameters as one in theta."""
@@ -90,7 +104,7 @@ def _translated(kernel, first, n_features):
     kind = type(kernel)  # a subclass may compute something else
     if kind in (kernels.Sum, kernels.Product):
         left = _translated(kernel.k1, first, n_features)
-        right = _translated(kernel.k2, first + kernel.k1.n_dims, n_features)
+        right = _translated(kernel.k2, first + left.n_theta, n_features)
         pair = left.covariance, right.covariance
         return left.joined(right, pair[0] + pair[1] if kind is kernels.Sum else pair[0] * pair[1])
     if kind is kernels.Exponentiation:
@@ -183,13 +197,6 @@ def with_theta(kernel, theta):
     return kernel.clone_with_theta(theta)
 
 
-def log_prior(kernel):
-    """Return the log density of the priors of a kernel's parameters, and its gradient in theta."""
-    if isinstance(kernel, covariances.Covariance):
-        return kernel.log_prior()
-    return 0.0, np.zeros(kernel.n_dims)
-
-
 def _entries(kernel):
     """Return what every entry of theta stands for: its place in a parameter, the parameter's name, and its bounds."""
     if isinstance(kernel, covariances.Covariance):
@@ -201,6 +208,8 @@ def _entries(kernel):
 def warn_at_bounds(kernel):
     """Warn about learnt parameters at one of their bounds, in scikit-learn's words."""
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
+    if not close.any():
+        return
     for (place, name, bounds), (low, high) in zip(_entries(kernel), close, strict=True):
         if low or high:
             side, more, bound = ("lower", "Decreasing", bounds[0]) if low else ("upper", "Increasing", bounds[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import wraps
 from itertools import count
 from operator import itemgetter
@@ -14,9 +15,10 @@ from sklearn.utils import check_random_state
 from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Job
 from cavity.covariances import Covariance
+from cavity.covariances.program import program_of
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
@@ -44,6 +46,24 @@ def check_settings(estimator):
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
     shows_progress(estimator)
+
+
+class Fitted:
+    """The kernel of a fit as a covariance, and the rows of the fit, with which others are compared."""
+
+    def __init__(self, kernel, linked, X):
+        self.kernel, self.linked, self.X = kernel, linked, X
+        self.program = program_of(linked.covariance, X.shape[1])
+        self._target = self.program.against(X)
+
+    def __reduce__(self):
+        return Fitted, (self.kernel, self.linked, self.X)
+
+    def cross(self, X, out):
+        """Write the covariances of rows (n, D) with those of the fit into out (n, N)."""
+        if self._target.fill(np.ascontiguousarray(X), out) < len(X):
+            with Threads(1) as threads:
+                self.program.cross(X, self.X, out, threads)  # or it says what is wrong
 
 
 class Learner(Face):
@@ -102,11 +122,14 @@ class Learner(Face):
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
         return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
 
-    def _learn(self):
-        """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer."""
+    def _learn(self, linked):
+        """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer.
+
+        `linked` are the links of the kernel as it is; those of the one found are returned.
+        """
         start = own_kernels.theta_of(self.kernel_)
         if self.optimizer is None or start.size == 0:
-            return
+            return linked
         bounds = own_kernels.bounds_of(self.kernel_)
         starts = [start]
         if self.n_restarts_optimizer > 0:
@@ -118,16 +141,23 @@ class Learner(Face):
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
         with Job.checked(progress=shows_progress(self)) as job:
             begun = job.through("search", starts, len(starts), "search")
-            theta, _ = min((self._descend(each, bounds, stage) for each, stage in begun), key=itemgetter(1))
-        self.kernel_ = own_kernels.with_theta(self.kernel_, theta)
+            theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
+        self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)
         own_kernels.warn_at_bounds(self.kernel_)
+        return linked
 
-    def _descend(self, start, bounds, job):
+    def _moved(self, linked, theta):
+        """Return the links of the kernel with another theta."""
+        if isinstance(self.kernel_, Covariance):
+            return replace(linked, covariance=linked.covariance.with_log_parameters(theta))
+        return linked.at(arrays.shaped(theta, "theta", (linked.n_theta,)))
+
+    def _descend(self, linked, start, bounds, job):
         """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""
         number = count(1)
 
         def told(theta, eval_gradient=True):
-            found = self._loss(theta, eval_gradient)
+            found = self._loss(linked, theta, eval_gradient)
             job.after(next(number), objective=-(found[0] if eval_gradient else found))
             return found
 
@@ -138,11 +168,13 @@ class Learner(Face):
             warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
         return theta, loss
 
-    def _loss(self, theta, eval_gradient=True):
+    def _loss(self, linked, theta, eval_gradient):
         """Return minus the log of evidence times prior and, if wanted, its gradient."""
-        found = self.log_marginal_likelihood(theta, eval_gradient=eval_gradient, clone_kernel=False)
-        prior, slope = own_kernels.log_prior(self.kernel_)
-        return (-found[0] - prior, -found[1] - slope) if eval_gradient else -found - prior
+        covariance = self._moved(linked, theta).covariance
+        value, slope = self._evidence(covariance, bool(eval_gradient))
+        prior, prior_slope = covariance.log_prior()
+        value = -np.float64(value) - prior
+        return (value, -linked.in_theta(slope + prior_slope, len(theta))) if eval_gradient else value
 
 
 def centre_and_scale(y, weight=None):

@@ -23,7 +23,7 @@ from cavity.blocks import merge
 from cavity.covariances.base import gram_of
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Learner, centre_and_scale, check_settings, single_threaded
+from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings, single_threaded
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
@@ -159,8 +159,13 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
         self._keep_rows(X, y)
         self.kernel_ = self._own_kernel(fixed=False)
-        self._learn()
-        found = self._regression(kernels.linked(self.kernel_, X.shape[1]).covariance)
+        self._work = exact.room(len(X))  # which the evaluations of a search share
+        try:
+            linked = self._learn(kernels.linked(self.kernel_, X.shape[1]))
+            found = self._regression(linked.covariance)
+        finally:
+            del self._work
+        self._fitted = Fitted(self.kernel_, linked, self.X_train_)
         self.L_, self.alpha_ = found.factor, found.dual.reshape(self.y_train_.shape)
         self.log_marginal_likelihood_value_ = found.log_evidence
         return self
@@ -197,8 +202,10 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     def _regression(self, covariance):
         """Return what the rows tell of all T targets, with such a covariance."""
+        n = len(self.y_train_)
+        buffer = self._work if hasattr(self, "_work") else exact.room(n)
         try:
-            return exact.regress(covariance, self.X_train_, self._noise, self.y_train_.reshape(len(self.y_train_), -1))
+            return exact.regress(covariance, self.X_train_, self._noise, self.y_train_.reshape(n, -1), buffer)
         except NotPositiveDefiniteError as error:
             raise NotPositiveDefiniteError(
                 f"The kernel, {self.kernel_}, is not returning a positive definite matrix. Try gradually increasing "
@@ -239,24 +246,38 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if not hasattr(self, "X_train_"):
             return self._prior_moments(X, with_std, with_cov)
-        covariance = kernels.linked(self.kernel_, X.shape[1]).covariance
-        mean = self._y_train_mean + self._y_train_std * self._means(covariance, X)
-        mean = mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
+        fitted = self._fitted
+        if self.kernel_ is not fitted.kernel:  # it was replaced
+            fitted = Fitted(self.kernel_, kernels.linked(self.kernel_, X.shape[1]), self.X_train_)
         if with_cov:
-            known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X))
-            return mean, self._per_target(gram_of(covariance, X) - known.T @ known)
-        return mean, np.sqrt(self._per_target(self._variances(covariance, X))) if with_std else None
+            cross = arrays.matrix((len(X), len(self.X_train_)), "the matrix of covariances")
+            fitted.cross(X, cross)
+            mean = cross @ self.alpha_
+            known = exact.explained(self.L_, cross)
+            return self._in_units(mean), self._per_target(gram_of(fitted.linked.covariance, X) - known @ known.T)
+        mean, variances = self._means_and_variances(fitted, X, with_std)
+        return self._in_units(mean), np.sqrt(self._per_target(variances)) if with_std else None
 
-    def _means(self, covariance, X):
-        parts = [slice(*span) for span in merge.starts(len(X), BLOCK_ROWS)]
-        return np.concatenate([covariance.cross(X[part], self.X_train_) @ self.alpha_ for part in parts])
+    def _in_units(self, mean):
+        """Return means of scaled targets in the units of the targets."""
+        mean = self._y_train_mean + self._y_train_std * mean
+        return mean[:, 0] if mean.ndim == 2 and mean.shape[1] == 1 else mean
 
-    def _variances(self, covariance, X):
-        variances = covariance.diagonal(X)
-        for span in merge.starts(len(X), BLOCK_ROWS):
-            part = slice(*span)
-            known = exact.unexplained(self.L_, covariance.cross(self.X_train_, X[part]))
-            variances[part] -= np.einsum("ij,ij->j", known, known)
+    def _means_and_variances(self, fitted, X, with_variances):
+        """Return the means of scaled targets and, if wanted, their variances, block by block."""
+        means = np.empty((len(X), *self.alpha_.shape[1:]))
+        variances = fitted.program.diagonal(X) if with_variances else None
+        room = np.empty((min(len(X), BLOCK_ROWS), len(self.X_train_)))
+        for start, stop in merge.starts(len(X), BLOCK_ROWS):
+            cross = room[: stop - start]
+            fitted.cross(X[start:stop], cross)
+            means[start:stop] = cross @ self.alpha_
+            if with_variances:
+                known = exact.explained(self.L_, cross)
+                variances[start:stop] -= np.einsum("ij,ij->i", known, known)
+        return means, self._not_negative(variances, X) if with_variances else None
+
+    def _not_negative(self, variances, X):
         if np.any(variances < 0):
             warn(
                 f"rounding made {np.sum(variances < 0)} of {len(X)} predicted variances negative, down to "

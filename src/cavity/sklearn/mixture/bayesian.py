@@ -22,11 +22,11 @@ from cavity.base.loop import MAX_ITER
 from cavity.base.types import ArrayLike
 from cavity.blocks.job import Job
 from cavity.mean_field import engine
-from cavity.mean_field.options import AscentOptions
+from cavity.mean_field.options import AscentOptions, check_room
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.posterior import draw, factors_of, posterior_of
-from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.prior import state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.sklearn.faces import FLOATS
@@ -198,14 +198,15 @@ class BayesianGaussianMixture(Mixture):
 
     def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
-        model = GaussianMixture(self.n_components, self.covariance_type, WEIGHTS[self.weight_concentration_prior_type])
         data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
         found = priors.settled(self, data, threads)
         vars(self).update({f"{name}_": value for name, value in found.items()})
         square = np.asarray(found["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
-        model = replace(model, **found | {"covariance_prior": square + ridge})
-        prior = state_of(settled(model, data, threads), data)
+        kinds = self.covariance_type, WEIGHTS[self.weight_concentration_prior_type]
+        check_room(self.n_components, data.source.n_features)
+        model = GaussianMixture(self.n_components, *kinds, **found | {"covariance_prior": square + ridge})
+        prior = state_of(model, data)
         sweeps = MixtureSweeps(prior, data, threads)
         started = self._started()
 
@@ -239,7 +240,7 @@ class BayesianGaussianMixture(Mixture):
             nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)
             return engine.MeanFieldFit(state=start, image=start, **nothing_done)
         tol = self.tol / sweeps.n_samples
-        job = Job.checked(lambda event: report(event.n_iter, event.objective))
+        job = Job.checked((lambda event: report(event.n_iter, event.objective)) if self.verbose else None)
         options = AscentOptions(accelerate=True, max_iter=self.max_iter, tol=tol, job=job)
         return engine.ascend(sweeps, start, options)
 

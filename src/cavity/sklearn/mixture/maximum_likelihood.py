@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import logsumexp, softmax
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike
 from cavity.blocks import merge, sources
 from cavity.models.mixture.factors import is_full
+from cavity.models.mixture.predictive import log_sum, shares
 from cavity.models.mixture.scaling import Scaling
 from cavity.sklearn import checks
 from cavity.sklearn.mixture.base import Mixture
@@ -33,8 +33,8 @@ from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of, u
 BLOCK_ROWS = 8192  # rows judged at a time
 JUDGEMENTS = {  # of log weights (rows, K)
     "predict": lambda logs: np.argmax(logs, axis=1),
-    "responsibilities": lambda logs: softmax(logs, axis=1),
-    "log_density": lambda logs: logsumexp(logs, axis=1),
+    "responsibilities": shares,
+    "log_density": log_sum,
 }
 
 

@@ -4,6 +4,7 @@ import copy
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn import config_context
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 from cavity.blocks import merge
@@ -45,7 +46,8 @@ def responsibilities(method, X, n_components, weight, random_state):
         return Responsibilities(n_components, None, before)
     if method == "kmeans":
         means = KMeans(n_clusters=n_components, n_init=1, random_state=random_state)
-        return Responsibilities(n_components, means.fit(X, sample_weight=weight).labels_, None)
+        with config_context(assume_finite=True, skip_parameter_validation=True):  # both have been checked
+            return Responsibilities(n_components, means.fit(X, sample_weight=weight).labels_, None)
     if method == "k-means++":
         chosen = kmeans_plusplus(X, n_components, sample_weight=weight, random_state=random_state)[1]
     else:
@@ -62,10 +64,9 @@ def sums_of(data, given, full):
     Two passes: the second measures from the means that the first one found.
     """
     with single_blas():
-        zero = np.zeros((given.n_components, data.source.n_features))
-        count, first, _ = _weighed(data, given, zero, False)
-        mean = np.divide(first, count[:, None], out=zero, where=count[:, None] > 0)
-        count, first, second = _weighed(data, given, mean, full)
+        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _held(data, given))
+        mean = np.divide(first, count[:, None], out=np.zeros_like(first), where=count[:, None] > 0)
+        count, first, second = merge.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
     return mean, RowSums(count, first, second, count[:, None])
 
 
@@ -90,13 +91,8 @@ def _held(data, given):
         yield rows, held if weight is None else weight.read(index)[:, None] * held
 
 
-def _weighed(data, given, mean, full):
-    """Return counts, first and second sums around given means."""
-    return merge.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
-
-
 def _weigh(z, held, mean, full):
-    """Return the sums of a block, for responsibilities (rows, K) times weights."""
+    """Return counts, first and second sums around given means of a block; `held` is responsibilities times weights."""
     parts = []
     for each, m in zip(held.T, mean, strict=True):
         some = np.flatnonzero(each)

@@ -1,0 +1,251 @@
+"""Parallel EP on f = x'a + base, a ~ N(mean, triangle' triangle): rows go through once, in groups of 128.
+
+Design:
+* The rows of a group stand side by side in columns, as in gaussian_mixture.pyx; include/cavity_tiles.h has the loops
+  over coordinates. A group is in the cache from its moments to its sums, so that nothing is kept between steps.
+* Only lower triangles are formed, of a root of the covariance and of X' R X.
+* Sums are in eight lanes within a group (row i in lane i mod 8), and groups are added in their order: the result
+  depends on the rows of a call alone.
+"""
+
+from libc.stdlib cimport free, malloc
+
+from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
+from cavity._core.lane_sums cimport aligned
+from cavity._core.site_calls cimport connect
+from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, unpack_rows
+from cavity._core.tiles cimport (
+    CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
+)
+
+connect(__name__)
+
+cdef enum:
+    LANES = 8
+    ROWS = SITE_ROWS        # of a group
+
+cdef struct Design:
+    Py_ssize_t n_rows, n_columns
+    const double *x         # (N, D)
+    const double *base      # (N,), or one number if bases is 0
+    Py_ssize_t bases
+    # scratch
+    void *memory
+    double *z               # (D, ROWS): x in columns, 0 beyond the last row
+    double *m               # (ROWS,)
+    double *v               # (ROWS,)
+    double *prior           # (ROWS,): prior means of f
+    double *pull            # (ROWS,): tau less rho times these, 0 beyond the last row
+    double *weight          # (ROWS,): rho, 0 beyond the last row
+    double *rest            # (D + CV_TILE, ROWS), for the loops over coordinates
+    double *zeros           # (D,)
+    double *ones            # (D,)
+    double *sums            # see cv_moments
+
+
+cdef Py_ssize_t sums_of(Py_ssize_t n_columns) noexcept nogil:
+    """Numbers in the tiles of a triangle."""
+    cdef Py_ssize_t n_tiles = (n_columns + CV_TILE - 1) // CV_TILE
+    return CV_TILE_SUMS * (n_tiles * (n_tiles + 1) // 2)
+
+
+cdef Design design_of(const double[:, ::1] x, const double[::1] base) noexcept nogil:
+    """The rows of a call with scratch for them; `memory` is NULL where there is none."""
+    cdef Design design
+    cdef Py_ssize_t d = x.shape[1], i
+    design.n_rows, design.n_columns, design.x = x.shape[0], d, &x[0, 0]
+    design.base, design.bases = &base[0], 1 if base.shape[0] > 1 else 0
+    design.memory = malloc(((2 * d + CV_TILE + 5) * ROWS + 2 * d + sums_of(d) + LANES) * sizeof(double))
+    if design.memory == NULL:
+        return design
+    design.z = aligned(design.memory)
+    design.rest = design.z + d * ROWS
+    design.m = design.rest + (d + CV_TILE) * ROWS
+    design.v = design.m + ROWS
+    design.prior = design.v + ROWS
+    design.pull = design.prior + ROWS
+    design.weight = design.pull + ROWS
+    design.sums = design.weight + ROWS
+    design.zeros = design.sums + sums_of(d)
+    design.ones = design.zeros + d
+    for i in range(sums_of(d)):
+        design.sums[i] = 0.0
+    for i in range(d):
+        design.zeros[i], design.ones[i] = 0.0, 1.0
+    return design
+
+
+cdef void load(const Design *design, Py_ssize_t at, Py_ssize_t n) noexcept nogil:
+    """z = the n rows from `at` on, in columns."""
+    cdef Py_ssize_t i, j, d = design.n_columns
+    cv_coordinates(False, design.x + at * d, d, n, (design.n_rows - at) * d, design.zeros, design.ones, design.z, NULL,
+                   ROWS)
+    for j in range(d):
+        for i in range(n, ROWS):
+            design.z[j * ROWS + i] = 0.0
+
+
+cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize_t n, double *out) noexcept nogil:
+    """out = x'a + base of the n rows from `at` on."""
+    cdef cv8 total[CV_STEP]
+    cdef cv8 factor
+    cdef Py_ssize_t step, i, j, u
+    cdef double base = design.base[0]
+    for step in range((n + CV_STEP * LANES - 1) // (CV_STEP * LANES)):
+        i = step * CV_STEP * LANES
+        for u in range(CV_STEP):
+            total[u] = cv8_set(0.0)
+        for j in range(design.n_columns):
+            factor = cv8_set(a[j])
+            for u in range(CV_STEP):
+                total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * ROWS + i + u * LANES)))
+        for u in range(CV_STEP):
+            cv8_store(out + i + u * LANES, total[u])
+    if design.bases:
+        for i in range(n):
+            out[i] += design.base[at + i]
+    else:
+        for i in range(n):
+            out[i] += base
+
+
+cdef void find_moments(const Design *design, const double *mean, const double *triangle, Py_ssize_t at,
+                       Py_ssize_t n) noexcept nogil:
+    """m and v of the n rows from `at` on."""
+    cdef Py_ssize_t strip
+    project(design, mean, at, n, design.m)
+    for strip in range((n + CV_STRIP - 1) // CV_STRIP):
+        cv_distance(design.n_columns, design.z + strip * CV_STRIP, ROWS, design.zeros, triangle, design.rest,
+                    design.v + strip * CV_STRIP)
+
+
+cdef void add_sites(const Design *design, const double *prior_mean, const double *tau, const double *rho, Py_ssize_t at,
+                    Py_ssize_t n) noexcept nogil:
+    """Add the sites of the n rows from `at` on to the sums. `prior_mean` is NULL where it is zero."""
+    cdef Py_ssize_t i
+    if prior_mean != NULL:
+        project(design, prior_mean, at, n, design.prior)
+    elif design.bases:
+        for i in range(n):
+            design.prior[i] = design.base[at + i]
+    else:
+        for i in range(n):
+            design.prior[i] = design.base[0]
+    for i in range(n):
+        design.weight[i], design.pull[i] = rho[i], tau[i] - rho[i] * design.prior[i]
+    for i in range(n, ROWS):
+        design.weight[i] = design.pull[i] = 0.0
+    cv_moments(True, design.n_columns, design.z, ROWS, NULL, design.weight, design.pull, ROWS, NULL,
+               design.rest + design.n_columns * ROWS, design.sums)
+
+
+cdef inline void add_both(double *h, Py_ssize_t d, Py_ssize_t i, Py_ssize_t j, double value) noexcept nogil:
+    """Add to entries (i, j) and (j, i) of a symmetric matrix."""
+    h[i * d + j] += value
+    if i != j:
+        h[j * d + i] += value
+
+
+cdef void unpack(const Design *design, double *h, double *g) noexcept nogil:
+    """Add the sums in tiles to h (D, D) and g (D,)."""
+    cdef const double *sums = design.sums
+    cdef Py_ssize_t d = design.n_columns, first = cv_first_tile(d), top = 0, left, n = first, m, a, b
+    while top < d:
+        for a in range(n):
+            for b in range(a + 1):
+                add_both(h, d, top + a, top + b, sums[a * (a + 3) // 2 + b])
+            g[top + a] += sums[a * (a + 3) // 2 + a + 1]
+        sums += CV_TILE_SUMS
+        left, m = 0, first
+        while left < top:
+            for a in range(CV_TILE):
+                for b in range(m):
+                    add_both(h, d, top + a, left + b, sums[a * m + b])
+            sums += CV_TILE_SUMS
+            left, m = left + m, CV_TILE
+        top, n = top + n, CV_TILE
+
+
+cdef inline const double *start_of(const double[::1] values) noexcept nogil:
+    """The first of some numbers, NULL if there are none."""
+    return &values[0] if values.shape[0] else NULL
+
+
+def moments(const double[:, ::1] x,          # in  (n, D), n and D > 0
+            const double[::1] base,          # in  (n,) or (1,)
+            const double[::1] mean,          # in  (D,): of a
+            const double[:, ::1] triangle,   # in  (D, D), lower: the covariance of a is triangle' triangle
+            double[::1] m,                   # out (n,): of f
+            double[::1] v):                  # out (n,)
+    """Means and variances of f."""
+    cdef Design design = design_of(x, base)
+    cdef Py_ssize_t group, at, i, n
+    if design.memory == NULL:
+        raise MemoryError
+    with nogil:
+        for group in range((design.n_rows + ROWS - 1) // ROWS):
+            at = group * ROWS
+            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+            load(&design, at, n)
+            find_moments(&design, &mean[0], &triangle[0, 0], at, n)
+            for i in range(n):
+                m[at + i], v[at + i] = design.m[i], design.v[i]
+        free(design.memory)
+
+
+def add(const double[:, ::1] x, const double[::1] base,             # as for moments
+        const double[::1] prior_mean,        # in    (D,), or empty where it is zero: of a
+        const double[::1] tau,               # in    (n,)
+        const double[::1] rho,               # in    (n,)
+        double[:, ::1] h,                    # inout (D, D): plus X' R X
+        double[::1] g):                      # inout (D,): plus X'(tau - rho c), c the prior means of f
+    """Add sites to their sums."""
+    cdef Design design = design_of(x, base)
+    cdef const double *prior = start_of(prior_mean)
+    cdef Py_ssize_t group, at, n
+    if design.memory == NULL:
+        raise MemoryError
+    with nogil:
+        for group in range((design.n_rows + ROWS - 1) // ROWS):
+            at = group * ROWS
+            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+            load(&design, at, n)
+            add_sites(&design, prior, &tau[at], &rho[at], at, n)
+        unpack(&design, &h[0, 0], &g[0])
+        free(design.memory)
+
+
+def renew(int kind, const double[::1] parameters,
+          const double[::1] power, const double[::1] fraction, const double[::1] residual,
+          const double[::1] y, const double[::1] extra,             # all as for ep.sweep
+          const double[:, ::1] x, const double[::1] base,
+          const double[::1] mean, const double[:, ::1] triangle,    # as for moments
+          const double[::1] prior_mean,                             # as for add
+          const double[::1] tau, const double[::1] rho, double up, double down,
+          double[::1] new_tau, double[::1] new_rho,                 # as for ep.renew_all
+          double[:, ::1] h, double[::1] g):                         # as for add
+    """Renew all sites from one posterior and add them to their sums, which are complete where no row is bad.
+
+    Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
+    """
+    cdef Design design = design_of(x, base)
+    cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
+    cdef const double *prior = start_of(prior_mean)
+    cdef Py_ssize_t group, at, n, bad = -1, skipped = 0
+    if design.memory == NULL:
+        raise MemoryError
+    with nogil:
+        for group in range((design.n_rows + ROWS - 1) // ROWS):
+            at = group * ROWS
+            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+            load(&design, at, n)
+            find_moments(&design, &mean[0], &triangle[0, 0], at, n)
+            bad = renew_tile(&rows, at, n, design.m, design.v, &tau[at], &rho[at], up, down, &new_tau[at], &new_rho[at],
+                             &skipped)
+            if bad >= 0:
+                bad += at
+                break
+            add_sites(&design, prior, &new_tau[at], &new_rho[at], at, n)
+        unpack(&design, &h[0, 0], &g[0])
+        free(design.memory)
+    return bad, skipped

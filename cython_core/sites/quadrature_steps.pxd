@@ -1,0 +1,341 @@
+"""The steps of a site by quadrature: moments of a Gaussian cavity N(f; m, v) times exp(l), l = e log p(y|f).
+
+1. Anchor: f0 near the mode of h = l + log N. All is measured from there, f = f0 + x, as h(f) - h(f0) keeps its digits
+   where both terms are large.
+2. Range: where h has fallen by CUT nats.
+3. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
+   relative error of at most
+
+       2 exp(B(d) - 2 pi d/H),     exp(B(d)) = the integral of exp(Re h(f + i d)) over that of exp(h(f))        (1)
+
+   (Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review 56, 2014, theorem 5.1). The
+   cavity brings d^2/(2 v) to B, log p what `growth` says. Of a few d the one with the largest H is taken at which this
+   is 2 exp(-ACCURACY).
+4. Panel rule, where that takes more than MOST_NODES: see quadrature_panels.pxd.
+5. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
+   d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
+
+Each function is one step for lane i of a tile of sites side by side, inlined for one kind, without branches: a loop
+over lanes vectorises. A lane does not look at others, so a site has the same bits in any company.
+"""
+
+from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt
+
+from cavity._core.lanes cimport template
+from cavity._core.log_densities cimport Chance, Density, Slopes, below_top, chance, slopes
+from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
+from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
+
+cdef extern from *:
+    """
+    #define CV_CUT 32.0
+    #define CV_ACCURACY 34.0
+    #define CV_HALF_LOG_TAU_Q 0.9189385332046727
+    #define CV_SETTLED 1e-3
+    """
+    const double CUT "CV_CUT"
+    const double ACCURACY "CV_ACCURACY"
+    const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
+    const double SETTLED "CV_SETTLED"    # nats that a step by Newton may still promise at the anchor, twice
+
+cdef enum:
+    LANES = 8
+    MOST_STEPS = 200                     # of Newton to the anchor; a handful is typical
+    MOST_NODES = 256                     # of the smooth rule
+
+ctypedef double Lanes[LANES]             # a number of each site
+
+cdef struct Tile:
+    # the sites
+    Lanes power, y, a, b, c                                              # log p, see log_densities.pxd
+    Lanes constant                                                       # and its part without f
+    Lanes m, v, mirror                                                   # cavity; -1 where f and m are taken negative
+    # 1. anchor, and l, l', l'' there
+    Lanes low, high, next, moving
+    Lanes f0, l, l1, l2
+    Lanes from_mean                                                      # f0 - m
+    Lanes pull, half_precision                                           # (f0 - m)/v, 1/(2 v)
+    Lanes slope                                                          # h'(f0)
+    Lanes small, rest, side                                              # of sigmoid(f0 - b), see Chance
+    # 2. range, relative to the anchor
+    Lanes left, right
+    # 3. nodes: left + H (j + 1/2)
+    Lanes step, count
+    # 3. and 4.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
+    Lanes total, first, second, change, square, bend
+    # 5. what the site says
+    Lanes log_z, d1, d2, tau, rho
+
+cdef struct Node:
+    double h, change, l2                 # h(f) - h(f0), l'(f) - l'(f0), l''(f)
+
+
+cdef inline template density(const Tile *t, Py_ssize_t i, Density *out) noexcept nogil:
+    out.power, out.y, out.a, out.b, out.c = t.power[i], t.y[i], t.a[i], t.b[i], t.c[i]
+
+
+# ------------------------------------------------------------------------------------------------ 1. anchor
+
+
+cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """Where Newton starts, and a bracket of the mode, for concave log p: m and m + v l'(m), as l' falls."""
+    cdef Density p
+    cdef Slopes at
+    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below
+    cdef bint rises, far
+    density(t, i, &p)
+    slopes(kind, &p, m, &at)
+    rises = at.l1 > 0.0
+    low, high = m if rises else m + v * at.l1, m + v * at.l1 if rises else m
+    start = m
+    if kind == POISSON:                                     # exp(m) may have overflown; the mode is below that of p
+        log_y = cv_log(p.y if p.y > 0.0 else 1.0)
+        high = log_y if rises & (log_y < high) else high
+        far = (not rises) & ((p.y > 0.0) | (m > 0.0))
+        below = m - v if m < v else 0.0
+        below = log_y if p.y > 0.0 else below
+        # e exp(f) <= e y + (m - below)/v at the mode; where m <= below they are the same but for rounding
+        above = m - below if m > below else 0.0
+        above = cv_log(p.y + above / (v * p.power))
+        above = above if (above < m) & (m > below) else m
+        low, high = below if far else low, above if far else high
+        start = high if far | rises else m
+    t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
+
+
+cdef inline template improve_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """A step by Newton, bisection where that leaves the bracket; lanes that are there stay, to the last bit."""
+    cdef Density p
+    cdef Slopes at
+    cdef double f = t.next[i], v = t.v[i], low = t.low[i], high = t.high[i], slope, bend, step, next
+    cdef bint settled
+    density(t, i, &p)
+    slopes(kind, &p, f, &at)
+    slope, bend = at.l1 - (f - t.m[i]) / v, 1.0 / v - at.l2
+    low, high = f if slope > 0.0 else low, high if slope > 0.0 else f
+    step = slope / bend
+    settled = (slope * step < SETTLED) | (high <= low)
+    next = f + step
+    next = next if (next > low) & (next < high) else 0.5 * (low + high)
+    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
+    t.low[i], t.high[i], t.next[i] = low, high, f if settled else next
+    t.moving[i] = 0.0 if settled else 1.0
+
+
+cdef inline template student_anchor(Tile *t, Py_ssize_t i) noexcept nogil:
+    """The better of two local modes of h, roughly: one is reached from y, one from m (each step raises h).
+
+    It is at `near` from y, and as far from m as leaves digits where the cavity is narrower than float64 is spaced at y.
+    """
+    cdef Density p
+    cdef Slopes at
+    cdef double y = t.y[i], m = t.m[i], v = t.v[i], half = 0.5 * t.power[i] * (t.a[i] + 1.0)
+    cdef double apart = m - y, near = 0.0, far = apart, s = 2.0 * half * v, h_near, h_far, pull
+    cdef int _step
+    density(t, i, &p)
+    for _step in range(6):
+        near = apart / (1.0 + s / (p.b + near * near))
+        far = apart / (1.0 + s / (p.b + far * far))
+    h_near = -half * cv_log_1p(near * near * p.c) - 0.5 * (near - apart) * (near - apart) / v
+    h_far = -half * cv_log_1p(far * far * p.c) - 0.5 * (far - apart) * (far - apart) / v
+    near = near if h_near >= h_far else far
+    pull = s / (p.b + near * near)
+    t.f0[i] = y + near if pull > 1.0 else m - apart * (pull / (1.0 + pull))
+    slopes(STUDENT_T, &p, t.f0[i], &at)
+    t.l[i], t.l1[i], t.l2[i] = at.value, at.l1, at.l2
+
+
+cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    cdef Chance at
+    t.from_mean[i] = t.f0[i] - t.m[i]
+    t.pull[i], t.half_precision[i] = t.from_mean[i] / t.v[i], 0.5 / t.v[i]
+    t.slope[i] = t.l1[i] - t.pull[i]
+    at.small, at.rest, at.side = 0.0, 1.0, 1.0
+    if kind == NEGATIVE_BINOMIAL or kind == LOGIT:
+        chance(t.f0[i] - (t.b[i] if kind == NEGATIVE_BINOMIAL else 0.0), &at)
+    t.small[i], t.rest[i], t.side[i] = at.small, at.rest, at.side
+
+
+# ------------------------------------------------------------------------------------------------ the integrand
+
+
+cdef inline template poisson_node(const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
+    """The terms linear in x nearly cancel: their sum is the slope."""
+    cdef double rate = -t.l2[i], u = rate * cv_exp_rest(x)
+    out.h = x * (t.slope[i] - t.half_precision[i] * x) - u
+    out.change = -(u + rate * x)
+    out.l2 = -(u + rate * x + rate)
+
+
+cdef inline template negative_binomial_node(const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
+    """In p and -p', or their complements, whichever are small: log(1 + p (exp(x) - 1)) is what log(1 - p) falls by."""
+    cdef double e = t.power[i], y = t.y[i], r = t.a[i], n = e * (y + r), p = t.small[i], q = t.rest[i]
+    cdef bint low = t.side[i] > 0.0
+    cdef double of_q = e * (y if low else -r), of_p = e * (r if low else -y)
+    cdef double to_there = t.side[i] * x
+    cdef double near = to_there if to_there < 700.0 else 700.0          # exp may overflow
+    cdef double rise = p * (cv_exp_rest(near) + near), inv = 1.0 / (1.0 + rise)
+    cdef double log_one = cv_log_1p_known(rise, inv)
+    out.h = x * (t.slope[i] - t.half_precision[i] * x) - n * ((log_one + (to_there - near)) - p * to_there)
+    out.change = (of_q * (q * inv) - of_p * ((rise + p) * inv)) - t.l1[i]
+    out.l2 = -n * (q * inv) * ((rise + p) * inv)
+
+
+cdef inline template node(int kind, const Tile *t, Py_ssize_t i, double x, Node *out) noexcept nogil:
+    cdef Density p
+    cdef Slopes at
+    if kind == POISSON:
+        poisson_node(t, i, x, out)
+    elif kind == NEGATIVE_BINOMIAL:
+        negative_binomial_node(t, i, x, out)
+    else:
+        density(t, i, &p)
+        slopes(kind, &p, t.f0[i] + x, &at)
+        out.h = (at.value - t.l[i]) - x * (t.pull[i] + t.half_precision[i] * x)
+        out.change, out.l2 = at.l1 - t.l1[i], at.l2
+
+
+# ------------------------------------------------------------------------------------------------ 2. range
+
+
+cdef inline template student_range(Tile *t, Py_ssize_t i) noexcept nogil:
+    """Where neither log N nor l alone has fallen by CUT from h(f0)."""
+    cdef double fallen = CUT - (t.l[i] - 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i])
+    cdef double reach = sqrt(2.0 * fallen * t.v[i]), to_y = t.y[i] - t.f0[i]
+    cdef double order = 0.5 * t.power[i] * (t.a[i] + 1.0) - 1.0         # p^e (f - y)^2 falls like (f - y)^(-2 order)
+    cdef double low = -t.from_mean[i] - reach, high = -t.from_mean[i] + reach
+    reach = sqrt(t.b[i]) * sqrt(cv_exp(fallen / (order if order > 0.0 else 1.0)) - 1.0)
+    reach = reach if order > 0.0 else INFINITY
+    t.left[i] = low if low > to_y - reach else to_y - reach
+    t.right[i] = high if high < to_y + reach else to_y + reach
+
+
+cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """h falls at least as log N does, and on the side where l bends more at least as at the anchor."""
+    cdef double v = t.v[i], farthest = sqrt(2.0 * CUT * v), local = sqrt(2.0 * CUT / (1.0 / v - t.l2[i])), steep
+    t.left[i], t.right[i] = -local if kind == PROBIT else -farthest, farthest
+    if kind == POISSON:                                     # exp(x) - 1 - x > exp(x)/3.8 from x = 1 on
+        steep = cv_log(3.8 * CUT / -t.l2[i])
+        steep = steep if steep > 1.0 else 1.0
+        t.right[i] = local if local < steep else steep
+
+
+cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """A step by Newton of each end to where h has fallen by CUT. h is concave: both stay beyond."""
+    cdef Node at
+    cdef double x = t.left[i], next
+    node(kind, t, i, x, &at)
+    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    t.left[i] = next if (next > x) & (next < 0.0) else x
+    x = t.right[i]
+    node(kind, t, i, x, &at)
+    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    t.right[i] = next if (next < x) & (next > 0.0) else x
+
+
+# ------------------------------------------------------------------------------------------------ 3. smooth rule
+
+
+cdef inline double log_secant(double d) noexcept nogil:
+    """A bound of -log cos(d) for d <= 1.45 = BEND, where it is exact: its series, the last terms together."""
+    cdef double z = d * d
+    return ((((0.008717 * z + 17.0 / 2520.0) * z + 1.0 / 45.0) * z + 1.0 / 12.0) * z + 0.5) * z
+
+
+cdef inline template growth(int kind, const Tile *t, Py_ssize_t i, double d, double *out) noexcept nogil:
+    """A bound of B(d) in (1), without the part of the cavity.
+
+    Poisson: with s = -log cos(d), h(f + i d) is h(f - s) but for terms linear in s, which add up to s exp(f0) and, the
+    mean of f being within a standard deviation of f0, at most about a nat. The same holds for 1 + p (exp(x) - 1) of the
+    logistic kinds, and for its mirror image; also it is, at distance d, at most cos(d/2) times smaller than on the real
+    line. |Phi(f + i d)| <= exp(d^2/2) Phi(f), as the integral over its density shows; its zeros are beyond d = 2.8.
+    Student's t, with poles at y +- i sqrt(b): 1 + (f - y)^2/b is smallest over f = y.
+    """
+    cdef double n = t.power[i], at_once, by_shift
+    if kind == NEGATIVE_BINOMIAL or kind == BINOMIAL:
+        n = n * (t.y[i] + t.a[i])
+    if kind == POISSON:
+        out[0] = -t.l2[i] * log_secant(d)
+    elif kind == NEGATIVE_BINOMIAL or kind == LOGIT:
+        at_once, by_shift = log_secant(0.5 * d), t.small[i] * log_secant(d)
+        out[0] = n * (by_shift if (d <= 1.45) & (by_shift < at_once) else at_once)
+    elif kind == PROBIT:
+        out[0] = 0.5 * n * d * d * (t.c[i] * t.c[i])
+    elif kind == BINOMIAL:
+        out[0] = 0.5 * n * d * d
+    else:
+        out[0] = -0.5 * n * (t.a[i] + 1.0) * cv_log_1p(-d * d * t.c[i])
+
+
+cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) noexcept nogil:
+    """The d at which H is largest as far as B is quadratic, or that which stays clear of the poles of p."""
+    cdef double bend = -t.l2[i], farthest = 1.45, d
+    if kind == NEGATIVE_BINOMIAL or kind == LOGIT:
+        farthest = 2.9
+    elif kind == PROBIT:
+        bend, farthest = t.power[i] * (t.c[i] * t.c[i]), 2.5 * t.b[i]
+    elif kind == BINOMIAL:
+        bend, farthest = t.power[i] * (t.y[i] + t.a[i]), 2.5
+    elif kind == STUDENT_T:
+        bend, farthest = t.power[i] * (t.a[i] + 1.0) * t.c[i], 0.95 * sqrt(t.b[i])
+    d = sqrt(2.0 * ACCURACY / (1.0 / t.v[i] + bend))
+    out[0] = d if d < farthest else farthest
+
+
+cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """Spacing and number of nodes: 0 where they would be more than MOST_NODES, or so far that terms lose digits."""
+    cdef double widest = 0.0, span = t.right[i] - t.left[i], d, grown, step, count
+    cdef bint far = (kind == POISSON or kind == NEGATIVE_BINOMIAL) and ((t.right[i] > 64.0) | (t.left[i] < -64.0))
+    cdef int _try
+    strip(kind, t, i, &d)
+    for _try in range(2):
+        growth(kind, t, i, d, &grown)
+        step = 2.0 * M_PI * d / (ACCURACY + grown + 0.5 * d * d / t.v[i])                        # (1)
+        widest = step if step > widest else widest
+        d = 0.75 * d
+    count = ceil(span / widest)
+    count = count if (count <= MOST_NODES) & (not far) else 0.0
+    step = span / count
+    t.count[i], t.step[i] = count, step if count > 0.0 else 1.0
+    t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0
+
+
+cdef inline template weigh_node(int kind, const Tile *t, Py_ssize_t i, double j, double *g, double *x,
+                                Node *at) noexcept nogil:
+    """Node j of lane i; beyond the last the last one again, of weight 0."""
+    cdef double last = t.count[i] - 1.0, weight
+    x[0] = t.left[i] + t.step[i] * ((j if j < last else last) + 0.5)
+    node(kind, t, i, x[0], at)
+    weight = cv_exp(at.h)
+    g[0] = weight if j <= last else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ 5. finish
+
+
+cdef inline template finish_site(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """The site from the integrals.
+
+    Where there are none, the cavity is narrower than the spacing of float64 at its mean, or so far away: then the
+    Gaussian at the anchor is all there is.
+    """
+    cdef Density p
+    cdef double v = t.v[i], m = t.m[i], total = t.total[i], shift = t.from_mean[i]
+    cdef bint some = (total > 0.0) & (total < INFINITY), steady
+    cdef double inv = 1.0 / (total if some else 1.0), mean = t.first[i] * inv, change = t.change[i] * inv
+    cdef double bend = t.bend[i] * inv, square = t.square[i] * inv - change * change
+    cdef double variance = t.second[i] * inv - mean * mean, shrink, at_mode = 1.0 / (1.0 - v * t.l2[i])
+    cdef double mass = cv_log(total * (t.step[i] / sqrt(v))) - HALF_LOG_2PI, nearly = 0.5 * cv_log(at_mode)
+    cdef double log_mass = mass if some else nearly, d1, d2, rho, top
+    # `square` may be negative by rounding, and v large
+    steady = (fabs(bend) + (square if square > 0.0 else 0.0)) * v < 0.5
+    d1 = t.l1[i] + change if steady else (shift + mean) / v
+    d2 = bend + square if steady else (variance / v - 1.0) / v
+    shrink = 1.0 + v * d2 if steady else variance / v
+    d1, d2, shrink = d1 if some else t.l1[i], d2 if some else t.l2[i] * at_mode, shrink if some else at_mode
+    density(t, i, &p)
+    below_top(kind, &p, t.f0[i], t.l[i], &top)
+    rho = -d2 / shrink
+    t.log_z[i] = ((log_mass - 0.5 * shift * shift / v) + top) + p.power * t.constant[i]
+    t.d1[i], t.d2[i] = t.mirror[i] * d1, d2
+    t.tau[i], t.rho[i] = t.mirror[i] * (d1 / shrink + m * rho), rho

@@ -1,0 +1,80 @@
+"""Sites of many rows at once, side by side in lanes where the kind allows; none depends on its neighbours."""
+
+from cavity._core.closed_sites cimport probit_tiles
+from cavity._core.logit_site cimport WIDEST, logit_tiles
+from cavity._core.quadrature_sites cimport fill_lane, quadrature_tile
+from cavity._core.quadrature_steps cimport LANES, Tile
+from cavity._core.site_types cimport LOGIT, PROBIT, Form, Likelihood, Tilted
+from cavity._core.sites cimport form_of, is_integral, tilted
+
+cdef struct Queue:                       # sites of one kind that wait for a full tile
+    int kind, size
+    Py_ssize_t rows[LANES]
+    Tile tile
+
+
+cdef inline void send(Queue *queue, bint natural, double *log_z, double *first, double *second) noexcept nogil:
+    """Match the sites of a queue, which is empty then; lanes left over do as the first."""
+    cdef Tile *t = &queue.tile
+    cdef Form form
+    cdef int i
+    if queue.size == 0:
+        return
+    form.power, form.y, form.a, form.b, form.c = t.power[0], t.y[0], t.a[0], t.b[0], t.c[0]
+    form.constant, form.mirror = t.constant[0], t.mirror[0]
+    for i in range(queue.size, LANES):
+        fill_lane(t, i, &form, t.mirror[0] * t.m[0], t.v[0])
+    quadrature_tile(queue.kind, t)
+    for i in range(queue.size):
+        log_z[queue.rows[i]] = t.log_z[i]
+        first[queue.rows[i]] = t.tau[i] if natural else t.d1[i]
+        second[queue.rows[i]] = t.rho[i] if natural else t.d2[i]
+    queue.size = 0
+
+
+cdef inline void match_tile(
+    Likelihood *lik, Py_ssize_t n,
+    const double *power, Py_ssize_t powers,              # in  (n,) if powers is 1; where 0, one number serves all rows
+    const double *y,                                     # in  (n,)
+    const double *extra, Py_ssize_t extras,              # in  (n,) if extras is 1: as in `tilted`
+    const double *m, const double *v,                    # in  (n,): the cavities N(m, v)
+    bint natural,
+    double *log_z,                                       # out (n,)
+    double *first,                                       # out (n,): d1, or tau if natural
+    double *second,                                      # out (n,): d2, or rho if natural
+) noexcept nogil:
+    """Moments of p(y|f)^power N(f; m, v) of n rows, n > 0; `power` stands for lik.power."""
+    cdef Likelihood form = lik[0]
+    cdef bint done_narrow = False
+    cdef Queue queues[2]                 # of probit^e, which trials with the probit link may come to, and of all else
+    cdef Queue *queue
+    cdef Py_ssize_t i
+    cdef Form site
+    cdef Tilted at
+    form.power = power[0]
+    queues[0].size = queues[1].size = 0
+    if form.kind == PROBIT and not powers and (form.power == 1.0 or form.a == 0.0):
+        probit_tiles(form.a, n, y, m, v, natural, log_z, first, second)
+        return
+    if form.kind == LOGIT and not powers and form.power == 1.0:
+        logit_tiles(n, y, m, v, natural, log_z, first, second)
+        done_narrow = True
+    for i in range(n):
+        if done_narrow and v[i] <= WIDEST:
+            continue
+        form.power = power[i * powers]
+        if is_integral(&form, y[i], extra[i * extras], v[i]):
+            site = form_of(&form, y[i], extra[i * extras])
+            queue = &queues[1 if site.kind == PROBIT else 0]
+            fill_lane(&queue.tile, queue.size, &site, m[i], v[i])
+            queue.kind, queue.rows[queue.size] = site.kind, i
+            queue.size += 1
+            if queue.size == LANES:
+                send(queue, natural, log_z, first, second)
+        else:
+            at = tilted(&form, y[i], extra[i * extras], m[i], v[i])
+            log_z[i] = at.log_z
+            first[i] = at.tau if natural else at.d1
+            second[i] = at.rho if natural else at.d2
+    send(&queues[0], natural, log_z, first, second)
+    send(&queues[1], natural, log_z, first, second)

@@ -272,7 +272,9 @@ SWITCHES = [
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
-    Switch("ep.latent_solver.FEW_ROWS", (N, N - 1, 32), process(gaussian, learn=True), RULES, few=True),
+    Switch("blocks.tiled.MANY", (N + 1, N), process(student), ROUNDING),
+    Switch("blocks.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
+    Switch("blocks.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING

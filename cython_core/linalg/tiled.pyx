@@ -1,134 +1,204 @@
-"""Factors and inverses of large positive definite matrices in tiles, for several threads and the same bits.
+"""Large lower triangles in tiles: factors, inverses, squares and updates as rounds of independent tasks.
 
-Matrices are C-contiguous and only their lower triangles are read and written. A step of `factor` is two rounds of
-tasks, each a call of BLAS on one thread, whoever makes it: threads take the next task of a round from a counter, and
-every one of them must have come back before the next round. Inverses of the diagonal tiles are kept, so that all but
-these is products of matrices.
+Matrices are C-contiguous; only their lower triangles are read and written, and BLAS sees their transposes as upper ones.
+Each function is one round: the threads that call it at the same time take the next task from `counter`, which starts at
+zero, until none is left. A task is the same calls of BLAS on one thread whoever makes them, so results do not depend on
+the number of threads. A round must be over before the next one begins.
 """
 
-from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrmm
-from scipy.linalg.cython_lapack cimport dpotrf, dtrtri
+from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrmm, dtrsm
+from scipy.linalg.cython_lapack cimport dlauum, dpotrf, dtrtri
 
 cdef extern from *:
     """
-    static inline long cv_next(long *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    static __inline long long cv_next(long long *counter) { return _InterlockedExchangeAdd64(counter, 1); }
+    #else
+    static inline long long cv_next(long long *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
+    #endif
     """
-    long next_task "cv_next"(long *counter) noexcept nogil
+    long long next_task "cv_next"(long long *counter) noexcept nogil
 
 cdef enum:
-    TILE = 128
-    ROWS = 512                               # of a panel in one task
+    TILE_ROWS = 256                          # rows and columns of a tile
+    LEAF_ROWS = 128                          # of those that are inverted first
+
+TILE, LEAF = TILE_ROWS, LEAF_ROWS
 
 
-cdef void times_transposed(Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t inner, double alpha, double *a,
-                           double *b, double *c, Py_ssize_t stride) noexcept nogil:
-    """c (rows, columns) += alpha a b', a (rows, inner), b (columns, inner)."""
+cdef void subtract_product(
+    Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t inner, double *a, double *b, double *c, Py_ssize_t stride,
+) noexcept nogil:
+    """c (rows, columns) -= a b', a (rows, inner), b (columns, inner)."""
     cdef int m = <int> columns, n = <int> rows, k = <int> inner, ld = <int> stride
-    cdef double one = 1.0
-    dgemm("T", "N", &m, &n, &k, &alpha, b, &ld, a, &ld, &one, c, &ld)
+    cdef double minus = -1.0, one = 1.0
+    dgemm("T", "N", &m, &n, &k, &minus, b, &ld, a, &ld, &one, c, &ld)
 
 
-def factor_tile(double[:, ::1] a, Py_ssize_t step, double[:, ::1] inverse, long[::1] counter):
-    """Factor the diagonal tile of a step, and invert that; return 0 or the number of the pivot that is not positive."""
-    cdef Py_ssize_t n = a.shape[0], at = step * TILE, i, j
-    cdef int size = <int> min(TILE, n - at), ld = <int> n, info = 0, own = TILE
+def factor_first(double[:, ::1] a):         # inout (N, N): its first tile, then the factor of that
+    """Factor the first tile; return 0 or the number, from 1, of the pivot that is not positive."""
+    cdef int size = <int> min(TILE_ROWS, a.shape[0]), ld = <int> a.shape[0], info = 0
     with nogil:
-        counter[0] = 0
-        dpotrf("U", &size, &a[at, at], &ld, &info)
-        if info == 0:
-            for i in range(size):
-                for j in range(i + 1):
-                    inverse[i, j] = a[at + i, at + j]
-            dtrtri("U", "N", &size, &inverse[0, 0], &own, &info)
-    return at + info if info else 0
+        dpotrf("U", &size, &a[0, 0], &ld, &info)
+    return info
 
 
-def solve_panel(double[:, ::1] a, Py_ssize_t step, double[:, ::1] inverse, long[::1] counter):
-    """The rows below the diagonal tile times the transpose of its inverse."""
-    cdef Py_ssize_t n = a.shape[0], at = step * TILE, first
-    cdef int size = TILE, ld = <int> n, rows, own = TILE
+def solve_panel(double[:, ::1] a,           # inout (N, N): P L^-T for the rows P below a tile L
+                Py_ssize_t at,               # in    first row and column of the tile
+                long long[::1] counter):
+    """A round of `factor`: tasks are rows of the panel."""
+    cdef Py_ssize_t n = a.shape[0], first
+    cdef int size = TILE_ROWS, ld = <int> n, rows
     cdef double one = 1.0
     with nogil:
         while True:
-            first = at + TILE + ROWS * next_task(&counter[0])
+            first = at + TILE_ROWS + TILE_ROWS * next_task(&counter[0])
             if first >= n:
                 break
-            rows = <int> min(ROWS, n - first)
-            dtrmm("L", "U", "T", "N", &size, &rows, &one, &inverse[0, 0], &own, &a[first, at], &ld)
+            rows = <int> min(TILE_ROWS, n - first)
+            dtrsm("L", "U", "T", "N", &size, &rows, &one, &a[at, at], &ld, &a[first, at], &ld)
 
 
-def update(double[:, ::1] a, Py_ssize_t step, long[::1] counter):
-    """Take the panel's products from the columns to its right, one column of tiles a task."""
-    cdef Py_ssize_t n = a.shape[0], at = step * TILE, first, below
-    cdef int size, ld = <int> n, inner = TILE
+def update(double[:, ::1] a,                # inout (N, N): less the products of the panel with itself
+           Py_ssize_t at,                    # in    first row and column of the tile above the panel
+           long long[::1] counter):
+    """A round of `factor`: tasks are columns of tiles, the longest first, which factors its tile on the diagonal.
+
+    Returns 0 or the number, from 1, of the pivot of that tile that is not positive.
+    """
+    cdef Py_ssize_t n = a.shape[0], first, below
+    cdef int size, ld = <int> n, inner = TILE_ROWS, info = 0
     cdef double minus = -1.0, one = 1.0
     with nogil:
         while True:
-            first = at + TILE + TILE * next_task(&counter[0])
+            first = at + TILE_ROWS + TILE_ROWS * next_task(&counter[0])
             if first >= n:
                 break
-            size = <int> min(TILE, n - first)
+            size = <int> min(TILE_ROWS, n - first)
             dsyrk("U", "T", &size, &inner, &minus, &a[first, at], &ld, &one, &a[first, first], &ld)
+            if first == at + TILE_ROWS:
+                dpotrf("U", &size, &a[first, first], &ld, &info)
             below = first + size
             if below < n:
-                times_transposed(n - below, size, TILE, -1.0, &a[below, at], &a[first, at], &a[below, first], n)
+                subtract_product(n - below, size, TILE_ROWS, &a[below, at], &a[first, at], &a[below, first], n)
+    return first_pivot(at + TILE_ROWS, info)
 
 
-cdef void plain(Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t inner, double alpha, double *a, Py_ssize_t a_stride,
-                double *b, Py_ssize_t b_stride, double beta, double *c, Py_ssize_t c_stride) noexcept nogil:
-    """c (rows, columns) = alpha a b + beta c."""
-    cdef int m = <int> columns, n = <int> rows, k = <int> inner
-    cdef int lda = <int> a_stride, ldb = <int> b_stride, ldc = <int> c_stride
-    dgemm("N", "N", &m, &n, &k, &alpha, b, &ldb, a, &lda, &beta, c, &ldc)
+cdef inline Py_ssize_t first_pivot(Py_ssize_t at, int info) noexcept nogil:
+    """The number of a pivot in the matrix, from its number in the tile; 0 for none."""
+    return at + info if info > 0 else 0
 
 
-cdef void first_transposed(Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t inner, double alpha, double *a,
-                           Py_ssize_t a_stride, double *b, Py_ssize_t b_stride, double beta, double *c,
-                           Py_ssize_t c_stride) noexcept nogil:
-    """c (rows, columns) = alpha a' b + beta c, a (inner, rows), b (inner, columns)."""
-    cdef int m = <int> columns, n = <int> rows, k = <int> inner
-    cdef int lda = <int> a_stride, ldb = <int> b_stride, ldc = <int> c_stride
-    dgemm("N", "T", &m, &n, &k, &alpha, b, &ldb, a, &lda, &beta, c, &ldc)
+def invert_leaves(double[:, ::1] a,          # inout (N, N): its leaves on the diagonal, then their inverses
+                 long long[::1] counter):
+    """The first round of `invert`: tasks are leaves."""
+    cdef Py_ssize_t n = a.shape[0], at
+    cdef int size, ld = <int> n, info
+    with nogil:
+        while True:
+            at = LEAF_ROWS * next_task(&counter[0])
+            if at >= n:
+                break
+            size = <int> min(LEAF_ROWS, n - at)
+            dtrtri("U", "N", &size, &a[at, at], &ld, &info)
 
 
-cdef enum:
-    COLUMNS = 256                            # of right-hand sides in one task
+def join_inverses(double[:, ::1] a,         # inout (N, N): blocks of `size` rows on the diagonal are inverses
+                  Py_ssize_t size,           # in    LEAF times a power of 2
+                  bint last,                 # in    whether it is the second round of the two
+                  long long[::1] counter):
+    """A round of `invert` for pairs of blocks: [A 0; C B]^-1 = [A^-1 0; -B^-1 C A^-1 B^-1].
+
+    Tasks are rows of C, from which -C A^-1 comes first, and columns of that in the second round.
+    """
+    cdef Py_ssize_t n = a.shape[0], chunks = size // LEAF_ROWS, task, at, middle, start, stop
+    cdef int rows, columns, ld = <int> n
+    cdef double minus = -1.0, one = 1.0
+    with nogil:
+        while True:
+            task = next_task(&counter[0])
+            at = 2 * size * (task // chunks)
+            middle, start = at + size, LEAF_ROWS * (task % chunks)
+            if middle >= n:
+                break
+            stop = min(middle + size, n)
+            if last:
+                rows, columns = <int> (stop - middle), LEAF_ROWS
+                dtrmm("R", "U", "N", "N", &columns, &rows, &one, &a[middle, middle], &ld, &a[middle, at + start], &ld)
+            elif middle + start < stop:
+                rows, columns = <int> min(LEAF_ROWS, stop - middle - start), <int> size
+                dtrmm("L", "U", "N", "N", &columns, &rows, &minus, &a[at, at], &ld, &a[middle + start, at], &ld)
 
 
-def solve(double[:, ::1] a, double[:, :, ::1] inverses, double[:, ::1] b, bint triangular, long[::1] counter):
-    """b = L^-1 b, some columns a task; `triangular` if b is lower triangular itself, as the identity is."""
-    cdef Py_ssize_t n = a.shape[0], m = b.shape[1], first, width, k, at, below
-    cdef int size, columns, ld = <int> m, own = TILE
+def square_rows(double[:, ::1] a,           # inout (N, N): L, then rows of L'L
+                const double[:, ::1] tile,   # in    (TILE, TILE): the tile of L on the diagonal
+                Py_ssize_t at,               # in    its first row and column
+                long long[::1] counter):
+    """A round of `square` for the rows of a tile: tasks are tiles from the diagonal on to the left."""
+    cdef Py_ssize_t n = a.shape[0], size = min(TILE_ROWS, n - at), below = at + size, left
+    cdef int rows = <int> size, inner = <int> (n - below), ld = <int> n, own = TILE_ROWS, columns = TILE_ROWS, info
     cdef double one = 1.0
     with nogil:
         while True:
-            first = COLUMNS * next_task(&counter[0])
-            if first >= m:
+            left = at - TILE_ROWS * next_task(&counter[0])
+            if left < 0:
                 break
-            width = min(COLUMNS, m - first)
-            columns = <int> width
-            for k in range(first // TILE if triangular else 0, (n + TILE - 1) // TILE):
-                at = k * TILE
-                size = <int> min(TILE, n - at)
-                dtrmm("R", "U", "N", "N", &columns, &size, &one, &inverses[k, 0, 0], &own, &b[at, first], &ld)
-                below = at + size
-                if below < n:
-                    plain(n - below, width, size, -1.0, &a[below, at], n, &b[at, first], m, 1.0, &b[below, first], m)
+            if left == at:
+                dlauum("U", &rows, &a[at, at], &ld, &info)
+                if inner > 0:
+                    dsyrk("U", "N", &rows, &inner, &one, &a[below, at], &ld, &one, &a[at, at], &ld)
+            else:
+                dtrmm("R", "U", "T", "N", &columns, &rows, &one, <double *> &tile[0, 0], &own, &a[at, left], &ld)
+                if inner > 0:
+                    dgemm("N", "T", &columns, &rows, &inner, &one, &a[below, left], &ld, &a[below, at], &ld, &one,
+                          &a[at, left], &ld)
 
 
-def square(double[:, ::1] w, double[:, ::1] out, long[::1] counter):
-    """out = w' w, both lower triangles, one row of tiles a task."""
-    cdef Py_ssize_t n = w.shape[0], first, size
-    cdef int rows, inner, ld = <int> n
-    cdef double one = 1.0, zero = 0.0
+def add_squares(double[:, ::1] a,           # inout (N, N): plus up' up less down' down
+                const double[:, ::1] up,     # in    (m, N)
+                const double[:, ::1] down,   # in    (k, N)
+                long long[::1] counter):
+    """A round for all of a lower triangle: tasks are rows of tiles, the longest first."""
+    cdef Py_ssize_t n = a.shape[0], tiles = (n + TILE_ROWS - 1) // TILE_ROWS, at
     with nogil:
         while True:
-            first = TILE * next_task(&counter[0])
-            if first >= n:
+            at = TILE_ROWS * (tiles - 1 - next_task(&counter[0]))
+            if at < 0:
                 break
-            size = min(TILE, n - first)
-            rows, inner = <int> size, <int> (n - first)
-            dsyrk("U", "N", &rows, &inner, &one, &w[first, first], &ld, &zero, &out[first, first], &ld)
-            if first > 0:
-                first_transposed(size, first, n - first, 1.0, &w[first, first], n, &w[first, 0], n, 0.0,
-                                 &out[first, 0], n)
+            if up.shape[0]:
+                add_square(a, up, 1.0, at)
+            if down.shape[0]:
+                add_square(a, down, -1.0, at)
+
+
+cdef void add_square(double[:, ::1] a, const double[:, ::1] x, double sign, Py_ssize_t at) noexcept nogil:
+    """Add sign x' x to the rows of a tile."""
+    cdef Py_ssize_t n = a.shape[0]
+    cdef int rows = <int> min(TILE_ROWS, n - at), columns = <int> at, inner = <int> x.shape[0], ld = <int> n
+    cdef double one = 1.0
+    if columns:
+        dgemm("N", "T", &columns, &rows, &inner, &sign, <double *> &x[0, 0], &ld, <double *> &x[0, at], &ld, &one, &a[at, 0], &ld)
+    dsyrk("U", "N", &rows, &inner, &sign, <double *> &x[0, at], &ld, &one, &a[at, at], &ld)
+
+
+def apply(const double[:, ::1] triangle,    # in    (N, N): L
+          bint inverted,                     # in    whether it is L^-1
+          bint transposed,                   # in    whether L^-T is meant
+          double[:, ::1] x,                  # inout (n, N): L^-1 or L^-T applied to its rows
+          long long[::1] counter):
+    """A round: tasks are TILE rows of x."""
+    cdef Py_ssize_t n = triangle.shape[0], first
+    cdef int size = <int> n, rows
+    cdef char *trans = "N" if transposed else "T"
+    cdef double one = 1.0
+    with nogil:
+        while True:
+            first = TILE_ROWS * next_task(&counter[0])
+            if first >= x.shape[0]:
+                break
+            rows = <int> min(TILE_ROWS, x.shape[0] - first)
+            if inverted:
+                dtrmm("L", "U", trans, "N", &size, &rows, &one, <double *> &triangle[0, 0], &size, &x[first, 0], &size)
+            else:
+                dtrsm("L", "U", trans, "N", &size, &rows, &one, <double *> &triangle[0, 0], &size, &x[first, 0], &size)

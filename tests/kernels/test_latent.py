@@ -33,7 +33,8 @@ def assert_lower(found, expected):
 def test_scaled(n, variant):
     K, root, _ = draw(n)
     out = np.full((n, n), np.nan)
-    _core.load("latent", variant).scaled(lower(K), root, out)
+    for start, stop in ((n // 3, n), (0, n // 3)):
+        _core.load("latent", variant).scaled(lower(K), root, out, start, stop)
     assert_lower(out, np.eye(n) + np.diag(root) @ K @ np.diag(root))
 
 
@@ -41,7 +42,8 @@ def test_scaled(n, variant):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_squares_of_columns(n, variant):
     triangle, out = np.tril(draw(n)[0]), np.full(n, np.nan)
-    _core.load("latent", variant).column_squares(lower(triangle), out)
+    for start, stop in ((n // 3, n), (0, n // 3)):
+        _core.load("latent", variant).column_squares(lower(triangle), out, start, stop)
     np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=1e-13)
 
 
@@ -54,15 +56,17 @@ def test_weights_and_covariance(n, variant):
     S = np.diag(root)
     inverse = np.linalg.inv(np.eye(n) + S @ K @ S)
     weights, covariance = lower(inverse), lower(inverse)
-    kernel.evidence_weights(weights, root, alpha)
+    for start, stop in ((n // 3, n), (0, n // 3)):
+        kernel.evidence_weights(weights, root, alpha, start, stop)
     assert_lower(weights, 0.5 * (np.outer(alpha, alpha) - S @ inverse @ S))
-    kernel.covariance(covariance, 1.0 / root)
+    for start, stop in ((n // 3, n), (0, n // 3)):
+        kernel.covariance(covariance, 1.0 / root, start, stop)
     expected = K - K @ S @ inverse @ S @ K
     np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=1e-10)
     assert_lower(covariance, np.tril(covariance))
     for left_out in {0, n - 1}:
         some = lower(inverse)
-        kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root))
+        kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root), 0, n)
         kept = np.where(np.arange(n) == left_out, 0.0, 1.0)
         assert_lower(some, np.tril(covariance) * np.outer(kept, kept))
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import blas, eigh
 
 from cavity import _core
+from cavity.blocks import tiled
 from cavity.blocks.executors import spans
 from cavity.ep.geometry import GROUPS
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
@@ -72,11 +73,11 @@ class Latent:
         self._solver, self._joint = (None, None), None
         if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
             return None
-        solver = solver_of(self.gram, h, self.buffer)
+        solver = solver_of(self.gram, h, self.buffer, self.threads)
         if solver is None:
             return None
         alpha, mean = solve(self.gram, solver, h, g)  # before the triangle is inverted: it has the digits
-        variance = variances(self.gram, solver, h)
+        variance = variances(self.gram, solver, h, self.threads)
         if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
             return None
         out = LatentBelief(h, g, mean, variance, alpha, solver.log_determinant)
@@ -95,7 +96,7 @@ class Latent:
         """The solver of a belief; the buffer holds it until the next call of a method."""
         if self._solver[0] is not belief:
             self._joint = None
-            self._solver = belief, solver_of(self.gram, belief.h, self.buffer)
+            self._solver = belief, solver_of(self.gram, belief.h, self.buffer, self.threads)
         return self._solver[1]
 
     def covariance(self, belief):
@@ -104,7 +105,7 @@ class Latent:
             if not np.any(belief.h):
                 np.copyto(self.buffer, self.gram)
             else:
-                covariance(self.gram, self.solver(belief), belief.h)
+                covariance(self.gram, self.solver(belief), belief.h, self.threads)
             self._solver, self._joint, self._age = (None, None), belief, 0
         return self.buffer
 
@@ -112,15 +113,15 @@ class Latent:
         """The solver of a belief with a triangle that is not inverted, and with its diagonal; it takes the buffer."""
         solver = self.solver(belief)
         if solver.inverted:
-            kept = solver.kept()
-            solver = solver_of(self.gram, belief.h, self.buffer)
+            kept = solver.kept(self.threads)
+            solver = solver_of(self.gram, belief.h, self.buffer, self.threads)
             solver.diagonal = kept
         self._solver, self._joint = (None, None), None
         return solver
 
     def evidence_weights(self, belief):
         """d log evidence / d K in the lower triangle of the buffer, until the next call of a method."""
-        weights = evidence_weights(self.solver(belief), belief.alpha)
+        weights = evidence_weights(self.solver(belief), belief.alpha, self.threads)
         self._solver = None, None
         return weights
 
@@ -234,9 +235,8 @@ class Latent:
         np.take(columns, order, axis=0, out=parts)
         parts *= np.sqrt(np.abs(c[order]))[:, None]
         n_up = int(np.sum(c >= 0))
-        for sign, part in ((-1.0, parts[:n_up]), (1.0, parts[n_up:])):
-            if len(part):  # Sigma -= sum of c s s' (N, B) (B, N) over steps of one sign, lower triangle
-                blas.dsyrk(sign, part.T, beta=1.0, c=joint.T, lower=0, overwrite_c=1)
+        # Sigma -= sum of c s s' (N, B) (B, N), lower triangle
+        tiled.add_squares(joint, parts[n_up:], parts[:n_up], self.threads)
         return skipped, log_z
 
 

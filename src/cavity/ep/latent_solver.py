@@ -23,12 +23,13 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity import _core
+from cavity.blocks import tiled
+from cavity.blocks.executors import spans
 
 _kernel = _core.best("latent")
 
 COLUMNS = 256  # of K, or rows of a triangle, worked on at a time
 WELL_KNOWN = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what is lost is below 1e-11
-FEW_ROWS = 128  # up to which LAPACK inverts a triangle; products of halves are up to twice as fast
 
 
 @dataclass(slots=True)
@@ -46,21 +47,19 @@ class Solver:
     diagonal: np.ndarray | None = None  # (N,): of B^-1, once it was asked for
     cleared: bool = False  # whether zeros are above the triangle
 
-    def forward(self, x):
+    def forward(self, x, threads=tiled.ALONE):
         """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
         if len(x) == 1:
             apply = blas.dtrmv if self.inverted else blas.dtrsv  # half the time of the others
             return apply(self.triangle.T, x[0], lower=0, trans=1, overwrite_x=1)[None]
-        apply = blas.dtrmm if self.inverted else blas.dtrsm  # (N, N) (N, n), in place where x' is in Fortran order
-        return apply(1.0, self.triangle.T, x.T, lower=0, trans_a=1, overwrite_b=1).T
+        return tiled.solve(self.triangle, x, threads, inverted=self.inverted)
 
-    def backward(self, x):
+    def backward(self, x, threads=tiled.ALONE):
         """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
         if len(x) == 1:
             apply = blas.dtrmv if self.inverted else blas.dtrsv
             return apply(self.triangle.T, x[0], lower=0, overwrite_x=1)[None]
-        apply = blas.dtrmm if self.inverted else blas.dtrsm
-        return apply(1.0, self.triangle.T, x.T, lower=0, overwrite_b=1).T
+        return tiled.solve(self.triangle, x, threads, inverted=self.inverted, transposed=True)
 
     def clear(self):
         """Put zeros above the triangle."""
@@ -69,18 +68,21 @@ class Solver:
                 row[i + 1 :] = 0.0
             self.cleared = True
 
-    def invert(self):
+    def invert(self, threads):
         """Replace L by its inverse."""
         if not self.inverted:
-            _invert(self.triangle)
+            tiled.invert(self.triangle, threads)
             self.inverted = True
         return self
 
-    def kept(self):
+    def kept(self, threads):
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
-            _kernel.column_squares(self.invert().triangle, self.diagonal)
+            columns = spans(len(self.root), -(-len(self.root) // COLUMNS))
+            threads.run(
+                _kernel.column_squares, [(self.invert(threads).triangle, self.diagonal, *each) for each in columns]
+            )
         return self.diagonal
 
     def explained(self, cross):
@@ -113,12 +115,11 @@ class Solver:
         return np.maximum(out, np.finfo(float).eps * prior)
 
 
-def solver_of(gram, h, buffer):
+def solver_of(gram, h, buffer, threads):
     """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
     root = np.sqrt(np.maximum(h, 0.0))
-    _kernel.scaled(gram, root, buffer)
-    # B = I + S K S = L L' (N, N), in place: the lower triangle is the upper one of the transpose
-    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1, clean=0)
+    tiled.by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
+    failed = tiled.factor(buffer, threads)  # B = I + S K S = L L' (N, N), in place
     diagonal = np.diagonal(buffer)
     if failed or not np.all(np.isfinite(diagonal)):
         return None
@@ -128,7 +129,7 @@ def solver_of(gram, h, buffer):
         out.weight = np.sqrt(-h[negative])
         cross = gram[negative]
         # C = I - T^(1/2) (K_nn - K_n. S B^-1 S K_.n) T^(1/2) (m, m) = corner corner'
-        out.reach = out.forward(cross * root)
+        out.reach = out.forward(cross * root, threads)
         left = cross[:, negative] - out.reach @ out.reach.T
         system = -out.weight[:, None] * left * out.weight
         system[np.diag_indices_from(system)] += 1.0
@@ -203,15 +204,15 @@ def _solve_positive(gram, solver, h, g):
     return alpha, mean
 
 
-def variances(gram, solver, h):
+def variances(gram, solver, h, threads):
     """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
-    known = 1.0 - solver.kept()
+    known = 1.0 - solver.kept(threads)
     well = known > WELL_KNOWN
     out = known / np.where(well, h, 1.0)
     rest = np.flatnonzero(~well)
     for low in range(0, rest.size, COLUMNS):
         index = rest[low : low + COLUMNS]
-        prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root)
+        prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root, threads)
         # below that the difference is rounding
         out[index] = np.maximum(prior - np.einsum("ij,ij->i", v, v), np.finfo(float).eps * prior)
     if solver.negative is not None:
@@ -230,26 +231,27 @@ def _reached(gram, solver, h):
     return blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * cross, lower=1)
 
 
-def covariance(gram, solver, h):
+def covariance(gram, solver, h, threads):
     """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
-    well = 1.0 - solver.kept() > WELL_KNOWN
-    triangle = solver.invert().triangle
+    well = 1.0 - solver.kept(threads) > WELL_KNOWN
+    triangle = solver.invert(threads).triangle
     rest = np.flatnonzero(~well)
     if rest.size:
-        v = solver.forward(gram[rest] * solver.root)
-        columns = gram[rest] - (solver.root * solver.backward(v)) @ gram
+        v = solver.forward(gram[rest] * solver.root, threads)
+        columns = gram[rest] - (solver.root * solver.backward(v, threads)) @ gram
     added = None if solver.negative is None else _reached(gram, solver, h)
-    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)  # B^-1 = L^-T L^-1 (N, N), in place
-    _kernel.covariance(triangle, np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0))
+    tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
+    scale = np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0)
+    tiled.by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
     for i, column in zip(rest, columns if rest.size else (), strict=True):
         triangle[i, : i + 1] = column[: i + 1]
         triangle[i:, i] = column[i:]
     if added is not None:
-        blas.dsyrk(1.0, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+        tiled.add_squares(triangle, added, added[:0], threads)
     return triangle
 
 
-def evidence_weights(solver, alpha):
+def evidence_weights(solver, alpha, threads):
     """d log evidence / d K in the lower triangle of the solver's buffer, which it takes: (alpha alpha' - A)/2.
 
     A = (I + R K)^-1 R = S B^-1 S - Q' C^-1 Q, Q = T^(1/2) (I_n. - K_n. S B^-1 S) [RW]_ (eq. 5.23).
@@ -259,24 +261,9 @@ def evidence_weights(solver, alpha):
         back = -solver.root * solver.backward(solver.reach.copy())
         back[np.arange(len(back)), solver.negative] += 1.0
         added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
-    triangle = solver.invert().triangle
-    lapack.dlauum(triangle.T, lower=0, overwrite_c=1)  # B^-1 = L^-T L^-1 (N, N), in place
-    _kernel.evidence_weights(triangle, solver.root, alpha)
+    triangle = solver.invert(threads).triangle
+    tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
+    tiled.by_rows(threads, _kernel.evidence_weights, len(alpha), triangle, solver.root, alpha)
     if added is not None:
-        blas.dsyrk(0.5, added.T, beta=1.0, c=triangle.T, lower=0, overwrite_c=1)
+        tiled.add_squares(triangle, np.sqrt(0.5) * added, added[:0], threads)
     return triangle
-
-
-def _invert(triangle):
-    """Replace a lower triangle by its inverse."""
-    n = len(triangle)
-    if n <= FEW_ROWS:
-        triangle[:] = lapack.dtrtri(triangle.T, lower=0)[0].T
-        return
-    half = (n // 2 + 31) // 32 * 32
-    first, last, across = triangle[:half, :half], triangle[half:, half:], triangle[half:, :half]
-    _invert(first)
-    _invert(last)
-    # [A 0; C B]^-1 = [A^-1 0; -B^-1 C A^-1 B^-1], halves (N/2, N/2)
-    product = blas.dtrmm(-1.0, first.T, across.T, lower=0)
-    across[:] = blas.dtrmm(1.0, last.T, product, side=1, lower=0, overwrite_b=1).T

@@ -183,7 +183,10 @@ class Evidence:
         with np.errstate(over="ignore"):
             rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if self.known is None:
-            diagonal, solver = np.diagonal(self.gram), latent_solver.solver_of(self.gram, rho, self.buffer)
+            diagonal, solver = (
+                np.diagonal(self.gram),
+                latent_solver.solver_of(self.gram, rho, self.buffer, self.threads),
+            )
         else:
             diagonal, solver = self._extended(program, rho)
         if solver is None:
@@ -268,13 +271,13 @@ def ended(rows, point):
     return Fit.of_one_pass(**known)
 
 
-def left_one_out(rows, likelihood, gram, solver, h, mean, alpha):
+def left_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
     """Return variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
 
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1. It takes the
     triangle of the solver.
     """
-    variance, left = latent_solver.variances(gram, solver, h), solver.kept()
+    variance, left = latent_solver.variances(gram, solver, h, threads), solver.kept(threads)
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     return variance, gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))

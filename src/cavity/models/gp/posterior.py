@@ -188,7 +188,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
-            found = left_one_out(used, self.model.likelihood, gram, self._own_solver(), *known)
+            found = left_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
         for name, values in zip(LATER, found, strict=True):
             vars(self)[name] = arrays.read_only(self._rows.scattered(values, 0.0))
 
@@ -255,7 +255,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             gram = np.empty((self.n_samples, self.n_samples))
             program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                lower = latent_solver.covariance(gram, self._own_solver(), self._rho)
+                lower = latent_solver.covariance(gram, self._own_solver(), self._rho, threads)
                 found = np.tril(lower) + np.tril(lower, -1).T
             else:
                 found = self._solver.reduced(gram, gram[:, keep])
@@ -272,7 +272,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
         with Threads(1) as threads, single_blas():
-            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha)
+            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha, threads)
             return arrays.read_only(gradient(self.model.covariance, self._X_in_use, weights, None, threads))
 
     @cached_property

@@ -1,0 +1,133 @@
+"""Factors, inverses and products of large triangles against dense algebra, and with the same bits for all threads."""
+
+import numpy as np
+import pytest
+from scipy.linalg import cholesky, solve_triangular
+
+from cavity.blocks import tiled
+from cavity.blocks.executors import Threads, single_blas
+
+SIZES = (1, 2, 127, 128, 129, tiled.TILE, tiled.TILE + 1, 3 * tiled.TILE - 1, 3 * tiled.TILE, 4 * tiled.TILE + 37)
+
+
+@pytest.fixture(autouse=True)
+def always_tiles(monkeypatch):
+    monkeypatch.setattr(tiled, "MANY", 1)
+    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
+    with single_blas():
+        yield
+
+
+def draw(n):
+    """A positive definite matrix (n, n) and its factor."""
+    half = np.random.default_rng(n).normal(size=(n, n + 5)) / np.sqrt(n)
+    matrix = half @ half.T + np.diag(np.linspace(0.01, 1.0, n))
+    return matrix, cholesky(matrix, lower=True)
+
+
+def lower(matrix):
+    """The matrix, with nan above the diagonal, where nothing is to be read."""
+    return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
+
+
+def check(work, start, expected):
+    """The lower triangle is right to rounding, the rest is left alone, and threads do not matter to any bit."""
+    found = []
+    for n_threads in (1, 2, 3):
+        out = lower(start)
+        with Threads(n_threads) as threads:
+            work(out, threads)
+        found.append(out)
+    assert np.all(np.isnan(found[0][np.triu_indices(len(start), 1)]))
+    np.testing.assert_allclose(np.tril(found[0]), np.tril(expected), rtol=0, atol=1e-13 * np.max(np.abs(expected)))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_factor(n):
+    matrix, factor = draw(n)
+    check(tiled.factor, matrix, factor)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_inverse(n):
+    _, factor = draw(n)
+    check(tiled.invert, factor, solve_triangular(factor, np.eye(n), lower=True))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_square(n):
+    _, factor = draw(n)
+    check(tiled.square, factor, factor.T @ factor)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("m", "k"), [(3, 5), (0, 2), (64, 0)])
+def test_squares_of_rows_are_added(n, m, k):
+    matrix, _ = draw(n)
+    rng = np.random.default_rng(1)
+    up, down = rng.normal(size=(m, n)), rng.normal(size=(k, n))
+    check(lambda a, threads: tiled.add_squares(a, up, down, threads), matrix, matrix + up.T @ up - down.T @ down)
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (130, 2), (40, tiled.TILE + 3), (300, 2 * tiled.TILE + 1)])
+def test_solve(n, m, inverted, transposed):
+    _, factor = draw(n)
+    rows = np.random.default_rng(2).normal(size=(m, n))
+    given = lower(solve_triangular(factor, np.eye(n), lower=True) if inverted else factor)
+    given.flags.writeable = False
+    expected = solve_triangular(factor, rows.T, lower=True, trans=int(transposed)).T
+    found = []
+    for n_threads in (1, 2, 3):
+        with Threads(n_threads) as threads:
+            out = rows.copy()
+            assert tiled.solve(given, out, threads, inverted=inverted, transposed=transposed) is out
+            found.append(out)
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-13 * np.max(np.abs(expected)) * 10)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+def test_solve_takes_rows_in_any_order():
+    _, factor = draw(20)
+    rows = np.asfortranarray(np.random.default_rng(2).normal(size=(7, 20)))
+    np.testing.assert_allclose(
+        tiled.solve(factor.copy(), rows), solve_triangular(factor, rows.T, lower=True).T, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("many", [1, 10**6])
+@pytest.mark.parametrize("bad", [0, 5, tiled.TILE - 1, tiled.TILE, 2 * tiled.TILE + 3])
+def test_the_pivot_that_is_not_positive_is_named(bad, many, monkeypatch):
+    """As by LAPACK: counted from 1."""
+    monkeypatch.setattr(tiled, "MANY", many)
+    matrix, _ = draw(3 * tiled.TILE)
+    matrix[bad, bad] = -1.0
+    for n_threads in (1, 2):
+        with Threads(n_threads) as threads:
+            assert tiled.factor(matrix.copy(), threads) == bad + 1
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_backward_errors_at_extreme_scales(scale):
+    """|A - L L'| is rounding of A, however badly conditioned: eigenvalues from 1 to 1e-14."""
+    n = 2 * tiled.TILE + 30
+    vectors = np.linalg.qr(np.random.default_rng(3).normal(size=(n, n)))[0]
+    matrix = scale * (vectors * np.logspace(0, -14, n)) @ vectors.T + scale * 1e-13 * np.eye(n)
+    out = matrix.copy()
+    with Threads(2) as threads:
+        assert tiled.factor(out, threads) == 0
+    L = np.tril(out)
+    assert np.max(np.abs(L @ L.T - matrix)) < 1e-15 * n * scale
+
+
+@pytest.mark.parametrize("n", [1, 5, 1000])
+def test_ranges_of_rows_cover_all(n, monkeypatch):
+    for entries in (1, 100, 1 << 20):
+        monkeypatch.setattr(tiled, "ENTRIES", entries if n < 1000 else 1 << 16)
+        ranges = []
+        tiled.by_rows(tiled.ALONE, lambda *ends: ranges.append(ends), n)
+        assert [each for start, stop in ranges for each in range(start, stop)] == list(range(n))

@@ -40,7 +40,10 @@ def evidence_weights(double[:, ::1] inverse,         # inout (N, N): B^-1, then 
                      const double[::1] root,         # in    (N,)
                      const double[::1] alpha,        # in    (N,)
                      Py_ssize_t start, Py_ssize_t stop):
-    """Turn some rows of B^-1 into those of (alpha alpha' - root B^-1 root)/2, the derivative of the log evidence in K [RW, eq. (5.23)]."""
+    """Turn some rows of B^-1 into those of (alpha alpha' - root B^-1 root)/2.
+
+    That is the derivative of the log evidence in K [RW, eq. (5.23)].
+    """
     cdef Py_ssize_t i, j
     cdef double r, a
     with nogil:

@@ -1,6 +1,6 @@
 """Large lower triangles in tiles: factors, inverses, squares and updates as rounds of independent tasks.
 
-Matrices are C-contiguous; only their lower triangles are read and written, and BLAS sees their transposes as upper ones.
+Matrices are C-contiguous; only their lower triangles are read and written. BLAS sees their transposes as upper ones.
 Each function is one round: the threads that call it at the same time take the next task from `counter`, which starts at
 zero, until none is left. A task is the same calls of BLAS on one thread whoever makes them, so results do not depend on
 the number of threads. A round must be over before the next one begins.
@@ -90,8 +90,8 @@ cdef inline Py_ssize_t first_pivot(Py_ssize_t at, int info) noexcept nogil:
     return at + info if info > 0 else 0
 
 
-def invert_leaves(double[:, ::1] a,          # inout (N, N): its leaves on the diagonal, then their inverses
-                 long long[::1] counter):
+def invert_leaves(double[:, ::1] a,         # inout (N, N): its leaves on the diagonal, then their inverses
+                  long long[::1] counter):
     """The first round of `invert`: tasks are leaves."""
     cdef Py_ssize_t n = a.shape[0], at
     cdef int size, ld = <int> n, info
@@ -176,10 +176,11 @@ cdef void add_square(double[:, ::1] a, const double[:, ::1] x, double sign, Py_s
     """Add sign x' x to the rows of a tile."""
     cdef Py_ssize_t n = a.shape[0]
     cdef int rows = <int> min(TILE_ROWS, n - at), columns = <int> at, inner = <int> x.shape[0], ld = <int> n
+    cdef double *start = <double *> &x[0, 0]
     cdef double one = 1.0
     if columns:
-        dgemm("N", "T", &columns, &rows, &inner, &sign, <double *> &x[0, 0], &ld, <double *> &x[0, at], &ld, &one, &a[at, 0], &ld)
-    dsyrk("U", "N", &rows, &inner, &sign, <double *> &x[0, at], &ld, &one, &a[at, at], &ld)
+        dgemm("N", "T", &columns, &rows, &inner, &sign, start, &ld, start + at, &ld, &one, &a[at, 0], &ld)
+    dsyrk("U", "N", &rows, &inner, &sign, start + at, &ld, &one, &a[at, at], &ld)
 
 
 def apply(const double[:, ::1] triangle,    # in    (N, N): L

@@ -1,7 +1,7 @@
 """Large lower triangles, worked on in tiles by several threads, with the same bits for any number of them.
 
-BLAS itself is held to one thread, as the bits of its own threads depend on their number; here every task is a call of it on
-fixed tiles. Below MANY rows LAPACK takes the whole matrix, also with the same bits for any number of threads.
+BLAS itself is held to one thread, as the bits of its own threads depend on their number; here every task is a call of it
+on fixed tiles. Below MANY rows LAPACK takes the whole matrix.
 
 Matrices are C-contiguous; only their lower triangles are read and written.
 """
@@ -79,13 +79,13 @@ def add_squares(a, up, down, threads):
 
 
 def solve(triangle, rows, threads=ALONE, *, inverted=False, transposed=False):
-    """Apply L^-1, or L^-T, to rows (n, N), in place if they are C-contiguous; the triangle is L or, if so said, L^-1."""
+    """Apply L^-1, or L^-T, to rows (n, N), in place if they are C-contiguous; the triangle is L, or L^-1 if so said."""
     rows = np.ascontiguousarray(rows)
     _round(threads, _kernel.apply, triangle, inverted, transposed, rows, tasks=-(-len(rows) // TILE))
     return rows
 
 
 def by_rows(threads, function, n, *arguments):
-    """Call function(*arguments, start, stop) on ranges of n rows, of which those of a triangle have equally many entries."""
+    """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
     edges = (n * np.sqrt(np.linspace(0.0, 1.0, max(1, n * n // ENTRIES) + 1))).astype(int).tolist()
     threads.run(function, [(*arguments, *ends) for ends in pairwise(edges)])

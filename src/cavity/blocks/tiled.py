@@ -1,6 +1,6 @@
 """Large lower triangles, worked on in tiles by several threads, with the same bits for any number of them.
 
-BLAS itself is held to one thread, as the bits of its own threads depend on their number; here every task is a call of it
+The bits of BLAS' own threads depend on their number, so BLAS is held to one thread, and every task here is a call of it
 on fixed tiles. Below MANY rows LAPACK takes the whole matrix.
 
 Matrices are C-contiguous; only their lower triangles are read and written.

@@ -45,3 +45,44 @@ def test_a_callback_hears_of_every_evaluation_and_stops_at_the_best_so_far():
     assert slope == np.max(np.abs(2.0 * x))
     assert search.climb(objective, np.ones(2), bounds, job=job)[0] == 2.0  # what begins after a stop ends at once
     assert len(values) == 4
+
+
+class Quadratic:
+    """A bowl about a middle, 5 entries, one of them nearly flat; it fails beyond some calls."""
+
+    failures = 0
+
+    def __init__(self, fails_from=np.inf):
+        half = np.random.default_rng(0).normal(size=(5, 5)) * [[30.0], [3.0], [1.0], [10.0], [0.01]]
+        self.hessian, self.middle, self.calls, self.fails_from = half.T @ half, np.linspace(-1, 1, 5), 0, fails_from
+
+    def __call__(self, x):
+        self.calls += 1
+        if self.calls >= self.fails_from:
+            self.failures += 1
+            return 1e3, np.zeros(5)
+        apart = x - self.middle
+        return 0.5 * float(apart @ self.hessian @ apart), self.hessian @ apart
+
+
+@pytest.mark.parametrize("high", [9.0, 0.3])
+def test_the_root_of_an_inverse_hessian_makes_a_search_newtons(high):
+    """Curvatures below one count as one. With the root three evaluations end where thirty do without."""
+    bounds, start = np.array([[-9.0, high]] * 5), np.full(5, 0.3)
+    root = search.newton_root(Quadratic(), start, bounds)
+    values, vectors = np.linalg.eigh(Quadratic().hessian)
+    np.testing.assert_allclose(root @ root.T, (vectors / np.maximum(values, 1.0)) @ vectors.T, rtol=1e-6, atol=1e-12)
+    plain, newton = Quadratic(), Quadratic()
+    expected = search.climb(plain, start, bounds)
+    value, x, slope = search.climb(newton, start, bounds, root=root)
+    assert value == pytest.approx(expected[0], abs=1e-3)
+    assert slope < 0.1
+    if high == 9.0:
+        assert newton.calls < 0.3 * plain.calls
+        assert slope <= np.max(np.abs(newton.hessian @ (x - newton.middle)))
+
+
+def test_no_root_where_ep_fails_or_the_callback_stops():
+    bounds = np.array([[-9.0, 9.0]] * 5)
+    assert search.newton_root(Quadratic(fails_from=4), np.zeros(5), bounds) is None
+    assert search.newton_root(Quadratic(), np.zeros(5), bounds, Job.checked(lambda event: True)) is None

@@ -18,6 +18,7 @@ WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as
 DOUBLE_LOOP_STEPS = 30  # steps of the double loop on the way, until fits have failed MOST_FAILURES times
 MOST_FAILURES = 3
 SMALLEST_SLOPE = 1e-4  # nats per unit of a log parameter at which the search ends
+LEAST_NEWTON_STEP = 1e-2  # nats per unit of certainty at which a search that began with Newton's step ends
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
 GAIN_OF_A_ROUND = 1e-3
@@ -118,12 +119,14 @@ def is_flat(slope, value):
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=QUIET):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=QUIET, root=None):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
     The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
     the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
+    With a `root` of the inverse Hessian, known roughly, the first step is Newton's, and the slope is the smaller one of
+    that in log parameters and that in units of their certainty.
     The `job` hears of every evaluation, with the best value so far.
     """
     place, number = np.clip(start, *bounds.T), count(1)
@@ -133,43 +136,65 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
         return job.after(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
 
     enough(best)
-    for _ in range(rounds):
+    for first in (True, *[False] * (rounds - 1)):
         before = best[1]
         if not job.stopped:
-            best = _descend(objective, best, bounds, gain, most, enough)
-        slope = free_slope(best, bounds)
+            best = _descend(objective, best, bounds, gain, most, enough, root if first else None)
+        slope = free_slope(best, bounds, root)
         if job.stopped or is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
     return best[1], best[0], slope
 
 
-def free_slope(best, bounds):
-    """The largest entry of a gradient that no bound stops."""
+def free_slope(best, bounds, root=None):
+    """The largest entry of a gradient that no bound stops; see `climb` for the root."""
     (x, _, slope), (low, high) = best, bounds.T
     stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
-    return float(np.max(np.where(stopped, 0.0, np.abs(slope))))
+    slope = np.where(stopped, 0.0, slope)
+    largest = float(np.max(np.abs(slope)))
+    return largest if root is None else min(largest, float(np.max(np.abs(root.T @ slope))))
 
 
-def _descend(objective, best, bounds, gain, most, enough):
+def _descend(objective, best, bounds, gain, most, enough, root=None):
     """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
-    start = best[0]
-    length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
-    known = {start.tobytes(): best[1:]}
+    start, first, box = best[0], best[0], bounds
+    length, least = 1.0 / max(1.0, float(np.linalg.norm(best[2]))), SMALLEST_SLOPE
+    if root is not None:  # in coordinates z about the start in which the Hessian is about the identity
+        first, box, length, least = np.zeros(root.shape[1]), None, 1.0, LEAST_NEWTON_STEP
+    known = {first.tobytes(): best[1:]}
 
-    def scaled(x):
+    def scaled(z):
         nonlocal best
-        before = known.pop(x.tobytes(), None)
+        x = z if root is None else np.clip(start + root @ z, *bounds.T)
+        before = known.pop(z.tobytes(), None)
         value, slope = before or objective(x)
         if value < best[1]:
             best = x.copy(), value, slope
         if before is None and enough(best):
             raise _Stopped
-        return length * value, length * slope
+        return length * value, length * slope if root is None else root.T @ slope
 
-    options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
+    options = {"maxiter": most, "ftol": gain, "gtol": least * length}
     with suppress(_Stopped):
-        optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        optimize.minimize(scaled, first, jac=True, method="L-BFGS-B", bounds=box, options=options)
     return best
+
+
+def newton_root(objective, x, bounds, job=QUIET):
+    """A root of the inverse Hessian at a place, from a difference of gradients a parameter; None where EP fails.
+
+    Curvatures of less than one nat count as one: they are rounding, or of a parameter of which the data say nothing.
+    None, too, where the callback stops.
+    """
+    failures, (value, slope) = objective.failures, objective(x)
+    rows = np.empty((len(x), len(x)))
+    for i, high in enumerate(bounds[:, 1]):
+        step = CURVATURE_STEP if x[i] + CURVATURE_STEP <= high else -CURVATURE_STEP
+        rows[i] = (objective(x + step * (np.arange(len(x)) == i))[1] - slope) / step
+        if job.after(i + 1, left=len(x) - i - 1, objective=-value) or objective.failures > failures:
+            return None
+    values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
+    return vectors / np.sqrt(np.maximum(values, 1.0))
 
 
 def curvature(evidence, vector, x, free, job=QUIET):

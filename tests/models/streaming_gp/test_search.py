@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
@@ -16,13 +17,14 @@ from cavity import covariances as c
 from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.models.search import NOT_LEARNT
+from cavity.models.streaming_gp import search
 from cavity.models.streaming_gp.absorb import absorbed
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.inducing import greedy
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rescale import Rescaled, multiplied, relearn, rescaled
-from cavity.models.streaming_gp.search import largest_tension, learn_batch
+from cavity.models.streaming_gp.search import growing, largest_tension, learn_batch
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -37,15 +39,11 @@ def drawn(n, seed, lengthscale=1.0, noise=0.1, variance=2.0):
     return X, np.linalg.cholesky(K) @ rng.standard_normal(n) + np.sqrt(noise) * rng.standard_normal(n)
 
 
-def choice(rows):
-    """What chooses inducing points for settings."""
-
-    def choose(model):
-        weight = 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))
-        more, _ = greedy(Basis.of(model.covariance, rows.X[:0], JITTER, THREADS), rows.X, weight, 60, 1e-3, THREADS)
-        return rows.X[more]
-
-    return choose
+def choose(model, rows):
+    """Inducing points for settings."""
+    weight = 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))
+    more, _ = greedy(Basis.of(model.covariance, rows.X[:0], JITTER, THREADS), rows.X, weight, 60, 1e-3, THREADS)
+    return rows.X[more]
 
 
 def dense(X, y, Z):
@@ -62,9 +60,10 @@ def stream(batches):
     model, old, found = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER), None, []
     for X, y in batches:
         rows = rows_in(X, y)
-        Z = choice(rows)(model) if old is None else old[0].Z
-        choose = choice(rows) if old is None else None
-        learnt = learn_batch(old, Z, rows, model, True, ("noise_variance",), THREADS, pooled=True, choose=choose)
+        Z = choose(model, rows) if old is None else old[0].Z
+        learnt = learn_batch(
+            old, Z, rows, model, True, ("noise_variance",), THREADS, pooled=True, choose=choose if old is None else None
+        )
         before, model = model, learnt.model
         basis = Basis.of(model.covariance, learnt.Z, JITTER, THREADS)
         information = Information.empty(basis.n)
@@ -184,6 +183,33 @@ def test_warnings_name_the_line_that_called_the_library():
         state.update(X[:40] + 100.0, np.linspace(-1e3, 1e3, 40), learn=True)
     assert {each.category for each in told} == {SettingsWarning, ConvergenceWarning}
     assert {each.filename for each in told} == {__file__}
+
+
+@pytest.mark.parametrize("n", [99, 100, 101, 401, 1600])
+def test_growing_choices_of_rows(n, monkeypatch):
+    """Each is part of the next one and about a quarter of it; the first one has at most as many rows as it may."""
+    monkeypatch.setattr(search, "FIRST_ROWS", 100)
+    rows = rows_in(np.arange(1.0 * n)[:, None], np.arange(1.0 * n))
+    parts = list(growing(rows))
+    assert parts[-1] is rows
+    assert parts[0].n <= 100
+    for part, larger in pairwise(parts):
+        assert larger.n / search.GROWTH <= part.n < larger.n / search.GROWTH + 1
+        assert set(part.y) <= set(larger.y)
+        np.testing.assert_array_equal(part.X[:, 0], part.y)
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()], ids=["gaussian", "probit"])
+def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, monkeypatch):
+    X, y = drawn(700, 3)
+    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
+    found = []
+    for first in (10**6, 64):
+        monkeypatch.setattr(search, "FIRST_ROWS", first)
+        state = StreamingGP(covariances.RBF(), likelihood, n_inducing=40, tolerance=1e-5, jitter=JITTER).fit(X, y)
+        assert state.converged
+        found.append(state.log_bound)
+    assert found[1] == pytest.approx(found[0], abs=0.02)
 
 
 # ------------------------------------------------------------------------------------------ all rows so far

@@ -12,6 +12,7 @@ times t every row keeps its part in three sums, so the bound of all rows so far 
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from cavity.models.search import (
     climb,
     ended,
     free_slope,
+    newton_root,
     values_of,
     warn_without_start,
 )
@@ -34,8 +36,10 @@ from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import is_exact
 
 FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
-CHOICES = 3  # searches of a first batch, each with inducing points chosen at the settings of the one before
-WORTH = 1e-3  # nats a row that one of them must gain for another to follow
+GROWTH = 4  # times as many are in the next one, until all are
+ROUGH_GAIN = 1e-7  # of the value, at which searches of some rows end
+CHOICES = 3  # searches of all rows, each with inducing points chosen at the settings of the one before
+WORTH = 1e-3  # nats a row that new inducing points must gain for another to follow
 NEAR = np.log(10.0)  # no batch but the first moves a log parameter by more: the old factor is not valid far away
 FEW_STEPS = 15  # of the search for what the new rows would gain alone
 CHANCE = 1e-4  # that so large a tension comes about by chance, under the law of likelihood ratios
@@ -77,7 +81,7 @@ def learn_batch(
     threads : Threads
         Who takes blocks.
     choose : callable, optional
-        For first rows, choose(model) -> Z: inducing points for other settings.
+        For first rows, choose(model, rows) -> Z: inducing points for other settings, among some of the rows.
     options : Options, optional
         Of EP.
     job : Job
@@ -120,9 +124,10 @@ class _Search:
 
     def first(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
-        few = sampled(rows, FIRST_ROWS)
+        *some, rows = growing(rows)
+        few = some[0] if some else rows
         bounds, found = starts(settings, _data(few, self.model, self.threads), self.vector)
-        objectives = [self.objective(None, self.chosen(x, Z), few) for x in found]
+        objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
             tried += values_of(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
@@ -132,25 +137,32 @@ class _Search:
         if not objective.values:
             warn_without_start(len(found))
             return self.nothing(Z)
-        if few is not rows:
-            x = climb(objective, x, bounds, job=self.job.stage(f"search of {few.n} rows"))[1]
-            objective = self.objective(None, self.chosen(x, Z), rows)
-        return self.learnt(*self.rounds(None, objective, x, bounds, rows), 0.0)
+        root = None
+        for part, larger in pairwise([*some, rows]):
+            job = self.job.stage(f"search of {part.n} rows")
+            x = climb(objective, x, bounds, ROUGH_GAIN, rounds=1, job=job, root=root)[1]
+            if not job.stopped:
+                root = newton_root(objective, x, bounds, self.job.stage("curvature"))
+            root = None if root is None else root * np.sqrt(part.n / larger.n)
+            objective = self.objective(None, self.chosen(x, Z, larger), larger)
+        return self.learnt(*self.rounds(None, objective, x, bounds, rows, root), 0.0)
 
-    def rounds(self, old, objective, x, bounds, rows):
-        """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best."""
-        runs = []
+    def rounds(self, old, objective, x, bounds, rows, root=None):
+        """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best.
+
+        A root of the inverse Hessian may be known, see `climb`.
+        """
         for number in range(1, CHOICES + 1):
             job = self.job.stage("search" if number == 1 else f"search again, {number}")
-            runs.append((*climb(objective, x, bounds, job=job), objective))
-            if job.stopped or self.choose is None or (len(runs) > 1 and runs[-1][0] > runs[-2][0] - WORTH * rows.n):
+            run = (*climb(objective, x, bounds, job=job, root=root), objective)
+            if job.stopped or self.choose is None:
                 break
-            x = runs[-1][1]
-            Z = self.chosen(x, objective.evidence.Z)
-            if np.array_equal(Z, objective.evidence.Z):
-                break
+            x = run[1]
+            Z = self.chosen(x, objective.evidence.Z, rows)
             objective = self.objective(old, Z, rows)
-        return min(runs, key=lambda run: run[0])
+            if np.array_equal(Z, run[-1].evidence.Z) or objective.value(x) > run[0] - WORTH * rows.n:
+                break
+        return run
 
     def later(self, settings, old, Z, rows):
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
@@ -187,9 +199,9 @@ class _Search:
         job = self.job.stage("tension of old rows and new ones")
         return here - climb(alone, x, self.near(x, bounds), most=FEW_STEPS, rounds=1, job=job)[0]
 
-    def chosen(self, x, Z):
-        """Inducing points for the settings of a vector."""
-        return Z if self.choose is None else self.choose(self.model_at(x))
+    def chosen(self, x, Z, rows):
+        """Inducing points for the settings of a vector and some rows."""
+        return Z if self.choose is None else self.choose(self.model_at(x), rows)
 
     def model_at(self, x):
         """The model with the settings of a vector."""
@@ -213,12 +225,19 @@ def largest_tension(n):
     return float(gammainccinv(0.5 * n, CHANCE))
 
 
-def sampled(rows, most):
-    """At most that many rows, at equal distances; the same object if there are no more."""
-    if rows.n <= most:
-        return rows
-    X, index = rows.candidates(most)
-    return replace(rows.observed(index), X=X)
+def growing(rows):
+    """Yield choices of rows at equal distances, from at most FIRST_ROWS of them to all.
+
+    Each is a part of the next one, which has GROWTH times as many.
+    """
+    times = 1
+    while rows.n > FIRST_ROWS * times:
+        times *= GROWTH
+    while times > 1:
+        X, index = rows.candidates(-(-rows.n // times))
+        yield replace(rows.observed(index), X=X)
+        times //= GROWTH
+    yield rows
 
 
 def _data(rows, model, threads):

@@ -104,11 +104,11 @@ class Update:
         increment = self.information.log_bound - before.log_bound
         return surprise_of(self.rows, model, self.basis.program, increment), now.watch
 
-    def _candidates(self, model):
+    def _candidates(self, model, rows):
         """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""
-        X, index = self.rows.candidates(CANDIDATES)
-        share = self.rows.n / len(index)
-        return X, share * loss_rates(model, X, self.rows, index), share, index
+        X, index = rows.candidates(CANDIDATES)
+        share = rows.n / len(index)
+        return X, share * loss_rates(model, X, rows, index), share, index
 
     def _choose(self):
         """Choose inducing points for the rows, as the settings are."""
@@ -116,7 +116,7 @@ class Update:
         self.known = features(self.basis, self.rows, self.threads)
         if model.inducing is not None:
             return
-        X, weight, share, index = self._candidates(model)
+        X, weight, share, index = self._candidates(model, self.rows)
         whole = self.known is not None and len(index) == self.rows.n
         choice = choose(
             self.basis,
@@ -164,9 +164,9 @@ class Update:
         self._choose()  # shorter lengthscales want more points
         return learnt.status
 
-    def _first_points(self, model):
-        """Inducing points for the first rows."""
-        X, weight, share, _ = self._candidates(model)
+    def _first_points(self, model, rows):
+        """Inducing points for the first rows, or some of them."""
+        X, weight, share, _ = self._candidates(model, rows)
         basis = Basis.of(model.covariance, X[:0], model.jitter, self.threads)
         chosen, _ = greedy(basis, X, weight, model.n_inducing, share * model.tolerance, self.threads)
         return X[chosen] + 0.0

@@ -23,6 +23,7 @@ DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
 BUILD = Path("build", "debug" if DEBUG else "release")
 SHARED = "cavity._core._cyutility"
 SIMD = (
+    "belief",
     "clutter",
     "clutter_lanes",
     "covariance",

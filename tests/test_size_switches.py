@@ -287,6 +287,7 @@ SWITCHES = [
     Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
     Switch("ep.dense.TILED_COLUMNS", (D, D - 1), glm(schedule="parallel"), RULES),
+    Switch("ep.dense.SMALL", (D, D - 1), glm(schedule="parallel"), ROUNDING),
     Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
     Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),

@@ -408,6 +408,25 @@ print(counts() == {2})
     assert out.split() == ["0", "0", "True"]
 
 
+def test_the_limit_holds_for_libraries_that_are_loaded_under_it():
+    """SciPy's comes with the first call that needs it."""
+    out = script(
+        BLAS.replace("import scipy.linalg\n", "import sys\n").replace("2, user", "3, user")
+        + """
+from cavity.base.lazy import lapack
+with single_blas():
+    print("scipy" in sys.modules, counts())
+    lapack.dpotrf
+    print(len([each for each in threadpool_info() if each["user_api"] == "blas"]) > 0, counts())
+    with single_blas():
+        pass
+    print(counts())
+print("scipy" in sys.modules, 1 in counts())
+"""
+    )
+    assert out.splitlines() == ["False {1}", "True {1}", "{1}", "True False"]
+
+
 def test_libraries_with_a_number_for_each_thread(monkeypatch):
     """As OpenBLAS on OpenMP: every thread that works for us sets its own, and callers get theirs back."""
 

@@ -5,15 +5,16 @@ Messages name the argument, what was expected and what came. Nothing is checked 
 
 import numbers
 import os
+import sys
 from functools import reduce
 from operator import add
 
 import numpy as np
-from scipy.linalg import lapack
 
 from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import column_words, names_of
 from cavity.base.frames import numbers as frame_numbers
+from cavity.base.lazy import lapack
 
 CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
 TILE = 512  # rows and columns of a matrix looked at together with their mirror image
@@ -23,6 +24,11 @@ ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for roun
 def wrong(name, words, kind=ValueError):
     """Return the error that says the words of an argument."""
     return about(kind(f"{name} {words}"), name)
+
+
+def is_masked(value):
+    """Whether a value is a masked array of NumPy's, of which there is none before their module is loaded."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def check_real(value, name):
@@ -162,7 +168,7 @@ def data_array(value, name, ndim):
 
 def unread_array(value, name, ndim):
     """Return data as `data_array` does, without having looked at the numbers."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise wrong(
             name, "must not be a masked array; drop the masked points first, for example x.compressed()", TypeError
         )

@@ -10,7 +10,7 @@ from numbers import Real
 import numpy as np
 
 from cavity.base import frames
-from cavity.base.arrays import wrong
+from cavity.base.arrays import is_masked, wrong
 
 HOW_TO_ORDER = (
     "say their order: pandas.Categorical(y, categories=[lowest, ..., highest], ordered=True), a polars.Enum, or the "
@@ -95,7 +95,7 @@ def coded(y, likelihood):
     ValueError, TypeError
         For labels that are missing, not ordered where an order is needed, or too many or too few.
     """
-    if not has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):  # which is refused later on
+    if not has_classes(likelihood) or is_masked(y):  # which is refused later on
         return y, None
     labels, count = Labels.of(y), likelihood.n_classes
     binary = count == 2 and not is_ordered(likelihood)
@@ -109,7 +109,7 @@ def recoded(y, likelihood, classes):
     """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
     if classes is None and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
         return y
-    if not has_classes(likelihood) or isinstance(y, np.ma.MaskedArray):
+    if not has_classes(likelihood) or is_masked(y):
         return y
     labels = Labels.of(y)
     if labels.kinds is None and (not labels.are_numbers or classes is None or all(isinstance(c, str) for c in classes)):

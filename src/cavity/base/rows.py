@@ -175,7 +175,7 @@ def with_exposure(likelihood, offset, exposure, X):
 
 def observations(likelihood, y, n):
     """Return n observations as the likelihood wants them."""
-    if isinstance(y, np.ma.MaskedArray):
+    if arrays.is_masked(y):
         raise TypeError("y must not be a masked array; drop the masked rows first")
     array = np.asarray(y)
     if array.ndim == 0 or len(array) != n:

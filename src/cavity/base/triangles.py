@@ -1,7 +1,8 @@
 """Lower triangular matrices, through BLAS itself: solvers of scipy.linalg start threads even for the smallest ones."""
 
 import numpy as np
-from scipy.linalg import blas, lapack
+
+from cavity.base.lazy import blas, lapack
 
 
 def inverse_lower(factor):

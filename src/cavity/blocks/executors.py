@@ -6,6 +6,7 @@ Results come back in the order of the tasks, whoever finished first, so callers 
 import math
 import numbers
 import os
+import sys
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from itertools import chain, islice, pairwise
 from threading import RLock, get_ident
 
 from cavity.base import arrays
+from cavity.base.lazy import AFTER_LOADING
 
 THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads where n_threads is not given
 AHEAD = 3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
@@ -151,19 +153,30 @@ def spans(size, n_parts, multiple=1):
     return [(start, stop) for start, stop in pairwise(edges) if stop > start]
 
 
-@cache
 def _libraries():
-    """The BLAS libraries of this process, looked up once (that costs half a millisecond).
+    """The BLAS libraries of this process, that of SciPy among them once it is loaded.
 
     Returns
     -------
     shared, own : list
         Those whose number of threads belongs to the process, and those where each thread that calls has its own.
     """
-    import scipy.linalg  # noqa: F401  its BLAS has to be loaded to be found
+    with_scipy = "scipy.linalg" in sys.modules
+    if with_scipy:
+        import scipy.linalg  # noqa: F401  waits for another thread that has just begun to load it
+    return _looked_up(with_scipy)
+
+
+_controllers = {}  # by the files of libraries: one for each
+
+
+@cache
+def _looked_up(_):
+    """Look for libraries, which costs half a millisecond."""
     from threadpoolctl import ThreadpoolController
 
     found = ThreadpoolController().select(user_api="blas").lib_controllers
+    found = [_controllers.setdefault(each.filepath, each) for each in found]
     own = [each for each in found if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
     return [each for each in found if each not in own], own
 
@@ -181,6 +194,11 @@ def _set(numbers, hold=False):
             free(force=True)
 
 
+def _unknown(libraries, known):
+    """Return the libraries that are not among those known, with their numbers of threads."""
+    return [(each, each.get_num_threads()) for each in libraries if each not in [one for one, _ in known]]
+
+
 class _Limit:
     """One BLAS thread for the whole process while anybody asks for it.
 
@@ -195,11 +213,24 @@ class _Limit:
 
     def take(self, holder):
         with self._guard:
-            shared, own = _libraries()
-            self._holders[holder] = get_ident(), [(each, each.get_num_threads()) for each in own]
-            if not self._before:
-                self._before = [(each, each.get_num_threads()) for each in shared]
-                _set([(each, 1) for each in shared], hold=True)
+            self._holders[holder] = get_ident(), []
+            self._limit_all()
+
+    def renew(self):
+        """Limit libraries, too, that were loaded while somebody had asked."""
+        with self._guard:
+            if self._holders:
+                self._limit_all()
+
+    def _limit_all(self):
+        """Limit what is not limited yet, for the process and for this thread."""
+        shared, own = _libraries()
+        self._before += (new := _unknown(shared, self._before))
+        _set([(each, 1) for each, _ in new], hold=True)
+        for thread, mine in self._holders.values():
+            if thread == get_ident():
+                mine += _unknown(own, mine)
+        if _limited.get() or any(thread == get_ident() for thread, _ in self._holders.values()):
             _limit_this_thread()
 
     def drop(self, holder):
@@ -231,6 +262,7 @@ def _limit_this_thread():
 
 
 _limit = _Limit()
+AFTER_LOADING.append(_limit.renew)
 if hasattr(os, "register_at_fork"):
     _limit.guard_forks()
 

@@ -9,9 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import lapack, qr
 
 from cavity import _core
+from cavity.base.lazy import lapack, linalg
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
@@ -22,7 +22,7 @@ from cavity.ep.geometry import GROUPS
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
-tiles = _core.best("dense")
+tiles, small = _core.best("dense"), _core.best("belief")
 
 TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
 NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
@@ -33,6 +33,7 @@ GROUP_NUMBERS = (
 )  # most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, unless ...
 ROWS_A_COLUMN = 4  # ... these are fewer rows for each column: adding up the squares of columns would take its time
 FEW_COLUMNS = 96  # up to which a rank-1 update a site is faster than blocks of them
+SMALL = 96  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
@@ -43,6 +44,27 @@ def _rows_of_a_group(n_rows, n_columns, block):
     """
     most = max(GROUP_NUMBERS // max(n_columns, 1), ROWS_A_COLUMN * n_columns)
     return block * max(1, min(most // block, n_rows // block // GROUPS))
+
+
+def _by_loops(h, g, root):
+    """L of I + C h C = L L', u = L^-T L^-1 C g, L^-1 C and its transpose, C = diag(root); None if there is no L."""
+    factor, triangle, wide = np.empty((3, len(g), len(g)))
+    u = np.empty(len(g))
+    return (factor, u, triangle, wide) if small.posterior(h, g, root, factor, u, triangle, wide) else None
+
+
+def _by_lapack(h, g, root):
+    """The same by LAPACK."""
+    with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
+        precision, pulled = root[:, None] * h * root, root * g
+    precision.flat[:: len(g) + 1] += 1.0
+    if not (np.isfinite(precision).all() and np.isfinite(pulled).all()):
+        return None
+    factor, failed = lapack.dpotrf(precision, lower=1)
+    if failed:
+        return None
+    triangle = inverse_lower(factor) * root
+    return factor, lapack.dpotrs(factor, pulled, lower=1)[0], triangle, triangle.T
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,9 @@ class DenseBelief:
 
     def change_from(self, old):
         """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
+        if len(self.u) <= SMALL:
+            changes = small.change(self.factor, self.u, old.factor, old.u, *np.empty((2, *self.factor.shape)))
+            return max(changes) if np.isfinite(changes).all() else np.inf
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
             # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
@@ -103,7 +128,8 @@ class Dense:
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
             X = rows(X, slice(None))
             scaled = WeightRoot(prior_root).apply(X)
-            self.basis, lower = qr(scaled.T, mode="economic")  # (D, N), and F' with orthonormal columns before it
+            # (D, N), and F' with orthonormal columns before it
+            self.basis, lower = linalg.qr(scaled.T, mode="economic")
             self.features = np.ascontiguousarray(lower.T)
             self.base = X @ prior_mean + (0.0 if offset is None else offset)
             self.prior_mean, self.root = np.zeros(n), np.ones(n)
@@ -129,25 +155,23 @@ class Dense:
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
-        with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
-            precision, pulled = self.whitened(h), self.pulled(g)
-        precision.flat[:: self.size + 1] += 1.0
-        if not (np.isfinite(precision).all() and np.isfinite(pulled).all()):
+        solve = _by_loops if self.size <= SMALL else _by_lapack
+        if self.root.ndim == 1:
+            found = solve(h, g, self.root)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
+                found = solve(self.whitened(h), self.pulled(g), np.ones(self.size))
+        if found is None:
             return None
-        # I + C'hC = L L' (M, M), u = L^-T L^-1 C'g, and the root C L^-T of the covariance of a
-        factor, failed = lapack.dpotrf(precision, lower=1)
-        if failed:
-            return None
-        u, inverse = lapack.dpotrs(factor, pulled, lower=1)[0], inverse_lower(factor).T
-        root = self.root[:, None] * inverse if self.root.ndim == 1 else self.root @ inverse
-        step = self.root * u if self.root.ndim == 1 else self.root @ u
-        triangle = self._triangle(root) if self.tiled else None
+        factor, u, triangle, wide = found  # the root of the covariance of a is C L^-T
+        root, step = (wide, self.root * u) if self.root.ndim == 1 else (self.root @ wide, self.root @ u)
+        triangle = self._triangle(root, triangle) if self.tiled else None
         return DenseBelief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root), triangle)
 
-    def _triangle(self, root):
-        """The lower triangular F with F'F = root root'."""
+    def _triangle(self, root, triangle):
+        """The lower triangular F with F'F = root root', which is root' itself unless C is a matrix."""
         if self.root.ndim == 1:
-            return np.ascontiguousarray(root.T)
+            return np.ascontiguousarray(triangle)
         # root' J = Q R, J the columns in reverse: F = J R J
         return np.ascontiguousarray(np.linalg.qr(root.T[:, ::-1], mode="r")[::-1, ::-1])
 
@@ -158,7 +182,8 @@ class Dense:
     def sharpened(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
         prior = np.diag(self.root**-2.0) if self.root.ndim == 1 else np.linalg.inv(self.root @ self.root.T)
-        return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
+        with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
+            return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
 
     def settled(self, belief):
         """The belief that a fit ends with: this one, as none carries rounding on."""

@@ -6,6 +6,7 @@ from itertools import count
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn
+from cavity.base.lazy import optimize
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.blocks.job import QUIET
 
@@ -151,8 +152,6 @@ def free_slope(best, bounds):
 
 def _descend(objective, best, bounds, gain, most, enough):
     """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
-    from scipy.optimize import minimize
-
     start = best[0]
     length = 1.0 / max(1.0, float(np.linalg.norm(best[2])))
     known = {start.tobytes(): best[1:]}
@@ -169,7 +168,7 @@ def _descend(objective, best, bounds, gain, most, enough):
 
     options = {"maxiter": most, "ftol": gain, "gtol": SMALLEST_SLOPE * length}
     with suppress(_Stopped):
-        minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        optimize.minimize(scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return best
 
 

@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
+from cavity.base.lazy import linalg
 from cavity.base.loop import CONVERGED
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
@@ -241,7 +241,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         if prior.variance.ndim < 2:
             return self._influence, len(self.mean) - float(np.sum(self.variance / prior.variance))
-        kept = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        kept = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
         return self._influence, len(self.mean) - float(np.sum(kept**2))
 
     @property
@@ -262,8 +262,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             slopes = weight_gradient(prior.variance, apart, self.variance)
             return slopes if prior.variance.ndim else float(np.sum(slopes))
         # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
-        spread = solve_triangular(prior.root, self._covariance.full_root(), lower=True)
-        shift = solve_triangular(prior.root, apart, lower=True)
+        spread = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        shift = linalg.solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
     def predict(

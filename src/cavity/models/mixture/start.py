@@ -12,9 +12,9 @@ References
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import linalg, sparse
 
 from cavity.base import arrays
+from cavity.base.lazy import linalg, sparse
 from cavity.blocks.executors import Threads
 from cavity.blocks.job import QUIET
 from cavity.mean_field import engine

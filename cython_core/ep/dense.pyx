@@ -30,7 +30,6 @@ cdef struct Design:
     const double *base      # (N,), or one number if bases is 0
     Py_ssize_t bases
     # scratch
-    void *memory
     double *z               # (D, ROWS): x in columns, 0 beyond the last row
     double *m               # (ROWS,)
     double *v               # (ROWS,)
@@ -49,16 +48,18 @@ cdef Py_ssize_t sums_of(Py_ssize_t n_columns) noexcept nogil:
     return CV_TILE_SUMS * (n_tiles * (n_tiles + 1) // 2)
 
 
-cdef Design design_of(const double[:, ::1] x, const double[::1] base) noexcept nogil:
-    """The rows of a call with scratch for them; `memory` is NULL where there is none."""
+cdef void *scratch_for(Py_ssize_t d) noexcept nogil:
+    """Memory for the scratch of a design of d columns, NULL where there is none."""
+    return malloc(((2 * d + CV_TILE + 5) * ROWS + 2 * d + sums_of(d) + LANES) * sizeof(double))
+
+
+cdef Design design_of(const double[:, ::1] x, const double[::1] base, void *memory) noexcept nogil:
+    """The rows of a call, with their scratch."""
     cdef Design design
     cdef Py_ssize_t d = x.shape[1], i
     design.n_rows, design.n_columns, design.x = x.shape[0], d, &x[0, 0]
     design.base, design.bases = &base[0], 1 if base.shape[0] > 1 else 0
-    design.memory = malloc(((2 * d + CV_TILE + 5) * ROWS + 2 * d + sums_of(d) + LANES) * sizeof(double))
-    if design.memory == NULL:
-        return design
-    design.z = aligned(design.memory)
+    design.z = aligned(memory)
     design.rest = design.z + d * ROWS
     design.m = design.rest + (d + CV_TILE) * ROWS
     design.v = design.m + ROWS
@@ -178,11 +179,13 @@ def moments(const double[:, ::1] x,          # in  (n, D), n and D > 0
             double[::1] m,                   # out (n,): of f
             double[::1] v):                  # out (n,)
     """Means and variances of f."""
-    cdef Design design = design_of(x, base)
+    cdef Design design
+    cdef void *memory = scratch_for(x.shape[1])
     cdef Py_ssize_t group, at, i, n
-    if design.memory == NULL:
+    if memory == NULL:
         raise MemoryError
     with nogil:
+        design = design_of(x, base, memory)
         for group in range((design.n_rows + ROWS - 1) // ROWS):
             at = group * ROWS
             n = min(<Py_ssize_t>ROWS, design.n_rows - at)
@@ -190,7 +193,7 @@ def moments(const double[:, ::1] x,          # in  (n, D), n and D > 0
             find_moments(&design, &mean[0], &triangle[0, 0], at, n)
             for i in range(n):
                 m[at + i], v[at + i] = design.m[i], design.v[i]
-        free(design.memory)
+        free(memory)
 
 
 def add(const double[:, ::1] x, const double[::1] base,             # as for moments
@@ -200,19 +203,21 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
         double[:, ::1] h,                    # inout (D, D): plus X' R X
         double[::1] g):                      # inout (D,): plus X'(tau - rho c), c the prior means of f
     """Add sites to their sums."""
-    cdef Design design = design_of(x, base)
+    cdef Design design
+    cdef void *memory = scratch_for(x.shape[1])
     cdef const double *prior = start_of(prior_mean)
     cdef Py_ssize_t group, at, n
-    if design.memory == NULL:
+    if memory == NULL:
         raise MemoryError
     with nogil:
+        design = design_of(x, base, memory)
         for group in range((design.n_rows + ROWS - 1) // ROWS):
             at = group * ROWS
             n = min(<Py_ssize_t>ROWS, design.n_rows - at)
             load(&design, at, n)
             add_sites(&design, prior, &tau[at], &rho[at], at, n)
         unpack(&design, &h[0, 0], &g[0])
-        free(design.memory)
+        free(memory)
 
 
 def renew(int kind, const double[::1] parameters,
@@ -228,13 +233,15 @@ def renew(int kind, const double[::1] parameters,
 
     Returns the index of the first row whose tilted moments no rule resolves, or -1, and the number of sites left alone.
     """
-    cdef Design design = design_of(x, base)
+    cdef Design design
+    cdef void *memory = scratch_for(x.shape[1])
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
     cdef const double *prior = start_of(prior_mean)
     cdef Py_ssize_t group, at, n, bad = -1, skipped = 0
-    if design.memory == NULL:
+    if memory == NULL:
         raise MemoryError
     with nogil:
+        design = design_of(x, base, memory)
         for group in range((design.n_rows + ROWS - 1) // ROWS):
             at = group * ROWS
             n = min(<Py_ssize_t>ROWS, design.n_rows - at)
@@ -247,5 +254,5 @@ def renew(int kind, const double[::1] parameters,
                 break
             add_sites(&design, prior, &new_tau[at], &new_rho[at], at, n)
         unpack(&design, &h[0, 0], &g[0])
-        free(design.memory)
+        free(memory)
     return bad, skipped

@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* for functions so long that a compiler would call them, which ends vectorisation */
+/* for functions that a compiler would call where they or their caller are long, which ends vectorisation */
 #if defined(__GNUC__)
 #define CV_INLINE static inline __attribute__((always_inline))
 #else
@@ -142,7 +142,7 @@ CV_INLINE double cv_log_1p_known(double u, double inv)
 }
 
 /* log(1 + u) - u/(1 + u) for 0 <= u <= 1e308, to a few eps of itself: it is u^2/2 near 0. */
-static inline double cv_log_1p_excess(double u)
+CV_INLINE double cv_log_1p_excess(double u)
 {
     /* with f = u, s = f/(2 + f): log(1 + f) = f - f^2/2 + s (f^2/2 + R), f/(1 + f) = f - f^2/(1 + f) */
     double f = u < 0.4 ? u : 0.4, s = f / (2.0 + f), half_f2 = 0.5 * f * f;
@@ -154,7 +154,7 @@ static inline double cv_log_1p_excess(double u)
 /* log(a/b) without forming a/b, for normal a, b > 0 with |log2(a/b)| < 1000.
  * k is the exponent of a/b estimated from the bit patterns (their difference is linear in the mantissas and at most
  * 0.0861 off log2), so that a 2^-k and b agree within a factor 1.502; s = (a 2^-k - b)/(a 2^-k + b). */
-static inline double cv_log_ratio(double a, double b)
+CV_INLINE double cv_log_ratio(double a, double b)
 {
     const uint64_t bias = (UINT64_C(1024) << 52) + (UINT64_C(1) << 51);
     uint64_t k_bits = (cv_bits(a) - cv_bits(b) + bias) >> 52;

@@ -66,20 +66,23 @@ CV_INLINE double cv_normal_density(double z)
     return CV_INV_SQRT_TWO_PI * cv_exp(-0.5 * head * head) * (1.0 + rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0))));
 }
 
-/* All of it at once; what the caller does not use costs nothing once inlined. z finite or infinite. */
-CV_INLINE cv_normal cv_standard_normal(double z)
+/* |z|, less than inf. */
+CV_INLINE double cv_normal_distance(double z)
+{
+    return fabs(z) < 1e300 ? fabs(z) : 1e300;
+}
+
+/* All of it from x = cv_normal_distance(z) with M(x), V(x) and phi(x). */
+CV_INLINE cv_normal cv_normal_of_parts(double z, double x, double mills, double tail, double density)
 {
     cv_normal out;
     int lower = z <= 0.0;
-    double x = fabs(z) < 1e300 ? fabs(z) : 1e300;
-    double inv = 1.0 / (x + 4.0), t = (x - 4.0) * inv;
-    double mills = cv_mills(t, inv), tail = cv_tail_variance(t, inv);
-    double density = cv_normal_density(x);
     double upper = density * mills;                     /* Phi(-x), used for z > 0 */
     double rest = 1.0 - upper;                          /* and 1 - Phi(-x), whose rounding error is put back */
-    double log_part = cv_log_normal(lower ? mills : rest);
-    out.log_cdf = lower ? (log_part - CV_HALF_LOG_TWO_PI) - 0.5 * x * x : log_part - (upper - (1.0 - rest)) / rest;
-    out.hazard = (lower ? 1.0 : density) / (lower ? mills : rest);
+    double part = lower ? mills : rest, inv = 1.0 / part;
+    double log_part = cv_log_normal(part);
+    out.log_cdf = lower ? (log_part - CV_HALF_LOG_TWO_PI) - 0.5 * x * x : log_part - (upper - (1.0 - rest)) * inv;
+    out.hazard = lower ? inv : density * inv;
     double direct = out.hazard * (out.hazard + x);
     out.curvature = lower ? 1.0 - tail : direct;
     out.variance = lower ? tail : 1.0 - direct;
@@ -87,6 +90,13 @@ CV_INLINE cv_normal cv_standard_normal(double z)
     out.pull = lower ? out.excess + x * tail : out.hazard + x * direct;
     out.log_mills = lower ? log_part : out.log_cdf + (CV_HALF_LOG_TWO_PI + 0.5 * x * x);
     return out;
+}
+
+/* All of it at once; what the caller does not use costs nothing once inlined. z finite or infinite. */
+CV_INLINE cv_normal cv_standard_normal(double z)
+{
+    double x = cv_normal_distance(z), inv = 1.0 / (x + 4.0), t = (x - 4.0) * inv;
+    return cv_normal_of_parts(z, x, cv_mills(t, inv), cv_tail_variance(t, inv), cv_normal_density(x));
 }
 
 #endif

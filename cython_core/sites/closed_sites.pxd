@@ -10,8 +10,17 @@ the tails: the variance V of a truncated standard normal, its mean excess over t
 
 from libc.math cimport INFINITY, fabs, sqrt
 
+from cavity._core.lanes cimport template
 from cavity._core.nodes cimport NODES, gauss_nodes, gauss_weights
-from cavity._core.normal cimport Normal, cv_mills, cv_normal_density, cv_standard_normal, cv_tail_variance
+from cavity._core.normal cimport (
+    Normal,
+    cv_mills,
+    cv_normal_density,
+    cv_normal_distance,
+    cv_normal_of_parts,
+    cv_standard_normal,
+    cv_tail_variance,
+)
 from cavity._core.simd cimport cv_exp, cv_log
 from cavity._core.site_types cimport Likelihood, Tilted, finish
 
@@ -37,19 +46,23 @@ cdef inline Tilted gaussian_site(double noise, double power, double y, double m,
     return out
 
 
-cdef inline Tilted probit_site(double noise, double y, double m, double v) noexcept nogil:
-    """Phi(y f/sqrt(noise)), y = 1 or -1; noise 0 is the step. [RW] eq. (3.82) to (3.85)."""
-    cdef double S2 = v + noise
-    cdef double S = sqrt(S2)
-    cdef double inv = 1.0 / S
-    cdef Normal at = cv_standard_normal(y * m * inv)
-    cdef double scale = 1.0 / (noise + v * at.variance)
-    cdef Tilted out
+cdef inline template probit_from(
+    Normal at, double noise, double y, double m, double v, double S, Tilted *out,
+) noexcept nogil:
+    """From log Phi and its derivatives at y m/S. [RW] eq. (3.82) to (3.85)."""
+    cdef double inv = 1.0 / S, scale = 1.0 / (noise + v * at.variance)
     out.log_z = at.log_cdf
     out.d1 = y * at.hazard * inv
     out.d2 = -at.curvature * inv * inv
     out.rho = at.curvature * scale
     out.tau = y * at.pull * S * scale
+
+
+cdef inline Tilted probit_site(double noise, double y, double m, double v) noexcept nogil:
+    """Phi(y f/sqrt(noise)), y = 1 or -1; noise 0 is the step."""
+    cdef double S = sqrt(v + noise)
+    cdef Tilted out
+    probit_from(cv_standard_normal(y * m * (1.0 / S)), noise, y, m, v, S, &out)
     return out
 
 
@@ -57,11 +70,20 @@ cdef inline void probit_tiles(
     double noise, Py_ssize_t n, const double *y, const double *mean, const double *variance, bint natural,
     double *log_z, double *first, double *second,
 ) noexcept nogil:
-    """The closed form in tiles of local arrays, which vectorise."""
+    """The same of many sites, in loops over local arrays, which vectorise; each is short, as chains of operations as
+    long as a site would keep the processor waiting."""
     cdef double label[PROBIT_TILE]
     cdef double m[PROBIT_TILE]
     cdef double v[PROBIT_TILE]
-    cdef double out[5][PROBIT_TILE]
+    cdef double S[PROBIT_TILE]
+    cdef double z[PROBIT_TILE]
+    cdef double x[PROBIT_TILE]
+    cdef double t[PROBIT_TILE]
+    cdef double inv[PROBIT_TILE]
+    cdef double mills[PROBIT_TILE]
+    cdef double tail[PROBIT_TILE]
+    cdef double density[PROBIT_TILE]
+    cdef double out[3][PROBIT_TILE]
     cdef Py_ssize_t tile, start, i, size
     cdef Tilted at
     for i in range(PROBIT_TILE):
@@ -72,12 +94,30 @@ cdef inline void probit_tiles(
         for i in range(size):
             label[i], m[i], v[i] = y[start + i], mean[start + i], variance[start + i]
         for i in range(PROBIT_TILE):
-            at = probit_site(noise, label[i], m[i], v[i])
-            out[0][i], out[1][i], out[2][i], out[3][i], out[4][i] = at.log_z, at.d1, at.d2, at.tau, at.rho
+            S[i] = sqrt(v[i] + noise)
+            z[i] = label[i] * m[i] * (1.0 / S[i])
+        for i in range(PROBIT_TILE):
+            x[i] = cv_normal_distance(z[i])
+            inv[i] = 1.0 / (x[i] + 4.0)
+            t[i] = (x[i] - 4.0) * inv[i]
+        for i in range(PROBIT_TILE):
+            mills[i] = cv_mills(t[i], inv[i])
+        for i in range(PROBIT_TILE):
+            tail[i] = cv_tail_variance(t[i], inv[i])
+        for i in range(PROBIT_TILE):
+            density[i] = cv_normal_density(x[i])
+        if natural:
+            for i in range(PROBIT_TILE):
+                probit_from(cv_normal_of_parts(z[i], x[i], mills[i], tail[i], density[i]),
+                            noise, label[i], m[i], v[i], S[i], &at)
+                out[0][i], out[1][i], out[2][i] = at.log_z, at.tau, at.rho
+        else:
+            for i in range(PROBIT_TILE):
+                probit_from(cv_normal_of_parts(z[i], x[i], mills[i], tail[i], density[i]),
+                            noise, label[i], m[i], v[i], S[i], &at)
+                out[0][i], out[1][i], out[2][i] = at.log_z, at.d1, at.d2
         for i in range(size):
-            log_z[start + i] = out[0][i]
-            first[start + i] = out[3 if natural else 1][i]
-            second[start + i] = out[4 if natural else 2][i]
+            log_z[start + i], first[start + i], second[start + i] = out[0][i], out[1][i], out[2][i]
 
 
 cdef struct Truncated:                   # a standard normal variable x in [alpha, beta]

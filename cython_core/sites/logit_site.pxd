@@ -19,6 +19,7 @@ sigmoid(f) is exp(f), what is averaged in d2 has its mass an sd above that of Z:
 
 from libc.math cimport M_PI, fabs, sqrt
 
+from cavity._core.lanes cimport template
 from cavity._core.simd cimport cv_exp, cv_log_normal
 from cavity._core.site_types cimport Tilted
 
@@ -49,9 +50,8 @@ cdef struct LogitRule:
     double scale                                 # log of what the sum of g is times, without 2 pi
 
 
-cdef inline LogitRule logit_rule(double m, double v) noexcept nogil:
+cdef inline template logit_rule(double m, double v, LogitRule *out) noexcept nogil:
     """Where the nodes are, and the exponentials that all others are products of."""
-    cdef LogitRule out
     cdef double t = -fabs(m), f0 = t + v if t + v < 0.0 else 0.0, sd = sqrt(v), inv = 1.0 / sd
     cdef double pull = (f0 - t) * inv, below = -f0 * inv
     # the best d is 2 pi v/(h sd), if that is below pi
@@ -68,11 +68,10 @@ cdef inline LogitRule logit_rule(double m, double v) noexcept nogil:
     out.rise, out.fall = rise, up * inv
     out.up, out.down, out.bend = up * half, rise * inv * half, half * half
     out.scale = f0 - 0.5 * pull * pull
-    return out
 
 
-cdef inline Tilted logit_finish(
-    LogitRule rule, double total, double first, double second, double y, double m, double v,
+cdef inline template logit_finish(
+    const LogitRule *rule, double total, double first, double second, double y, double m, double v, Tilted *out,
 ) noexcept nogil:
     """From the sums of g, g c and g (c^2 - r s), c = r - r(f0)."""
     cdef double inv = 1.0 / total
@@ -81,7 +80,6 @@ cdef inline Tilted logit_finish(
     cdef bint likely = y * m > 0.0
     cdef double z = cv_exp(rule.scale - HALF_LOG_2PI) * mass
     cdef double other, odds, log_part
-    cdef Tilted out
     z = z if z < 0.5 else 0.5
     other = 1.0 - z
     inv = 1.0 / other
@@ -94,20 +92,22 @@ cdef inline Tilted logit_finish(
     shrink = 1.0 / (1.0 + v * out.d2)
     out.rho = -out.d2 * shrink
     out.tau = out.d1 * shrink + m * out.rho
-    return out
 
 
 cdef inline Tilted logit_site(double y, double m, double v) noexcept nogil:
     """One site, in all lanes: the bits are those of many."""
-    cdef LogitRule rule = logit_rule(m, v)
+    cdef LogitRule rule
     cdef double site[8][8]
     cdef double sums[3][8]
+    cdef Tilted out
     cdef int i
+    logit_rule(m, v, &rule)
     for i in range(8):
         site[ODDS][i], site[RISE][i], site[FALL][i], site[UP][i] = rule.odds, rule.rise, rule.fall, rule.up
         site[DOWN][i], site[BEND][i], site[WRONG][i], site[PAIRS][i] = rule.down, rule.bend, rule.wrong, rule.pairs
     cv_logit_sums(&site[0][0], 8, &sums[0][0])
-    return logit_finish(rule, sums[0][0], sums[1][0], sums[2][0], y, m, v)
+    logit_finish(&rule, sums[0][0], sums[1][0], sums[2][0], y, m, v, &out)
+    return out
 
 
 cdef inline void logit_tiles(
@@ -135,7 +135,7 @@ cdef inline void logit_tiles(
             label[i], m[i], v[i] = y[start + i], mean[start + i], variance[start + i]
             v[i] = v[i] if v[i] <= WIDEST else 1e-300           # left to the scalar function
         for i in range(LOGIT_TILE):
-            rule = logit_rule(m[i], v[i])
+            logit_rule(m[i], v[i], &rule)
             site[ODDS][i], site[RISE][i], site[FALL][i], site[UP][i] = rule.odds, rule.rise, rule.fall, rule.up
             site[DOWN][i], site[BEND][i], site[WRONG][i], site[PAIRS][i] = rule.down, rule.bend, rule.wrong, rule.pairs
             step[i], scale[i] = rule.step, rule.scale
@@ -143,7 +143,7 @@ cdef inline void logit_tiles(
             cv_logit_sums(&site[0][i * CV_WIDTH], LOGIT_TILE, &sums[0][i * CV_WIDTH])
         for i in range(LOGIT_TILE):
             rule.wrong, rule.step, rule.scale = site[WRONG][i], step[i], scale[i]
-            at = logit_finish(rule, sums[0][i], sums[1][i], sums[2][i], label[i], m[i], v[i])
+            logit_finish(&rule, sums[0][i], sums[1][i], sums[2][i], label[i], m[i], v[i], &at)
             out[0][i] = at.log_z
             out[1][i] = at.tau if natural else at.d1
             out[2][i] = at.rho if natural else at.d2

@@ -111,6 +111,16 @@ def smooth_cases():
         yield "Binomial", {"link": link}, (7, 10), 0.4, 0.5, 2.0
         yield "Binomial", {"link": link}, (0, 5), 0.3, 1.0, 3.0
         yield "Binomial", {"link": link}, (0, 5), 1, -800.0, 1e10
+    for v in (0.03, 0.3, 1.2, 5.0, 25.0):  # as met in fits: between the widths at which the nodes grow many
+        yield "Poisson", {}, 2, 1, 0.4, v
+        yield "Poisson", {}, 40, 0.5, 2.5, v
+        yield "NegativeBinomial", {"dispersion": 50.0}, 9, 1, 1.1, v
+        yield "StudentT", {"degrees_of_freedom": 4.0, "scale": 1.0}, 1.3, 1, -0.7, v
+        yield "StudentT", {"degrees_of_freedom": 3.0, "scale": 0.3}, 2.0, 1, -1.0, v
+        yield "Logit", {}, 1, 0.3, -1.3, v
+        yield "Probit", {}, -1, 0.7, 0.8, v
+        yield "Binomial", {"link": "logit"}, (4, 10), 1, 0.9, v
+        yield "Binomial", {"link": "probit"}, (9, 12), 1, -0.6, v
 
 
 def entry(likelihood, parameters, y, power, mean, variance):

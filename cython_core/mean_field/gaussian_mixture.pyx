@@ -396,7 +396,7 @@ cdef inline Py_ssize_t room_for(Py_ssize_t n, Py_ssize_t block_rows, Py_ssize_t 
 cdef Py_ssize_t all_distances(const Mixture *mix, const double *rows, Py_ssize_t n, Kind kind,
                               double *out) noexcept nogil:
     """out (N, K) = squared distances, inf where they overflow; the first row that is finite to none, or -1."""
-    cdef Py_ssize_t group, at, i, k, size, n_components = mix.n_components
+    cdef Py_ssize_t group, at, i, k, size, n_components = mix.n_components, first = -1
     cdef double q
     cdef bint any_finite
     for group in range((n + ROWS - 1) // ROWS):
@@ -414,9 +414,9 @@ cdef Py_ssize_t all_distances(const Mixture *mix, const double *rows, Py_ssize_t
                 q = mix.weight[k * ROWS + i]
                 any_finite |= q <= DBL_MAX
                 out[(at + i) * n_components + k] = q if q <= DBL_MAX else INFINITY
-            if not any_finite:
-                return at + i
-    return -1
+            if not any_finite and first < 0:
+                first = at + i
+    return first
 
 
 cdef Mixture mixture_of(const double[::1] origin, const double[::1] scale, const double[:, ::1] mean,

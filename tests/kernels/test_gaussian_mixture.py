@@ -432,6 +432,21 @@ def test_the_first_row_without_weight_is_named(kind, variant, bad, index):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", ["full", "seen"])
+def test_distances_of_rows_after_a_bad_one(kind, variant):
+    """They are what they are without it; its own are infinite."""
+    module = _core.load("gaussian_mixture", variant)
+    function = module.distances if kind == "full" else module.distances_diagonal
+    rows, *rest, _ = draw(kind, 130, 2, 3)
+    good, out = np.full((130, 3), np.nan), np.full((130, 3), np.nan)
+    assert function(rows, *rest, good) == -1
+    rows[5] = 1e200
+    assert function(rows, *rest, out) == 5
+    assert_same_bits(np.delete(out, 5, axis=0), np.delete(good, 5, axis=0))
+    assert np.isposinf(out[5]).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_row_may_be_the_only_bad_one(kind, variant):
     """In every lane, and in the last row of groups of every size."""

@@ -470,3 +470,24 @@ def test_passes_look_between_the_nodes():
     assert_same(log_tilted_of_pass(spike, *site), log_tilted(spike, *site), 1.0, 1e-12)
     with pytest.raises(ValueError, match="is -inf wherever it was evaluated"):
         log_tilted_of_pass(lambda f, _: np.full(f.shape, -np.inf), *site)
+
+
+def test_passes_see_what_oscillates_more_than_once_between_nodes():
+    """An angle under cavities of many turns, whatever their width over the period."""
+    sd = np.linspace(1.0, 60.0, 237)
+
+    def angle(f, _):
+        return 2.0 * np.cos(f - 1.0)
+
+    site = np.full(sd.size, 0.3), sd**2
+    assert_same(log_tilted_of_pass(angle, *site), log_tilted(angle, *site), sd, 1e-9)
+
+
+def test_passes_see_what_begins_beyond_the_nodes():
+    """The square of f was seen: of two peaks one is 6.9 sd from the middle, the other 7.9."""
+    site = np.array([-0.107]), np.array([0.2095]) ** 2
+
+    def square(f, _):
+        return -0.5 * ((f * f - 2.4047) / 0.02066) ** 2
+
+    assert_same(log_tilted_of_pass(square, *site), log_tilted(square, *site), site[1] ** 0.5, 1e-9)

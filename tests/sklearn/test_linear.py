@@ -558,3 +558,19 @@ def test_subclasses_have_arguments_of_their_own(name):
     other = "tol" if hasattr(Further(1), "tol") else "kernel"
     assert getattr(Further(1, **{other: 1e-3}), other) == 1e-3
     assert copy.copy(Further(1)).first == 1
+
+
+@pytest.mark.parametrize("kind", [LogitClassifier, ProbitClassifier])
+def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
+    """One of them is what the other leaves, however close to 1."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 2))
+    fitted = kind(prior_variance=100.0).fit(X, X[:, 0] > 0)
+    new = np.array([[s * 10.0**k, 0.1] for k in range(-3, 4) for s in (-1, 1)])
+    design = np.column_stack([new, np.ones(len(new))])
+    found = np.stack([fitted.posteriors_[0].log_density(design, np.full(len(new), y)) for y in (-1.0, 1.0)], axis=1)
+    np.testing.assert_allclose(fitted.predict_log_proba(new), found, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(fitted.predict_proba(new).sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_array_equal(fitted.predict(new), fitted.predict_proba(new)[:, 1] > 0.5)
+    with pytest.raises(OverflowError, match="moments"):
+        fitted.predict([[1e308, 1e308]])

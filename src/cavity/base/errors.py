@@ -66,7 +66,7 @@ def raise_status(status, row, action):
 
 def within_range(values, what):
     """Return `values`, or raise OverflowError if one of them is not finite; `what` begins the message."""
-    if not np.all(np.isfinite(values)):
+    if not np.isfinite(values).all():
         raise OverflowError(f"{what} leave the range of float64; rescale the variable")
     return values
 

@@ -4,9 +4,10 @@ What is to happen whenever one has been loaded is a call in `AFTER_LOADING`.
 """
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-AFTER_LOADING = []
+AFTER_LOADING: list[Callable[[], object]] = []
 
 
 def _loaded(name):

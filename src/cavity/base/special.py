@@ -11,6 +11,8 @@ References
    1971.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
@@ -31,13 +33,13 @@ def gap(u, log1p_u):
 
     With s = u/(2 + u), log(1 + u) = 2 (s + s^3/3 + ...) and u - 2 s = s u.
     """
-    u = np.asarray(u, dtype=np.float64)
+    u = u if type(u) is float else np.asarray(u, dtype=np.float64)
     s = u / (2.0 + u)
     z = s * s
-    tail = np.zeros_like(z)
+    tail = 0.0
     for k in reversed(range(GAP_TERMS)):
         tail = tail * z + 1.0 / (2 * k + 3)
-    return np.where(np.abs(u) <= SERIES_REACH, s * (u - 2.0 * z * tail), u - log1p_u)
+    return np.where(abs(u) <= SERIES_REACH, s * (u - 2.0 * z * tail), u - log1p_u)
 
 
 @quiet
@@ -51,9 +53,10 @@ def log_ratio(y, x):
 @quiet
 def excess(y, x, u=None):
     """y/x - 1 - log(y/x) >= 0 of positive numbers; `u` is y/x - 1, where the caller knows it better near zero."""
-    y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
+    if not type(y) is type(x) is float:
+        y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
     rough = (y - x) / x
-    u = rough if u is None else np.where(np.abs(rough) <= SERIES_REACH, u, rough)
+    u = rough if u is None else np.where(abs(rough) <= SERIES_REACH, u, rough)
     return gap(u, log_ratio(y, x))
 
 
@@ -168,6 +171,20 @@ def _shifted(b, a, difference):
 
 def shape_divergence(a, b, difference=None):
     """KL between Gamma variables of one mean and shapes a, b; the last argument is b - a where known better."""
+    if type(b) is float and difference is None:  # one pair of shapes, as in most sweeps of a fit
+        if type(a) is float:
+            return _shape_divergence_once(a, b)
+        if np.size(a) and (a == a.flat[0]).all():
+            return np.full(a.shape, _shape_divergence_once(float(a.flat[0]), b))
+    return _shape_divergence(a, b, difference)
+
+
+@lru_cache(maxsize=128)
+def _shape_divergence_once(a, b):
+    return float(_shape_divergence(a, b, None))
+
+
+def _shape_divergence(a, b, difference):
     u = None if difference is None else difference / a
     return 0.5 * excess(b, a, u) + binet_divergence(b, a, difference)
 

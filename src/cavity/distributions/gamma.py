@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,9 @@ class Gamma(Distribution):
     rate: FloatOrArray
 
     def __post_init__(self) -> None:
+        a, b = self.shape, self.rate
+        if type(a) is type(b) is float and min(a, b) > 0.0 and max(a, b) < math.inf and 0.0 < a / b < math.inf:
+            return  # as nearly always in sweeps of small models
         shape, rate = arrays.positive_array(self.shape, "shape"), arrays.positive_array(self.rate, "rate")
         try:
             both = np.broadcast_arrays(shape, rate)
@@ -88,11 +92,15 @@ class Gamma(Distribution):
     @property
     def natural(self) -> FloatArray:
         """shape - 1 and then -rate, raveled."""
+        if type(self.shape) is float:
+            return np.array([self.shape - 1.0, -self.rate])
         return np.concatenate([np.ravel(self.shape) - 1.0, -np.ravel(self.rate)])
 
     @property
     def statistics(self) -> FloatArray:
         """E log x = digamma(shape) - log rate and then E x = shape/rate, raveled."""
+        if type(self.shape) is float:
+            return np.array([self._expected_log(), self.mean])
         return np.concatenate([np.ravel(self._expected_log()), np.ravel(self.mean)])
 
     @property
@@ -124,6 +132,9 @@ class Gamma(Distribution):
         return f"Gamma(shape={self.shape}, rate={self.rate})"
 
     def _from_natural(self, vector):
+        if not self.event_shape:
+            shape, negative = vector.tolist()
+            return Gamma(shape + 1.0, -negative)
         shape, rate = vector[: vector.size // 2] + 1.0, -vector[vector.size // 2 :]
         return Gamma(shape.reshape(self.event_shape), rate.reshape(self.event_shape))
 

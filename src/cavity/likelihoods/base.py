@@ -41,8 +41,8 @@ class Likelihood(Public):
     `check` to accept its own kind of data.
 
     `log_p` is called with many observations at a time, y (n, 1) and f (n, k), by `log_tilted` and by passes of the
-    schedule "parallel", the default of most models. Those match a thousand sites by one call at k = 49 points; cavities
-    that a site makes narrower by a tenth or more cost a second call with k = 63. The spectrum of what is integrated
+    schedule "parallel", the default of most models. Those match a thousand sites by one call at k = 51 points; cavities
+    that a site makes narrower by a tenth or more cost a second call with k = 67. The spectrum of what is integrated
     tells for each site if that is exact to 1e-9. Where not, at kinks and jumps above all, adaptive quadrature takes
     over, ten times as slow. The schedule "sequential" calls `log_p` for each site alone, hundreds of times as slow.
 

@@ -10,6 +10,8 @@ SPAN = 7.6  # half-width of the rules of few nodes, in sd
 TAIL = 1e-11  # share of the mass about an end of their range up to which they hold
 UNRESOLVED = 1e-9  # share of the highest frequencies up to which they hold
 FALLEN, FALL = 1e-6, 0.2  # that share where it has fallen to this part of that at a frequency a sixth lower
+MISFIT = 10.0  # of a function between the nodes, at most, over UNRESOLVED and the share of the highest frequencies
+HIGHEST = 10.0  # log of a function over that at the nodes, beyond which more makes no difference
 HALF_LOG_TAU = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -19,11 +21,14 @@ class Rule:
     With spacing h its error is the spectrum at frequency 2 pi/h and above; the nodes show it up to pi/h. Where that has
     come down to UNRESOLVED, the rest is below that. Where it falls as those of smooth functions do, by factors, a share
     of FALLEN leaves an error of about its square. Kinks and jumps fall by powers only, and show wherever they lie
-    between the nodes, as sine and cosine do not vanish together.
+    between the nodes, as sine and cosine do not vanish together. What oscillates more than once a step shows as
+    something slower: a few points `between` tell, at which the series of sinc functions through the nodes must fit.
     """
 
-    def __init__(self, count, fallen):
+    def __init__(self, count, fallen, between):
         nodes, self.step = np.linspace(-SPAN, SPAN, count, retstep=True)
+        self.points, self.count = np.append(nodes, between), count
+        self.series = np.sinc((between - nodes[:, None]) / self.step)
         waves = np.pi / self.step * np.array([0.75, 0.9, 1.0]) * (nodes[:, None] - nodes[0])
         self.nodes, self.fallen, self.bound = nodes, fallen, 1.0 + nodes**2
         shown = self.bound[:, None] * np.column_stack([np.cos(waves), np.sin(waves[:, :2])])  # of all moments at once
@@ -32,18 +37,23 @@ class Rule:
     def __call__(self, log_h):
         """Return (log of the integral, mean, variance - 1), which of them are good, and h over the sum of its values.
 
-        All in sd, of functions (n, count) exp(log_h)/sqrt(2 pi).
+        All in sd, of functions exp(log_h)/sqrt(2 pi), given at the points (n, count + between).
         """
-        top = np.max(log_h, axis=1)
-        h = np.exp(log_h - top[:, None])
+        top = np.max(log_h[:, : self.count], axis=1)
+        h = np.exp(np.minimum(log_h - top[:, None], HIGHEST))
+        h, between = h[:, : self.count], h[:, self.count :]
         total, first, second, *shown = (h @ self.columns).T
         cos_low, cos_high, highest, sin_low, sin_high = np.array(shown) / total
         low, high = np.hypot(cos_low, sin_low), np.maximum(np.hypot(cos_high, sin_high), np.abs(highest))
         good = (high <= UNRESOLVED) | ((high <= self.fallen) & (high <= FALL * low))
         good &= np.maximum(h[:, 0], h[:, -1]) * self.bound[0] <= TAIL * total
+        good &= np.max(np.abs(between - h @ self.series), axis=1) <= MISFIT * (UNRESOLVED + high)
         mean = first / total
         moments = np.log(self.step * total) + (top - HALF_LOG_TAU), mean, second / total - mean * mean
         return moments, good, h / total[:, None]
 
 
-COARSE, FINE = Rule(43, 0.0), Rule(63, FALLEN)  # nodes enough where a cavity hardly changes, and where it does
+CLOSE = np.outer([1.0, -1.0], 8.0 ** np.arange(-3, 0)).ravel()  # to the middle, where narrow maxima may hide
+# nodes enough where a cavity hardly changes, and where it does
+COARSE = Rule(43, 0.0, np.append(CLOSE, [-1.9, 1.9]))
+FINE = Rule(63, FALLEN, np.array([-1.33, -0.4, 0.31, 1.04]))

@@ -19,7 +19,7 @@ each over all sites of a chunk at once:
 import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
-from cavity.likelihoods.few_nodes import COARSE, FINE, TAIL
+from cavity.likelihoods.few_nodes import CLOSE, COARSE, FINE, TAIL
 
 SITES_TOGETHER = 1024  # sites at a time: bounds the memory
 PANELS_TOGETHER = 1024  # panels at a time: few enough for the cache
@@ -139,7 +139,7 @@ def log_tilted(log_p, mean, variance):
 def log_tilted_of_pass(log_p, mean, variance):
     """`log_tilted` to 1e-9, for EP's passes: by rules of few nodes where those tell that they are exact.
 
-    log_p is called once for a thousand sites, at 49 points about the cavities; once more, at 63 nodes where they are,
+    log_p is called once for a thousand sites, at 51 points about the cavities; once more, at 67 where they are,
     for tilted distributions that are narrower by a tenth or more; and by adaptive quadrature where these are too few.
     """
     results = np.empty((4, mean.size))
@@ -342,10 +342,7 @@ def _adaptive(sites, f, log_p, scale):
 
 # ---------------------------------------------------------------------------------------------- few nodes
 
-CENTRE = slice(COARSE.nodes.size // 2 - 1, COARSE.nodes.size // 2 + 2)
-LOOK = np.concatenate(
-    [COARSE.nodes, 8.0 ** np.arange(-3, 0), -(8.0 ** np.arange(-3, 0))]
-)  # and between the middle ones
+CENTRE = slice(COARSE.count // 2 - 1, COARSE.count // 2 + 2)
 
 
 def _few(sites):
@@ -355,17 +352,19 @@ def _few(sites):
         log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)
         return log_p - 0.5 * x * x
 
-    seen = log_h(np.arange(sites.index.size), LOOK[None])
-    (log_z, shift, more), good, h = COARSE(seen[:, : COARSE.nodes.size])
+    seen = log_h(np.arange(sites.index.size), COARSE.points[None])
+    (log_z, shift, more), good, h = COARSE(seen)
     results = np.array([log_z, shift / sites.sd, more / sites.variance, 1.0 + more])
-    spike = np.max(seen[:, COARSE.nodes.size :], axis=1) > np.max(seen[:, CENTRE], axis=1) + RESOLVED
-    rest = np.flatnonzero(~good & ~spike)
+    close = seen[:, COARSE.count : COARSE.count + CLOSE.size]
+    hidden = np.max(close, axis=1) > np.max(seen[:, CENTRE], axis=1) + RESOLVED  # from the nodes, or beyond these
+    hidden |= (seen[:, 0] > seen[:, 1]) | (seen[:, COARSE.count - 1] > seen[:, COARSE.count - 2])
+    rest = np.flatnonzero(~good & ~hidden)
     if rest.size:
         mass = h[rest] * COARSE.bound > 0.1 * TAIL  # from the node before the first of these to that after the last
-        first, last = np.argmax(mass, axis=1), COARSE.nodes.size - 1 - np.argmax(mass[:, ::-1], axis=1)
-        centre, scale = 0.5 * (COARSE.nodes[first] + COARSE.nodes[last]), (last - first + 2) / (COARSE.nodes.size - 1)
-        (log_z, shift, more), good[rest], _ = FINE(log_h(rest, centre[:, None] + scale[:, None] * FINE.nodes))
+        first, last = np.argmax(mass, axis=1), COARSE.count - 1 - np.argmax(mass[:, ::-1], axis=1)
+        centre, scale = 0.5 * (COARSE.nodes[first] + COARSE.nodes[last]), (last - first + 2) / (COARSE.count - 1)
+        (log_z, shift, more), good[rest], _ = FINE(log_h(rest, centre[:, None] + scale[:, None] * FINE.points))
         shift, shrink = centre + scale * shift, scale * scale * (1.0 + more)
         sd, variance = sites.sd[rest], sites.variance[rest]
         results[:, rest] = log_z + np.log(scale), shift / sd, (shrink - 1.0) / variance, shrink
-    return results, np.flatnonzero(spike | ~good)
+    return results, np.flatnonzero(hidden | ~good)

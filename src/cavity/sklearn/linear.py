@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity.base import arrays
-from cavity.base.errors import NumericalWarning, warn
+from cavity.base.errors import NumericalWarning, warn, within_range
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
@@ -22,6 +22,7 @@ from cavity.sklearn.checks import (
     classes_in,
     counted_rows,
     known_classes,
+    log_of_both,
     log_probabilities,
     loo_log_density,
     one_vs_rest,
@@ -291,8 +292,8 @@ class _LinearClassifier(Classifier, Face):
         ndarray, shape (N,)
             Labels, as in ``classes_``.
         """
-        values = self.decision_function(X)
-        return self.classes_[(values > 0).astype(np.intp) if values.ndim == 1 else np.argmax(values, axis=1)]
+        most_probable = self._evaluate(X, self._most_probable)
+        return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
         return self._evaluate(X, log_probabilities)
@@ -303,6 +304,15 @@ class _LinearClassifier(Classifier, Face):
         approximation = self.posteriors_[0].model.approximation
         blocks = (X[start : start + BLOCK_ROWS] for start in range(0, X.shape[0], BLOCK_ROWS))
         return np.concatenate([function(self.posteriors_, self._design(block, approximation)) for block in blocks])
+
+    def _most_probable(self, posteriors, design):
+        """Return the number of the most probable class of each row."""
+        if len(posteriors) > 1:
+            return np.argmax(self._decisions(posteriors, design), axis=1)
+        # of two classes the mean of f decides, whatever its variance: both links are symmetric
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = within_range(design @ posteriors[0].mean, "moments of f")
+        return (mean > 0).astype(np.intp)
 
     def _decisions(self, posteriors, design):
         """Return the decision values of every model, (n, models)."""
@@ -362,5 +372,4 @@ class LogitClassifier(_LinearClassifier):
 
     @staticmethod
     def _decision(posterior, design):
-        ones = np.ones(design.shape[0])
-        return posterior.log_density(design, ones) - posterior.log_density(design, -ones)
+        return np.diff(log_of_both(posterior, design))[:, 0]

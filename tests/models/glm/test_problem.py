@@ -6,7 +6,7 @@ from support.glms import GLM, problem_of
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.models.glm.problem import Prior
+from cavity.models.glm.problem import LARGEST_REACH, SMALLEST_REACH, Prior, is_usual
 
 X, Y = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, 0.5], [1e-200, 0.0]]), [1, 0, 0, 1]
 
@@ -43,3 +43,15 @@ def test_what_is_refused():
         problem_of(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y)
     with pytest.raises(OverflowError, match="row 2 leaves"):
         problem_of(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-20, 1.0, 1e20, 1e160])
+@pytest.mark.parametrize("exponent", [-320, -160, -149, -120, 0, 120, 149, 160, 300])
+def test_rows_of_usual_lengths_are_neither_silent_nor_out_of_range(scale, exponent):
+    with np.errstate(over="ignore", under="ignore"):
+        x = np.array([[0.0, 10.0**exponent], [1.0, -1.0]]) / scale
+        reach = scale * np.max(np.abs(x), axis=1)
+    inside = bool(np.all((reach > SMALLEST_REACH) & (reach < LARGEST_REACH)))
+    assert inside or not is_usual(x, scale)
+    assert is_usual(x, scale) or not (abs(exponent) <= 120 and 1e-100 < scale < 1e100)
+    assert not is_usual(np.array([[np.nan, 1.0]]), scale)

@@ -17,7 +17,7 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive
-from cavity.base.lazy import lapack, linalg
+from cavity.base.lazy import lapack
 from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import row_vector
@@ -259,7 +259,9 @@ class LinearSweeps:
         stacked[: len(self._factor), size] = scale * self._target
         stacked[len(self._factor) :, :size] = np.diag(np.sqrt(self._prior.mean(alpha)))
         upper = np.linalg.qr(stacked, mode="r")
-        root = linalg.solve_triangular(upper[:size, :size], np.eye(size))
+        root, singular = lapack.dtrtri(upper[:size, :size])
+        if singular:
+            raise np.linalg.LinAlgError("the precision of the weights is singular to rounding")
         mean = root @ upper[:size, size]
         residual = self._target - self._factor @ mean
         misfit = float(residual @ residual + np.sum((self._factor @ root) ** 2))

@@ -75,7 +75,8 @@ class WeightPrior:
         """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""
         alpha = self.mean(q)
         if self.learnt:
-            logs = np.broadcast_to(q.statistics[: q.statistics.size // 2], self.size)
+            statistics = q.statistics
+            logs = np.broadcast_to(statistics[: statistics.size // 2], self.size)
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
         else:
             logs, apart = np.log(alpha), 0.0

@@ -10,7 +10,7 @@ from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Density, Slopes, log_mean, negative_binomial_slopes, slopes
 from cavity._core.nodes cimport NODES, gauss_nodes, gauss_weights
 from cavity._core.normal cimport cv_standard_normal
-from cavity._core.quadrature_steps cimport CUT, Node, Tile, density, node
+from cavity._core.quadrature_steps cimport CUT, Node, Tile, density, gaussian_end, node
 from cavity._core.simd cimport cv_exp, cv_log_1p
 from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
 
@@ -29,33 +29,40 @@ cdef enum:
 # ------------------------------------------------------------------------------------------------ range
 
 
-cdef inline double fall(int kind, const Tile *t, Py_ssize_t i, const Density *p, double x) noexcept nogil:
-    """h(f0) - h(f0 + x)."""
+cdef inline double fall(
+    int kind, const Tile *t, Py_ssize_t i, const Density *p, double grow, double top, double x,
+) noexcept nogil:
+    """How far h + min(|x|, grow) is below its top."""
     cdef Slopes there
     slopes(kind, p, t.f0[i] + x, &there)
-    return t.l[i] - there.value + 0.5 * x * (x + 2.0 * t.from_mean[i]) / t.v[i]
+    top -= fabs(x) if fabs(x) < grow else grow
+    return t.l[i] - there.value + 0.5 * x * (x + 2.0 * t.from_mean[i]) / t.v[i] + top
 
 
 cdef inline double find_end(int kind, const Tile *t, Py_ssize_t i, const Density *p, double side) noexcept nogil:
-    """A distance on one side of the mode at which h has fallen by CUT to 2 CUT nats, for concave log p."""
-    cdef double farthest = sqrt(2.0 * CUT * t.v[i]), d = sqrt(2.0 * CUT / (1.0 / t.v[i] - t.l2[i])), near, middle
+    """A distance on one side of the mode at which h + min(|x|, grow) is CUT to 2 CUT nats below its top."""
+    cdef double d = sqrt(2.0 * CUT / (1.0 / t.v[i] - t.l2[i])), near, middle
+    cdef double grow = t.grow_left[i] if side < 0.0 else t.grow_right[i]
+    cdef double top = t.top_left[i] if side < 0.0 else t.top_right[i], farthest = gaussian_end(t.v[i], grow, top)
+    cdef double peak = grow if grow < t.v[i] else t.v[i]    # from there on it falls
     cdef int _step
+    d = d if d > peak else peak
     d = d if d < farthest else farthest
     for _step in range(400):
-        if not d < farthest or fall(kind, t, i, p, side * d) >= CUT:
+        if not d < farthest or fall(kind, t, i, p, grow, top, side * d) >= CUT:
             break
         d *= 1.5
     for _step in range(400):
-        if fall(kind, t, i, p, side * 0.7 * d) < CUT:
+        if 0.7 * d <= peak or fall(kind, t, i, p, grow, top, side * 0.7 * d) < CUT:
             break
         d *= 0.7
     d = d if d < farthest else farthest
-    near = 0.7 * d
+    near = 0.7 * d if 0.7 * d > peak else peak
     for _step in range(60):                                 # a bend far from the mode: there 0.7 d is too coarse
-        if fall(kind, t, i, p, side * d) <= 2.0 * CUT:
+        if fall(kind, t, i, p, grow, top, side * d) <= 2.0 * CUT:
             break
         middle = 0.5 * (near + d)
-        if fall(kind, t, i, p, side * middle) < CUT:
+        if fall(kind, t, i, p, grow, top, side * middle) < CUT:
             near = middle
         else:
             d = middle

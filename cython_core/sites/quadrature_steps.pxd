@@ -2,7 +2,8 @@
 
 1. Anchor: f0 near the mode of h = l + log N. All is measured from there, f = f0 + x, as h(f) - h(f0) keeps its digits
    where both terms are large.
-2. Range: where h has fallen by CUT nats.
+2. Range: where h has fallen by CUT nats. Where l' and l'' are small, and grow like exp(|x|) on one side, they have
+   their mass up to a cavity's variance beyond that of g: there where h + |x| is CUT below its top, as far as they grow.
 3. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
    relative error of at most
 
@@ -32,10 +33,12 @@ cdef extern from *:
     #define CV_ACCURACY 34.0
     #define CV_HALF_LOG_TAU_Q 0.9189385332046727
     #define CV_SETTLED 1e-3
+    #define CV_FAINT 0.1
     """
     const double CUT "CV_CUT"
     const double ACCURACY "CV_ACCURACY"
     const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
+    const double FAINT "CV_FAINT"        # rates, and the smaller of p and 1 - p, that may grow by many a factor
     const double SETTLED "CV_SETTLED"    # nats that a step by Newton may still promise at the anchor, twice
 
 cdef enum:
@@ -58,6 +61,7 @@ cdef struct Tile:
     Lanes slope                                                          # h'(f0)
     Lanes small, rest, side                                              # of sigmoid(f0 - b), see Chance
     # 2. range, relative to the anchor
+    Lanes grow_left, grow_right, top_left, top_right                     # see tilt, and its `highest`
     Lanes left, right
     # 3. nodes: left + H (j + 1/2)
     Lanes step, count
@@ -210,26 +214,62 @@ cdef inline template student_range(Tile *t, Py_ssize_t i) noexcept nogil:
     t.right[i] = high if high < to_y + reach else to_y + reach
 
 
+cdef inline template tilt(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """How far on each side of the anchor l' or l'' may grow like exp(|x|), where so small that it matters."""
+    cdef double far = -cv_log(-t.l2[i]), away = fabs(t.f0[i] - (t.b[i] if kind == NEGATIVE_BINOMIAL else 0.0))
+    far = far if far < away else away                       # l'' may have underflown
+    far = far if -t.l2[i] < FAINT else 0.0
+    t.grow_left[i] = t.grow_right[i] = 0.0
+    if kind == POISSON:
+        t.grow_right[i] = far
+    elif kind == NEGATIVE_BINOMIAL or kind == LOGIT:
+        t.grow_left[i] = far if t.side[i] < 0.0 else 0.0
+        t.grow_right[i] = far if t.side[i] > 0.0 else 0.0
+
+
+cdef inline double highest(double v, double grow) noexcept nogil:
+    """The largest min(x, grow) - x^2/(2 v)."""
+    cdef double x = grow if grow < v else v
+    return x - 0.5 * x * (x / v)
+
+
+cdef inline double gaussian_end(double v, double grow, double top) noexcept nogil:
+    """The x > 0 where -x^2/(2 v) + min(x, grow) = top - CUT."""
+    cdef double plain = sqrt(2.0 * v * (CUT + (grow - top))), tilted = v + sqrt(v * v + 2.0 * v * (CUT - top))
+    return plain if plain < tilted else tilted
+
+
 cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """h falls at least as log N does, and on the side where l bends more at least as at the anchor."""
-    cdef double v = t.v[i], farthest = sqrt(2.0 * CUT * v), local = sqrt(2.0 * CUT / (1.0 / v - t.l2[i])), steep
-    t.left[i], t.right[i] = -local if kind == PROBIT else -farthest, farthest
+    cdef double v = t.v[i], local = 1.0 / (1.0 / v - t.l2[i]), steep
+    tilt(kind, t, i)
+    t.top_left[i], t.top_right[i] = highest(v, t.grow_left[i]), highest(v, t.grow_right[i])
+    t.left[i] = -gaussian_end(local if kind == PROBIT else v, t.grow_left[i], t.top_left[i])
+    t.right[i] = gaussian_end(local if kind == POISSON else v, t.grow_right[i], t.top_right[i])
     if kind == POISSON:                                     # exp(x) - 1 - x > exp(x)/3.8 from x = 1 on
-        steep = cv_log(3.8 * CUT / -t.l2[i])
+        steep = cv_log(3.8 * (CUT + t.grow_right[i]) / -t.l2[i])
         steep = steep if steep > 1.0 else 1.0
-        t.right[i] = local if local < steep else steep
+        t.right[i] = t.right[i] if t.right[i] < steep else steep
+
+
+cdef inline double nearer(
+    const Tile *t, Py_ssize_t i, const Node *at, double x, double grow, double top, double side,
+) noexcept nogil:
+    """A step by Newton to where h + min(|x|, grow) is CUT below the top. It is concave: ends stay beyond."""
+    cdef double rise = 1.0 if side * x < grow else 0.0, grown = side * x if side * x < grow else grow
+    return x - (at.h + grown + (CUT - top)) / (at.change + rise * side + (t.slope[i] - 2.0 * t.half_precision[i] * x))
 
 
 cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """A step by Newton of each end to where h has fallen by CUT. h is concave: both stay beyond."""
+    """Both ends a step nearer."""
     cdef Node at
     cdef double x = t.left[i], next
     node(kind, t, i, x, &at)
-    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    next = nearer(t, i, &at, x, t.grow_left[i], t.top_left[i], -1.0)
     t.left[i] = next if (next > x) & (next < 0.0) else x
     x = t.right[i]
     node(kind, t, i, x, &at)
-    next = x - (at.h + CUT) / (at.change + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    next = nearer(t, i, &at, x, t.grow_right[i], t.top_right[i], 1.0)
     t.right[i] = next if (next < x) & (next > 0.0) else x
 
 

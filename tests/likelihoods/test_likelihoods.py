@@ -167,6 +167,32 @@ def test_logit_far_below_zero(variant):
     np.testing.assert_array_equal(rho, -d2)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.5)])
+def test_no_counts_far_below_zero(likelihood, variant):
+    """log p(0|f) = -e^f there; e^f has its mass v above that of the cavity, beyond 8 sd for the wider ones."""
+    v = 10.0 ** np.linspace(-6.0, 2.0, 40)
+    m = -2.5 * v - np.linspace(35.0, 300.0, 40)
+    log_z, d1, d2, tau, rho = kernel(likelihood, np.zeros(40), 1.0, m, v, variant)
+    rate = np.exp(m + 0.5 * v)
+    np.testing.assert_allclose(log_z, -rate, rtol=0, atol=1e-14)
+    for found, true in ((-d1, rate), (-d2, rate), (rho, rate), (-tau, rate * (1.0 - m))):
+        np.testing.assert_allclose(found, true, rtol=1e-11)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_part_of_a_label_far_from_zero(variant):
+    """sigmoid(f)^e for f below 0 and above: d2 = -e e^{-|m| + v/2}, whose mass is an sd above that of Z or below."""
+    v = 10.0 ** np.linspace(-6.0, 2.0, 40)
+    m = 2.5 * v + np.linspace(35.0, 300.0, 40)
+    _, d1, d2, _, _ = kernel(Logit(), np.ones(40), 0.5, m, v, variant)
+    np.testing.assert_allclose(d1, 0.5 * np.exp(-m + 0.5 * v), rtol=1e-11)
+    np.testing.assert_allclose(d2, -0.5 * np.exp(-m + 0.5 * v), rtol=1e-11)
+    _, d1, d2, _, _ = kernel(Logit(), -np.ones(40), 0.5, m, v, variant)
+    np.testing.assert_allclose(d1, np.full(40, -0.5), rtol=1e-15)
+    np.testing.assert_allclose(d2, -0.5 * np.exp(-(m - 0.5 * v) + 0.5 * v), rtol=1e-11)
+
+
 def test_published_probit_site():
     """ReactiveMP's: cavity N(1, 0.5), y = 1."""
     *_, tau, rho = evaluate(Probit(), 1, 1, 1.0, 0.5)

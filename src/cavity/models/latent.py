@@ -34,6 +34,7 @@ from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
 
+SYMMETRIC = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
 AUTO = "auto"  # the schedule that is left to us
 
 
@@ -62,9 +63,21 @@ def probabilities(likelihood, predict):
         name = type(likelihood).__name__
         raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
     mean, variance = predict()
-    labels = (0, 1) if classes == 2 else range(classes)
-    checked = (likelihood.check(np.full(len(mean), float(k))) for k in labels)
+    if isinstance(likelihood, SYMMETRIC):
+        return np.exp(log_of_both(likelihood, mean, variance))
+    checked = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
     return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
+def log_of_both(likelihood, mean, variance):
+    """Log probabilities of -1 and 1, (n, 2), under a likelihood in SYMMETRIC, for f of these moments.
+
+    The label less probable is the one that the mean of f is against; the other one has what is left.
+    """
+    positive = mean > 0
+    less = log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
+    more = np.log1p(-np.exp(less))
+    return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
 def by_class(found, classes, X):

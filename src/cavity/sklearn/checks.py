@@ -9,7 +9,7 @@ from sklearn.utils.validation import validate_data
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.models.latent import log_density
+from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
 
 
@@ -79,21 +79,9 @@ def normalised(inside):
 def log_probabilities(posteriors, X):
     """Log probabilities of the classes, (n, K), from the model of two or those of each against the rest."""
     if len(posteriors) == 1:
-        return log_of_both(posteriors[0], X)
+        return log_of_both(posteriors[0].model.likelihood, *posteriors[0].predict(X))
     ones = np.ones(X.shape[0])
     return normalised(np.stack([posterior.log_density(X, ones) for posterior in posteriors], axis=1))
-
-
-def log_of_both(posterior, X):
-    """Log probabilities of -1 and 1, (n, 2), under a likelihood p(-y|f) = p(y|-f).
-
-    The label less probable is the one that the mean of f is against; the other one has what is left.
-    """
-    mean, variance = posterior.predict(X)
-    likelihood, positive = posterior.model.likelihood, mean > 0
-    less = log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
-    more = np.log1p(-np.exp(less))
-    return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
 def known_classes(y, classes, known=None):

@@ -18,11 +18,11 @@ from cavity.base.errors import NumericalWarning, warn, within_range
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
+from cavity.models.latent import log_of_both
 from cavity.sklearn.checks import (
     classes_in,
     counted_rows,
     known_classes,
-    log_of_both,
     log_probabilities,
     loo_log_density,
     one_vs_rest,
@@ -372,4 +372,4 @@ class LogitClassifier(_LinearClassifier):
 
     @staticmethod
     def _decision(posterior, design):
-        return np.diff(log_of_both(posterior, design))[:, 0]
+        return np.diff(log_of_both(posterior.model.likelihood, *posterior.predict(design)))[:, 0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import cholesky, solve_triangular
 
+from cavity import _core
 from cavity.blocks import tiled
 from cavity.blocks.executors import Threads, single_blas
 
@@ -42,6 +43,11 @@ def check(work, start, expected):
     np.testing.assert_allclose(np.tril(found[0]), np.tril(expected), rtol=0, atol=1e-13 * np.max(np.abs(expected)))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+def test_tiles_are_those_of_the_kernel():
+    kernel = _core.load("tiled", _core.BASELINE)
+    assert (tiled.TILE, tiled.LEAF) == (kernel.TILE, kernel.LEAF)
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -9,14 +9,13 @@ Matrices are C-contiguous; only their lower triangles are read and written.
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import lapack
 
-from cavity import _core
+from cavity.base.lazy import Lazy, lapack
 from cavity.blocks.executors import Threads
 
-_kernel = _core.load("tiled", _core.BASELINE)
+_kernel = Lazy("cavity._core.tiled")  # it loads SciPy
 
-TILE, LEAF = _kernel.TILE, _kernel.LEAF
+TILE, LEAF = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
 MANY = 768  # rows from which tiles are as fast as LAPACK on one thread
 ALONE = Threads(1)
 ENTRIES = 1 << 20  # of the square around a triangle in a task of `by_rows`

@@ -13,6 +13,7 @@ import numpy as np
 from cavity import _core
 from cavity.base.lazy import lapack, linalg
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
+from cavity.blocks import tiled
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
@@ -28,10 +29,11 @@ TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond throug
 NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
 BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
-GROUP_NUMBERS = (
-    1 << 20
-)  # most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, unless ...
-ROWS_A_COLUMN = 4  # ... these are fewer rows for each column: adding up the squares of columns would take its time
+# most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, ...
+GROUP_NUMBERS = 1 << 20
+ROWS_A_COLUMN = (
+    4  # ... unless these are fewer rows for each column: adding up the squares of columns would take its time
+)
 FEW_COLUMNS = 96  # up to which a rank-1 update a site is faster than blocks of them
 SMALL = 96  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
@@ -46,24 +48,26 @@ def _rows_of_a_group(n_rows, n_columns, block):
     return block * max(1, min(most // block, n_rows // block // GROUPS))
 
 
-def _by_loops(h, g, root):
+def _by_loops(h, g, root, _):
     """L of I + C h C = L L', u = L^-T L^-1 C g, L^-1 C and its transpose, C = diag(root); None if there is no L."""
     factor, triangle, wide = np.empty((3, len(g), len(g)))
     u = np.empty(len(g))
     return (factor, u, triangle, wide) if small.posterior(h, g, root, factor, u, triangle, wide) else None
 
 
-def _by_lapack(h, g, root):
-    """The same by LAPACK."""
+def _in_tiles(h, g, root, threads):
+    """The same for larger matrices."""
     with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
         precision, pulled = root[:, None] * h * root, root * g
     precision.flat[:: len(g) + 1] += 1.0
     if not (np.isfinite(precision).all() and np.isfinite(pulled).all()):
         return None
-    factor, failed = lapack.dpotrf(precision, lower=1)
-    if failed:
+    if tiled.factor(precision, threads):
         return None
-    triangle = inverse_lower(factor) * root
+    factor = np.asfortranarray(np.tril(precision))
+    triangle = np.tril(precision)
+    tiled.invert(triangle, threads)
+    triangle *= root
     return factor, lapack.dpotrs(factor, pulled, lower=1)[0], triangle, triangle.T
 
 
@@ -155,12 +159,12 @@ class Dense:
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
-        solve = _by_loops if self.size <= SMALL else _by_lapack
+        solve = _by_loops if self.size <= SMALL else _in_tiles
         if self.root.ndim == 1:
-            found = solve(h, g, self.root)
+            found = solve(h, g, self.root, self.threads)
         else:
             with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
-                found = solve(self.whitened(h), self.pulled(g), np.ones(self.size))
+                found = solve(self.whitened(h), self.pulled(g), np.ones(self.size), self.threads)
         if found is None:
             return None
         factor, u, triangle, wide = found  # the root of the covariance of a is C L^-T

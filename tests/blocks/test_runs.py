@@ -235,6 +235,8 @@ try:
         while True:
             reduce_runs(by_blocks(work), None, [source], threads)
 except KeyboardInterrupt:
+    for thread in set(threading.enumerate()) - {threading.current_thread()}:
+        thread.join(5)  # of one that was about to begin: it sees that it is over
     print("interrupted", threading.active_count(), flush=True)
 """
 

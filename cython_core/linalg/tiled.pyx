@@ -27,15 +27,6 @@ cdef enum:
 TILE, LEAF = TILE_ROWS, LEAF_ROWS
 
 
-cdef void subtract_product(
-    Py_ssize_t rows, Py_ssize_t columns, Py_ssize_t inner, double *a, double *b, double *c, Py_ssize_t stride,
-) noexcept nogil:
-    """c (rows, columns) -= a b', a (rows, inner), b (columns, inner)."""
-    cdef int m = <int> columns, n = <int> rows, k = <int> inner, ld = <int> stride
-    cdef double minus = -1.0, one = 1.0
-    dgemm("T", "N", &m, &n, &k, &minus, b, &ld, a, &ld, &one, c, &ld)
-
-
 def factor_first(double[:, ::1] a):         # inout (N, N): its first tile, then the factor of that
     """Factor the first tile; return 0 or the number, from 1, of the pivot that is not positive."""
     cdef int size = <int> min(TILE_ROWS, a.shape[0]), ld = <int> a.shape[0], info = 0
@@ -63,26 +54,33 @@ def solve_panel(double[:, ::1] a,           # inout (N, N): P L^-T for the rows 
 def update(double[:, ::1] a,                # inout (N, N): less the products of the panel with itself
            Py_ssize_t at,                    # in    first row and column of the tile above the panel
            long long[::1] counter):
-    """A round of `factor`: tasks are columns of tiles, the longest first, which factors its tile on the diagonal.
+    """A round of `factor`: tasks are tiles, one column of them after the other; the first one is factored, too.
 
     Returns 0 or the number, from 1, of the pivot of that tile that is not positive.
     """
-    cdef Py_ssize_t n = a.shape[0], first, below
-    cdef int size, ld = <int> n, inner = TILE_ROWS, info = 0
+    cdef Py_ssize_t n = a.shape[0], start = at + TILE_ROWS, tiles = (n - start + TILE_ROWS - 1) // TILE_ROWS
+    cdef Py_ssize_t column = 0, passed = 0, task, left, top
+    cdef int columns, rows, ld = <int> n, inner = TILE_ROWS, info = 0
     cdef double minus = -1.0, one = 1.0
     with nogil:
         while True:
-            first = at + TILE_ROWS + TILE_ROWS * next_task(&counter[0])
-            if first >= n:
+            task = next_task(&counter[0])
+            while column < tiles and task >= passed + tiles - column:
+                passed += tiles - column
+                column += 1
+            if column == tiles:
                 break
-            size = <int> min(TILE_ROWS, n - first)
-            dsyrk("U", "T", &size, &inner, &minus, &a[first, at], &ld, &one, &a[first, first], &ld)
-            if first == at + TILE_ROWS:
-                dpotrf("U", &size, &a[first, first], &ld, &info)
-            below = first + size
-            if below < n:
-                subtract_product(n - below, size, TILE_ROWS, &a[below, at], &a[first, at], &a[below, first], n)
-    return first_pivot(at + TILE_ROWS, info)
+            left = start + TILE_ROWS * column
+            top = left + TILE_ROWS * (task - passed)
+            columns, rows = <int> min(TILE_ROWS, n - left), <int> min(TILE_ROWS, n - top)
+            if top > left:
+                dgemm("T", "N", &columns, &rows, &inner, &minus, &a[left, at], &ld, &a[top, at], &ld, &one,
+                      &a[top, left], &ld)
+            else:
+                dsyrk("U", "T", &columns, &inner, &minus, &a[left, at], &ld, &one, &a[left, left], &ld)
+            if task == 0:
+                dpotrf("U", &columns, &a[left, left], &ld, &info)
+    return first_pivot(start, info)
 
 
 cdef inline Py_ssize_t first_pivot(Py_ssize_t at, int info) noexcept nogil:

@@ -44,7 +44,7 @@ def factor(a, threads):
             break
         below = n - at - TILE
         _round(threads, _kernel.solve_panel, a, at, flops=TILE * TILE * below)
-        bad = max(_round(threads, _kernel.update, a, at, tasks=-(-below // TILE), flops=TILE * below * below))
+        bad = max(_round(threads, _kernel.update, a, at, flops=TILE * below * below))
     return bad
 
 

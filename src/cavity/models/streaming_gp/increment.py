@@ -26,6 +26,7 @@ from scipy.linalg import blas, lapack
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
+from cavity.blocks import tiled
 from cavity.blocks.job import QUIET
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import free_gradient, gradient
@@ -38,7 +39,7 @@ from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier
 from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import INLINE, KEPT_NUMBERS, fractions, is_exact
+from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +149,9 @@ class Increment:
 
         def task(X, start):
             W, residual = self._features(basis, X, start)
-            return block_sums(W, residual, sites.part(slice(start, start + len(X))), self._scratch(1, len(W)))
+            return block_sums(
+                W, residual, sites.part(slice(start, start + len(X))), self._scratch(1, len(W)), self.threads
+            )
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
@@ -205,7 +208,7 @@ class Increment:
         """W and residuals of a block X under a basis; W belongs to this object."""
         index = start // ROWS_AT_ONCE
         W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
-        W, residual = basis.features(X, INLINE, out=W)
+        W, residual = basis.features(X, self.threads, out=W)
         if index < len(self.kept):
             self.residuals[index] = residual
         return W, residual
@@ -244,11 +247,11 @@ class Increment:
         def task(X, start):
             W, residual, sites, tau, rho = self._read(solution, known, X, start)
             m, weights = W @ mu, self._scratch(1, len(W))
-            equal = rho.min() == rho.max()
-            scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
-            # weights' (M, n) = pull (M, M) W' diag(rho) (M, n), plus back (tau - rho m)', (M,) and (n,)
-            blas.dgemm(rho[0] if equal else 1.0, pull, scaled.T, c=weights.T, overwrite_c=1)
-            blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
+            work, equal = self._scratch(2, len(W)), rho.min() == rho.max()
+            scaled, factor = (W, rho[0] * pull.T) if equal else (np.multiply(W, rho[:, None], out=work), pull.T)
+            # diag(rho) W pull' (n, M) (M, M), plus (tau - rho m) back', (n,) and (M,)
+            np.matmul(scaled, factor, out=weights)
+            weights += np.multiply.outer(tau - rho * m, back, out=work)
             slope = self._noise_slope(start, sites, m, 0.0, residual, rho)
             return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope
 
@@ -256,22 +259,23 @@ class Increment:
 
     def _power_rows(self, solution, known):
         """A task for blocks where alpha > 0."""
-        basis, mu, inverse = solution.basis, solution.mean, np.asfortranarray(solution.inverse)
+        basis, mu, inverse = solution.basis, solution.mean, solution.inverse
+        triangle = np.ascontiguousarray(basis.factor)
 
         def task(X, start):
             W, residual, sites, tau, rho = self._read(solution, known, X, start)
             fraction, m = sites.fraction, W @ mu
             weights, scaled = self._scratch(1, len(W)), self._scratch(2, len(W))
-            blas.dsymm(1.0, inverse, W.T, lower=1, c=weights.T, overwrite_c=1)  # B^-1 W', (M, n)
+            np.matmul(W, inverse, out=weights)  # W B^-1, (n, M) (M, M)
             v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
             q = 0.5 * fraction * (apart**2 + rho**2 * v) - 0.5 * rho
             np.multiply(W, 2.0 * q[:, None], out=scaled)
             weights *= -rho[:, None]
             weights -= scaled
-            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus mu (tau - rho m)', (M, n)
+            R = -(scaled.T @ W)  # -2 W' diag(q) W, (M, M)
+            weights += np.multiply.outer(apart, mu, out=scaled)  # plus (tau - rho m) mu', (n,) and (M,)
             slope = self._noise_slope(start, sites, m, v, residual, rho)
-            R = blas.dgemm(-1.0, scaled.T, W.T, trans_b=1)  # -2 W' diag(q) W, (M, M)
-            return self._contracted(solution, X, solved(basis.factor, weights, 1), q), R, slope
+            return self._contracted(solution, X, tiled.solve(triangle, weights, transposed=True), q), R, slope
 
         return task
 

@@ -247,11 +247,12 @@ class Increment:
         def task(X, start):
             W, residual, sites, tau, rho = self._read(solution, known, X, start)
             m, weights = W @ mu, self._scratch(1, len(W))
-            work, equal = self._scratch(2, len(W)), rho.min() == rho.max()
-            scaled, factor = (W, rho[0] * pull.T) if equal else (np.multiply(W, rho[:, None], out=work), pull.T)
+            equal = rho.min() == rho.max()
+            scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
+            factor = rho[0] * pull.T if equal else pull.T
             # diag(rho) W pull' (n, M) (M, M), plus (tau - rho m) back', (n,) and (M,)
             np.matmul(scaled, factor, out=weights)
-            weights += np.multiply.outer(tau - rho * m, back, out=work)
+            blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
             slope = self._noise_slope(start, sites, m, 0.0, residual, rho)
             return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope
 
@@ -273,7 +274,7 @@ class Increment:
             weights *= -rho[:, None]
             weights -= scaled
             R = -(scaled.T @ W)  # -2 W' diag(q) W, (M, M)
-            weights += np.multiply.outer(apart, mu, out=scaled)  # plus (tau - rho m) mu', (n,) and (M,)
+            blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus (tau - rho m) mu', (n,) and (M,)
             slope = self._noise_slope(start, sites, m, v, residual, rho)
             return self._contracted(solution, X, tiled.solve(triangle, weights, transposed=True), q), R, slope
 

@@ -261,6 +261,8 @@ SWITCHES = [
     Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
     Switch("models.streaming_gp.increment.KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
+    Switch("models.streaming_gp.basis.ROWS_A_TASK", (N, 7), streaming(batches=2), ROUNDING),
+    Switch("models.streaming_gp.absorb.COLUMNS", (N, 2), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
     Switch(

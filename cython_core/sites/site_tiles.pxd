@@ -1,5 +1,8 @@
 """Sites of many rows at once, side by side in lanes where the kind allows; none depends on its neighbours."""
 
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy, memset
+
 from cavity._core.closed_sites cimport probit_tiles
 from cavity._core.logit_site cimport WIDEST, logit_tiles
 from cavity._core.quadrature_sites cimport fill_lane, quadrature_tile
@@ -7,28 +10,60 @@ from cavity._core.quadrature_steps cimport LANES, Tile
 from cavity._core.site_types cimport LOGIT, PROBIT, Form, Likelihood, Tilted
 from cavity._core.sites cimport form_of, is_integral, tilted
 
-cdef struct Queue:                       # sites of one kind that wait for a full tile
+cdef enum:
+    WAITING = 128                        # sites that wait, so that those of about one width can share a tile
+    WIDTHS = 256                         # classes of variances: 8 a factor of 2, over a factor of 2^32
+
+cdef struct Queue:                       # sites of one kind that wait for tiles
     int kind, size
-    Py_ssize_t rows[LANES]
-    Tile tile
+    Py_ssize_t rows[WAITING]
+    Form forms[WAITING]
+    double m[WAITING]
+    double v[WAITING]
+
+
+cdef inline int width_class(double v) noexcept nogil:
+    """The last 5 bits of the exponent and the first 3 of the mantissa."""
+    cdef uint64_t bits
+    memcpy(&bits, &v, sizeof(double))
+    return (bits >> 49) & (WIDTHS - 1)
+
+
+cdef inline void sort_by_width(const Queue *queue, int *order) noexcept nogil:
+    """A tile needs as many nodes as its widest site, so that sites of one class stand together."""
+    cdef int ends[WIDTHS]
+    cdef int i, sites, before = 0
+    memset(ends, 0, sizeof(ends))
+    for i in range(queue.size):
+        ends[width_class(queue.v[i])] += 1
+    for i in range(WIDTHS):
+        sites, ends[i] = ends[i], before
+        before += sites
+    for i in range(queue.size):
+        order[ends[width_class(queue.v[i])]] = i
+        ends[width_class(queue.v[i])] += 1
 
 
 cdef inline void send(Queue *queue, bint natural, double *log_z, double *first, double *second) noexcept nogil:
-    """Match the sites of a queue, which is empty then; lanes left over do as the first."""
-    cdef Tile *t = &queue.tile
-    cdef Form form
-    cdef int i
+    """Match the sites of a queue, which is empty then; lanes left over do as the last."""
+    cdef int order[WAITING]
+    cdef Tile t
+    cdef Py_ssize_t row
+    cdef int i, at, tile, start
     if queue.size == 0:
         return
-    form.power, form.y, form.a, form.b, form.c = t.power[0], t.y[0], t.a[0], t.b[0], t.c[0]
-    form.constant, form.mirror = t.constant[0], t.mirror[0]
-    for i in range(queue.size, LANES):
-        fill_lane(t, i, &form, t.mirror[0] * t.m[0], t.v[0])
-    quadrature_tile(queue.kind, t)
-    for i in range(queue.size):
-        log_z[queue.rows[i]] = t.log_z[i]
-        first[queue.rows[i]] = t.tau[i] if natural else t.d1[i]
-        second[queue.rows[i]] = t.rho[i] if natural else t.d2[i]
+    sort_by_width(queue, order)
+    for tile in range((queue.size + LANES - 1) // LANES):
+        start = tile * LANES
+        for i in range(LANES):
+            at = order[start + i if start + i < queue.size else queue.size - 1]
+            fill_lane(&t, i, &queue.forms[at], queue.m[at], queue.v[at])
+        quadrature_tile(queue.kind, &t)
+        for i in range(LANES if start + LANES <= queue.size else queue.size - start):
+            row = queue.rows[order[start + i]]
+            log_z[row] = t.log_z[i]
+            first[row] = t.tau[i] if natural else t.d1[i]
+            second[row] = t.rho[i] if natural else t.d2[i]
     queue.size = 0
 
 
@@ -66,10 +101,10 @@ cdef inline void match_tile(
         if is_integral(&form, y[i], extra[i * extras], v[i]):
             site = form_of(&form, y[i], extra[i * extras])
             queue = &queues[1 if site.kind == PROBIT else 0]
-            fill_lane(&queue.tile, queue.size, &site, m[i], v[i])
-            queue.kind, queue.rows[queue.size] = site.kind, i
+            queue.kind, queue.rows[queue.size], queue.forms[queue.size] = site.kind, i, site
+            queue.m[queue.size], queue.v[queue.size] = m[i], v[i]
             queue.size += 1
-            if queue.size == LANES:
+            if queue.size == WAITING:
                 send(queue, natural, log_z, first, second)
         else:
             at = tilted(&form, y[i], extra[i * extras], m[i], v[i])

@@ -169,6 +169,9 @@ def _results(task, broadcast, sources, threads, grain):
                 slot.free()
 
     if not any(source is not None for source in read):
+        if len(runs) == 1:  # not on a thread of the pool: its task may let threads share what it does
+            yield work(*runs[0], None)
+            return
         yield from threads.imap(work, ((*run, None) for run in runs))
         return
     with Reader(read, runs, threads) as reader:

@@ -10,6 +10,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
+from cavity.blocks.executors import spans
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
@@ -19,6 +20,7 @@ from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
 
+COLUMNS = 192  # of W, at most, whose products with as many others are a task
 HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
 UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
 
@@ -60,23 +62,34 @@ class RowSites:
         return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
 
 
-def add_squares(W, weights, out, scratch):
-    """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W.
-
-    By NumPy's product of a matrix with its own transpose, which other threads need not wait for, unlike SciPy's dsyrk.
-    """
+def add_squares(W, weights, out, scratch, threads=INLINE):
+    """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W."""
     if not W.size:
         return out
     low, high = weights.min(), weights.max()
     if low == high:
-        return out + low * np.triu(W.T @ W).T
+        return out + low * _squares(W, threads)
     if low < 0.0 < high:
         for chosen in (weights > 0.0, weights < 0.0):
-            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)])
+            out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)], threads)
         return out
-    scaled = np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch)
-    squares = np.triu(scaled.T @ scaled).T
+    squares = _squares(np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch), threads)
     return out + squares if high > 0.0 else out - squares
+
+
+def _squares(W, threads):
+    """The lower triangle of W'W, in Fortran order, in tiles of columns that threads share.
+
+    By NumPy's products, which other threads need not wait for, unlike those of SciPy.
+    """
+    parts = [slice(*ends) for ends in spans(W.shape[1], -(-W.shape[1] // COLUMNS))]
+    out = np.zeros((W.shape[1], W.shape[1]))
+
+    def tile(i, j):
+        np.matmul(W[:, parts[i]].T, W[:, parts[j]], out=out[parts[i], parts[j]])
+
+    threads.run(tile, [(i, j) for i in range(len(parts)) for j in range(i, len(parts))])
+    return np.triu(out).T
 
 
 def absorbed(basis, information, rows, model, alpha, threads, known=None):
@@ -84,27 +97,27 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
 
     def statistics(X, start):
         part = slice(start, start + len(X))
-        W, residual = basis.features(X, INLINE) if known is None else known[start // ROWS_AT_ONCE]
-        return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha)
+        W, residual = basis.features(X, threads) if known is None else known[start // ROWS_AT_ONCE]
+        return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha, threads)
 
     return information.plus(Information(*rows.total(statistics, threads))).factorised()
 
 
-def _statistics(W, residual, rows, part, base, likelihood, alpha):
+def _statistics(W, residual, rows, part, base, likelihood, alpha, threads):
     """Return A, r and the sums of an `Information` of a block of rows of Gaussian noise."""
     weight = np.broadcast_to(rows.weight(part), residual.shape)
     target = rows.y[part] - base
     sites = RowSites.gaussian(weight, rows.noise_variance(likelihood, part), target, alpha)
-    A, r, constant = block_sums(W, residual, sites, np.empty_like(W))
+    A, r, constant = block_sums(W, residual, sites, np.empty_like(W), threads)
     squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
     return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
 
-def block_sums(W, residual, sites, scratch):
+def block_sums(W, residual, sites, scratch, threads=INLINE):
     """Return A (M, M), r (M,) and the constant that sites on f add, for a block W (n, M); `scratch` is like W."""
     tau, rho, constant = sites.on_features(residual)
     m = W.shape[1]
-    return add_squares(W, rho, np.zeros((m, m), order="F"), scratch), W.T @ tau, constant
+    return add_squares(W, rho, np.zeros((m, m), order="F"), scratch, threads), W.T @ tau, constant
 
 
 @dataclass(slots=True, eq=False)

@@ -29,6 +29,7 @@ from cavity.covariances.slots import leaves
 kernel = _core.best("sparse_gp")
 
 ROWS_AT_ONCE = 1024  # rows that are worked on together
+ROWS_A_TASK = 256  # of those, where several threads have only one block of them
 
 
 def same_rows(Z, other):
@@ -107,7 +108,7 @@ class Basis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
-            threads.run(task, starts(len(X), ROWS_AT_ONCE))
+            threads.run(task, starts(len(X), ROWS_A_TASK))
         return out
 
     def features(self, X, threads, out=None):
@@ -122,7 +123,7 @@ class Basis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
-        threads.run(task, starts(len(X), ROWS_AT_ONCE))
+        threads.run(task, starts(len(X), ROWS_A_TASK))
         return W, residual
 
 

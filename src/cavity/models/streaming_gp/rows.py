@@ -100,7 +100,7 @@ def features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
     if rows.n * max(basis.n, 1) > KEPT_NUMBERS:
         return None
-    return list(rows.each(lambda X, start: basis.features(X, INLINE), threads))
+    return list(rows.each(lambda X, start: basis.features(X, threads), threads))
 
 
 def is_exact(likelihood):

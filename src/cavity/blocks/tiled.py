@@ -86,5 +86,8 @@ def solve(triangle, rows, threads=ALONE, *, inverted=False, transposed=False):
 
 def by_rows(threads, function, n, *arguments):
     """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
-    edges = (n * np.sqrt(np.linspace(0.0, 1.0, max(1, n * n // ENTRIES) + 1))).astype(int).tolist()
+    if n * n < 2 * ENTRIES:
+        function(*arguments, 0, n)
+        return
+    edges = (n * np.sqrt(np.linspace(0.0, 1.0, n * n // ENTRIES + 1))).astype(int).tolist()
     threads.run(function, [(*arguments, *ends) for ends in pairwise(edges)])

@@ -12,6 +12,7 @@ import numpy as np
 from cavity import _core
 from cavity.base.frames import column_words
 from cavity.blocks import merge
+from cavity.blocks.executors import Threads
 
 _kernel = _core.best("covariance")
 
@@ -303,3 +304,20 @@ class Program:
                 sources.append(None)
             stack.append(len(values) - 1)
         return values, sources
+
+
+class Compared:
+    """Rows Z (M, D), M > 0, with which others are compared; they are scaled once, and again in copies."""
+
+    def __init__(self, program, Z):
+        self.program, self.Z = program, Z
+        self._target = program.against(Z)
+
+    def __reduce__(self):
+        return Compared, (self.program, self.Z)
+
+    def cross(self, X, out):
+        """Write the covariances of rows X (n, D) with Z into out (n, M)."""
+        if self._target.fill(np.ascontiguousarray(X), out) < len(X):
+            with Threads(1) as threads:
+                self.program.cross(X, self.Z, out, threads)  # or it says what is wrong

@@ -227,14 +227,15 @@ class Latent:
         d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
         scale = 1.0 + d_rho * np.diagonal(inner)
         shift, c = (d_tau - d_rho * f) / scale, d_rho / scale
-        system = c[:, None] * np.triu(inner, 1)  # its diagonal is taken to be one
+        system = c[:, None] * inner  # above its diagonal, which is taken to be one
         # the columns s of Sigma as each was visited, (I + diag(c) V)^-T U': (B, B) (B, N)
         columns = blas.dtrsm(1.0, system, columns.T, side=1, lower=0, diag=1, overwrite_b=1).T
         mean += shift @ columns
-        order = np.argsort(c < 0, kind="stable")  # steps up, which narrow the covariance, and then those down
-        np.take(columns, order, axis=0, out=parts)
-        parts *= np.sqrt(np.abs(c[order]))[:, None]
-        n_up = int(np.sum(c >= 0))
+        n_up = np.count_nonzero(c >= 0)  # steps up, which narrow the covariance, come before those down
+        if n_up < len(c):
+            order = np.argsort(c < 0, kind="stable")
+            columns, c = np.take(columns, order, axis=0, out=parts), c[order]
+        np.multiply(columns, np.sqrt(np.abs(c))[:, None], out=parts)
         # Sigma -= sum of c s s' (N, B) (B, N), lower triangle
         tiled.add_squares(joint, parts[n_up:], parts[:n_up], self.threads)
         return skipped, log_z

@@ -1,6 +1,7 @@
 """Gaussian processes by EP: against EP by the book, integration and sampling; their laws; hard problems."""
 
 import json
+import pickle
 import warnings
 
 import numpy as np
@@ -423,6 +424,16 @@ def test_predictions_are_those_of_the_sites(name):
     np.testing.assert_allclose(posterior.predict(X), [posterior.mean, posterior.variance], rtol=0, atol=1e-10)
     _, joint = posterior.predict_covariance(X)
     np.testing.assert_allclose(joint, posterior.covariance, rtol=0, atol=1e-10)
+
+
+def test_a_new_row_far_away_takes_no_digits_from_the_others():
+    likelihood, X, y = problem("Logit")
+    X, shift = np.round(X, 6), 2.0**27
+    X = (X + shift) - shift  # so that the shift loses nothing
+    near, moved = fit(likelihood, X, y), fit(likelihood, X + shift, y)
+    found = np.array(moved.predict(np.vstack([X + shift, np.zeros((1, 2))])))
+    np.testing.assert_allclose(found[:, :-1], near.predict(X), rtol=1e-10)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(moved)).predict(X), moved.predict(X))
 
 
 def test_far_away_is_the_prior():

@@ -20,7 +20,7 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.merge import starts
 from cavity.blocks.taking import taken
-from cavity.covariances.program import program_of
+from cavity.covariances.program import Compared, program_of
 from cavity.covariances.slots import gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
@@ -82,12 +82,12 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
 
 def latent_means(posterior, X):
     """Return the posterior means of f at checked rows (n, D), of a fit without offsets: the cheap half of `predict`."""
-    program, rows, alpha = program_of(posterior.model.covariance, X.shape[1]), posterior._X_in_use, posterior._alpha
-    mean = prior_means(posterior.model, X)
-    with Threads(1) as threads, single_blas():
+    mean, alpha = prior_means(posterior.model, X), posterior._alpha
+    room = np.empty((min(len(X), ROWS_A_TASK), len(alpha)))
+    with single_blas():
         for start, stop in starts(len(X), ROWS_A_TASK):
-            cross = np.empty((stop - start, len(alpha)))
-            program.cross(X[start:stop], rows, cross, threads)
+            cross = room[: stop - start]
+            posterior._compared.cross(X[start:stop], cross)
             mean[start:stop] += cross @ alpha  # (n, U) (U,)
     return mean
 
@@ -280,6 +280,11 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         """X of the rows with sites, (U, D)."""
         return self._rows.used().X
 
+    @cached_property
+    def _compared(self):
+        """The rows with sites as new rows are compared with them."""
+        return Compared(program_of(self.model.covariance, self.n_features), self._X_in_use)
+
     def standard_errors(self) -> Learnt:
         """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
 
@@ -315,13 +320,13 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     def _moments(self, X, threads, kept):
         if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
             kept.cross = np.empty((len(X), len(self._alpha)))
-        cross, program = kept.cross[: len(X)], program_of(self.model.covariance, X.shape[1])
-        program.cross(X, self._X_in_use, cross, threads)
-        return cross @ self._alpha, self._solver.spread(program.diagonal(X), cross)  # (n, U) (U,)
+        cross, prior = kept.cross[: len(X)], self._compared.program.diagonal(X)
+        self._compared.cross(X, cross)
+        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
         cross = np.empty((len(X), len(self._alpha)))
-        program_of(self.model.covariance, X.shape[1]).cross(X, self._X_in_use, cross, threads)
+        self._compared.cross(X, cross)
         return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
 
     def _check_noise_is_known(self, what):

@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.executors import single_blas
 from cavity.blocks.job import Job
 from cavity.covariances import Covariance
-from cavity.covariances.program import program_of
+from cavity.covariances.program import Compared, program_of
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
@@ -48,22 +48,15 @@ def check_settings(estimator):
     shows_progress(estimator)
 
 
-class Fitted:
-    """The kernel of a fit as a covariance, and the rows of the fit, with which others are compared."""
+class Fitted(Compared):
+    """The rows of a fit, with which others are compared, and its kernel, also as a covariance."""
 
     def __init__(self, kernel, linked, X):
-        self.kernel, self.linked, self.X = kernel, linked, X
-        self.program = program_of(linked.covariance, X.shape[1])
-        self._target = self.program.against(X)
+        super().__init__(program_of(linked.covariance, X.shape[1]), X)
+        self.kernel, self.linked = kernel, linked
 
     def __reduce__(self):
-        return Fitted, (self.kernel, self.linked, self.X)
-
-    def cross(self, X, out):
-        """Write the covariances of rows (n, D) with those of the fit into out (n, N)."""
-        if self._target.fill(np.ascontiguousarray(X), out) < len(X):
-            with Threads(1) as threads:
-                self.program.cross(X, self.X, out, threads)  # or it says what is wrong
+        return Fitted, (self.kernel, self.linked, self.Z)
 
 
 class Learner(Face):

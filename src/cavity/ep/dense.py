@@ -29,12 +29,9 @@ TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond throug
 NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
 BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
-# most numbers of a group of blocks, 8 MB, which is what is read of a file at a time, ...
-GROUP_NUMBERS = 1 << 20
-ROWS_A_COLUMN = (
-    4  # ... unless these are fewer rows for each column: adding up the squares of columns would take its time
-)
-FEW_COLUMNS = 96  # up to which a rank-1 update a site is faster than blocks of them
+GROUP_NUMBERS = 1 << 20  # most numbers of a group of blocks, 8 MB: what is read of a file at a time, unless ...
+ROWS_A_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of columns would take its time
+FEW_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
 SMALL = 96  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last

@@ -32,7 +32,7 @@ CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the 
 GROUP_NUMBERS = 1 << 20  # most numbers of a group of blocks, 8 MB: what is read of a file at a time, unless ...
 ROWS_A_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of columns would take its time
 FEW_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
-SMALL = 96  # columns up to which loops of our own factorise faster than calls of LAPACK
+SMALL = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 

@@ -117,6 +117,8 @@ class DenseBelief:
 class Dense:
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
 
+    parallel_only = False
+
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
 
@@ -196,6 +198,11 @@ class Dense:
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
         scaled, shift = whiten(belief.factor, h), solve_lower(belief.factor, g - h @ belief.u)
         return np.append(scaled.ravel() * np.sqrt(0.5), shift)
+
+    def slope(self, belief, h, g):
+        """The square of the length of a change of natural parameters in the Fisher metric."""
+        change = self.coordinates(belief, h, g)
+        return float(change @ change)
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""

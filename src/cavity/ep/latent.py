@@ -51,6 +51,8 @@ class LatentBelief:
 class Latent:
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
 
+    parallel_only = False
+
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
         self.n_rows = len(gram)
@@ -139,6 +141,11 @@ class Latent:
         first, second = self._metric[1]
         # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each
         return np.append(h @ second, (g - h * belief.mean) @ first)
+
+    def slope(self, belief, h, g):
+        """The square of the length of a change of natural parameters in the Fisher metric."""
+        change = self.coordinates(belief, h, g)
+        return float(change @ change)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

@@ -27,6 +27,7 @@ _PUBLIC = {
     "LogisticRegressionPosterior": "models.regression.logistic",
     "NotPositiveDefiniteError": "base.errors",
     "NumericalWarning": "base.errors",
+    "RandomEffects": "models.mixed.terms",
     "Selection": "models.mixture.selection",
     "SettingsWarning": "base.errors",
     "Source": "blocks.sources",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
     from cavity.models.learnt import Learnt as Learnt
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
+    from cavity.models.mixed.terms import RandomEffects as RandomEffects
     from cavity.models.mixture.model import GaussianMixture as GaussianMixture
     from cavity.models.mixture.posterior import GaussianMixturePosterior as GaussianMixturePosterior
     from cavity.models.mixture.selection import Selection as Selection

@@ -76,10 +76,10 @@ def test_no_new_rows():
 @pytest.mark.parametrize(
     ("column", "error", "words"),
     [
-        ([1.0, np.nan, 2.0], ValueError, r"groups\['g'\] must hold a label in every row, got nan in row 1"),
+        ([1.0, np.nan, 2.0], ValueError, r"groups\['g'\] must have a value in every row, got nan in row 1"),
         (["a", "b", None], ValueError, r"groups\['g'\] must hold a label in every row, got None in row 2"),
         (pd.Series(["a", pd.NA], dtype="string"), ValueError, "must hold a label in every row, got <NA> in row 1"),
-        (pl.Series([1, None]), ValueError, "must hold a label in every row, got nan in row 1"),
+        (pl.Series([1, None]), ValueError, "must have a value in every row, got nan in row 1"),
         (pa.array([None, "a"]), ValueError, "must hold a label in every row, got None in row 0"),
         (np.ma.array([1, 2], mask=[0, 1]), TypeError, r"groups\['g'\] must not be a masked array"),
         ([[1, 2], [3, 4]], ValueError, r"groups\['g'\] must hold one label a row, got shape \(2, 2\)"),

@@ -84,9 +84,8 @@ def _joined(parts, sizes):
     return np.ravel_multi_index(parts, sizes)
 
 
-def _column(values, name):
-    """A column of groups, without missing labels."""
-    called = f"groups[{name!r}]"
+def labels_of(values, called):
+    """Return the labels of a column that is `called` so in messages: texts or finite numbers, in every row."""
     if arrays.is_masked(values):
         raise TypeError(f"{called} must not be a masked array; drop the masked rows first")
     column = Labels.of(only_column(values), called)
@@ -94,7 +93,7 @@ def _column(values, name):
         raise wrong(called, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
-        raise wrong(called, f"must hold a label in every row, got {column.values[row]} in row {row}")
+        raise wrong(called, f"must have a value in every row, got {column.values[row]} in row {row}")
     other = next((each for each in column.kinds or () if not isinstance(each, str | float | int | np.generic)), None)
     if other is not None:
         raise TypeError(f"{called} must hold texts or numbers, got {other!r}; give str of them")
@@ -103,7 +102,7 @@ def _column(values, name):
 
 def _coded(values, name):
     """The labels of a column in order, and the number of each row's."""
-    column = _column(values, name)
+    column = labels_of(values, f"groups[{name!r}]")
     if column.kinds is None:
         labels, codes = np.unique(column.values, return_inverse=True)
         return tuple(map(_plain, labels.tolist())), codes
@@ -112,7 +111,7 @@ def _coded(values, name):
 
 def _numbered(values, name, labels):
     """The number of each row's label among those of the fit."""
-    column = _column(values, name)
+    column = labels_of(values, f"groups[{name!r}]")
     return _looked_up(column.values if isinstance(column.values, list) else column.values.tolist(), labels)
 
 
@@ -171,7 +170,7 @@ def _check_known(levels, codes, table):
     rows = np.flatnonzero(codes == NEW)
     if not rows.size:
         return
-    columns = [_column(table[each], each).values for each in levels.columns]
+    columns = [labels_of(table[each], each).values for each in levels.columns]
     names = list(dict.fromkeys(":".join(str(_plain(column[i])) for column in columns) for i in rows.tolist()))
     words = f"must have levels of the fit, got {some(names)} of {levels.group!r} in row {rows[0]}"
     raise wrong("groups", f"{words}; levels='new' takes unknown ones as new")

@@ -103,7 +103,7 @@ class MixedGLM(Frozen):
         put(self, likelihood=checked_likelihood(self.likelihood))
         fixed = self._fixed()
         put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance")})
-        if self.formula and self.intercept is not None:
+        if self.formula and self.intercept not in (None, False):
             raise arrays.wrong("intercept", f"must be None where there is a formula, which says it; got {self.intercept!r}")
         arrays.choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
         if self.covariances is not None:

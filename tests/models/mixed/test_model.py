@@ -272,7 +272,7 @@ def test_bad_data():
     likelihood, y = CASES["probit"]
     with pytest.raises(TypeError, match="groups must hold the labels of 'g', 'h'"):
         model(likelihood).fit(X, y)
-    with pytest.raises(ValueError, match=r"groups\['g'\] must hold a label in every row, got nan in row 3"):
+    with pytest.raises(ValueError, match=r"groups\['g'\] must have a value in every row, got nan in row 3"):
         model(likelihood).fit(X, y, groups=GROUPS | {"g": np.where(np.arange(N) == 3, np.nan, GROUPS["g"])})
     posterior = model(likelihood).fit(X, y, groups=GROUPS)
     with pytest.raises(ValueError, match="X must have 2 columns"):

@@ -65,7 +65,8 @@ class FormulaReader(Reader):
         fixed, base, values = self.coding.rows(frame, self.terms, levels)
         found = dict(zip(asked, found, strict=True))
         if base is not None:
-            found["offset"] = base if found["offset"] is None else base + row_vector(found["offset"], "offset", len(base))
+            more = found["offset"]
+            found["offset"] = base if more is None else base + row_vector(more, "offset", len(base))
         if "y" in others:
             found["y"] = self.coding.observations(frame) if others["y"] is None else others["y"]
         return self.prepared(fixed), values, found
@@ -105,7 +106,8 @@ def given_by(model, X, y, groups, offset, exposure, sample_weight):
 def _by_formula(model, frame, y, groups, others):
     for name, value in (("y", y), ("groups", groups)):
         if value is not None:
-            raise arrays.wrong(name, f"must be None where there is a formula, which says it; got {type(value).__name__}")
+            words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
+            raise arrays.wrong(name, words)
     frame, (offset, exposure, weight), roles = taken(frame, others)
     found = design(model.effects, frame)
     bare = tuple(term.without_rows() for term in found.terms)

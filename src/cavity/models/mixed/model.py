@@ -104,7 +104,8 @@ class MixedGLM(Frozen):
         fixed = self._fixed()
         put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance")})
         if self.formula and self.intercept not in (None, False):
-            raise arrays.wrong("intercept", f"must be None where there is a formula, which says it; got {self.intercept!r}")
+            words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
+            raise arrays.wrong("intercept", words)
         arrays.choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
         if self.covariances is not None:
             if not isinstance(self.covariances, Mapping):

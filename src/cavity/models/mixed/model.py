@@ -163,8 +163,15 @@ class MixedGLM(Frozen):
         n_threads : int, optional
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
-        callback, progress, checkpoint, checkpoint_every
-            As in `GLM.fit`.
+        callback : callable, optional
+            Called as callback(event) with a `cavity.Event` after each pass of the last fit, and evaluation of the
+            search; a true result stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is, as of `GLM.fit`.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
 
         Returns
         -------

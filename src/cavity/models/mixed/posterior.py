@@ -283,7 +283,7 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         >>> posterior = model.fit(np.ones((8, 1)), [1.0, 1.2, 0.8, 1.1, 2.0, 2.1, 1.8, 2.2], groups={"g": group})
         >>> difference = posterior.contrast({("g", "b"): 1.0, ("g", "a"): -1.0})
         >>> round(float(difference.mean), 2), round(float(difference.variance), 3)
-        (0.98, 0.017)
+        (0.99, 0.014)
         """
         if not isinstance(weights, Mapping) or not weights:
             raise arrays.wrong("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
@@ -388,10 +388,18 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ----------
         X : data frame or array_like (n, D)
             Rows, as in the fit; or `rows`.
-        groups, levels
-            As for `rows`.
-        offset, exposure, noise, trials
-            As of `GLMPosterior.predict`.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new"}, default "known"
+            Whether every level must be one of the fit; effects of "new" ones are drawn from their prior.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation; by default 1.
 
         Returns
         -------
@@ -444,11 +452,11 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X : data frame, array_like (n, D) or `rows`
+        X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
             Observations; with a formula those it says.
-        offset, exposure
+        offset, exposure : float or array_like (n,), optional
             As of `GLMPosterior.log_density`.
 
         Returns
@@ -502,8 +510,10 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ----------
         group : str
             Name of a group, as "herd"; that of `terms` without effects.
-        X, y, groups, offset, exposure, sample_weight
+        X : data frame or array_like (N, D)
             The rows of the fit once more.
+        y, groups, offset, exposure, sample_weight : optional
+            As in the fit.
 
         Returns
         -------
@@ -551,8 +561,10 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
 
         Parameters
         ----------
-        X, y, groups, offset, exposure, sample_weight
-            New rows, as in the fit, of levels of the fit.
+        X : data frame or array_like (n, D)
+            New rows, of levels of the fit.
+        y, groups, offset, exposure, sample_weight : optional
+            As in the fit.
 
         Returns
         -------

@@ -260,3 +260,8 @@ def _given(covariances, terms):
             words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
             raise arrays.wrong(f"covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
+
+
+def settled(**settings):
+    """Return the model of a posterior: its settings are numbers, and X is as its fixed effects take it."""
+    return MixedGLM(**settings, intercept=False)

@@ -28,6 +28,7 @@ from cavity.models.mixed.given import Reader
 from cavity.models.mixed.groups_out import group_log_densities
 from cavity.models.mixed.layout import Layout
 from cavity.models.mixed.learn import component_names
+from cavity.models.mixed.saved import RECORD
 from cavity.models.mixed.solution import updated
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ def posterior_of(solution, reader, **labels):
         trace=fit.trace,
         learnt=solution.learnt,
         has_offset=rows.has_offset,
-        columns=reader.columns,
-        roles=reader.roles,
         _effects=effects,
         _reader=reader,
         _loo=loo,
@@ -108,7 +107,7 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     learnt : Learnt or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.
-    columns, classes, roles, has_offset, chosen
+    classes, has_offset, chosen
         As of `GLMPosterior`.
     """
 
@@ -131,13 +130,12 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     _rho: FloatArray | None
     _influence: FloatArray | None
     learnt: Learnt | Any = None
-    columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
-    roles: dict[str, Any] | None = None
     has_offset: bool = False
     chosen: tuple[Any, ...] | None = None
 
     kind: ClassVar[str] = "mixed"
+    record: ClassVar[Any] = RECORD
 
     def __repr__(self) -> str:
         done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
@@ -165,6 +163,16 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def coefficient_names(self) -> tuple[str, ...]:
         """Names of the fixed effects, (D,): "intercept" for that of an added column of ones, then those of X."""
         return coefficient_names(self.columns, len(self.mean), self._reader.intercept)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns of X, if it had any: those that a formula makes, or those of a data frame."""
+        return self._reader.columns
+
+    @property
+    def roles(self) -> dict[str, Any] | None:
+        """Names of the columns that were y, groups, ..., by these words, where they were given by name."""
+        return self._reader.roles
 
     @property
     def terms(self) -> tuple[str, ...]:

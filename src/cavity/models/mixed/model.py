@@ -148,8 +148,12 @@ class MixedGLM(Frozen):
             Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
-        offset, exposure, sample_weight : array_like (N,) or str, optional
-            As in `GLM.fit`.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
@@ -169,7 +173,8 @@ class MixedGLM(Frozen):
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
         checkpoint : str or path-like, optional
-            File that keeps how far the fit is, as of `GLM.fit`.
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
             Seconds from one writing of it to the next; 0 writes it after each pass.
 

@@ -464,8 +464,10 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             Rows, as in the fit.
         y : array_like (n,) or str, optional
             Observations; with a formula those it says.
-        offset, exposure : float or array_like (n,), optional
-            As of `GLMPosterior.log_density`.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
 
         Returns
         -------
@@ -520,8 +522,16 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             Name of a group, as "herd"; that of `terms` without effects.
         X : data frame or array_like (N, D)
             The rows of the fit once more.
-        y, groups, offset, exposure, sample_weight : optional
-            As in the fit.
+        y : array_like (N,) or str, optional
+            Observations; a formula says what they are.
+        groups : dict of columns (N,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -571,8 +581,16 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ----------
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
-        y, groups, offset, exposure, sample_weight : optional
-            As in the fit.
+        y : array_like (n,) or str, optional
+            Observations; a formula says what they are.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        offset : array_like (n,) or str, optional
+            Known part of f.
+        exposure : array_like (n,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (n,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
 from cavity.base.labels import coded
@@ -23,7 +25,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
 from cavity.ep.options import Options
-from cavity.likelihoods import Likelihood
+from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.model import GLM
@@ -55,7 +57,7 @@ class MixedGLM(Frozen):
         without "~" is the group of an intercept.
     likelihood : cavity.likelihoods.Likelihood or str, optional
         As in `GLM`: an object, or a name as "probit", "binomial" or "poisson"; scales and dispersions that are left
-        open are found by the fit. By default y decides.
+        open are found by the fit. By default y decides; "binomial" for ``p(successes, trials)`` of a formula.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the fixed effects.
     prior_variance : float, array_like (D,) or (D, D), optional
@@ -210,7 +212,9 @@ class MixedGLM(Frozen):
         Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
         """
         y, given = given_by(self, X, y, groups, offset, exposure, sample_weight)
-        likelihood = likelihood_for(y) if self.likelihood is None else self.likelihood
+        likelihood = self.likelihood
+        if likelihood is None:  # counts of a formula are pairs of successes and trials
+            likelihood = Binomial() if self.formula and np.ndim(y) == 2 else likelihood_for(y)
         y, classes = coded(y, likelihood)
         options = Options.checked(
             schedules=("parallel",),

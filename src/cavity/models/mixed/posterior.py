@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, some
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import counted, name_lines, short, table
+from cavity.base.results import counted, drawn, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -208,12 +208,45 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ValueError
             For a term that is not there, naming those that are.
         """
-        number = self._number(term)
-        found, part = self._reader.terms[number], self._layout.part(number)
-        ends = found.columns if len(found.columns) > 1 else ("",)
-        names = tuple(f"{name} {end}".rstrip() for name in found.levels.names for end in ends)
+        part = self._layout.part(self._number(term))
+        columns, levels = self.effect_names(term)
+        ends = columns if len(columns) > 1 else ("",)
+        names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
         mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
         return summary.summarized(f"Effects of {term}", summary.gaussian(names, mean, sd), level)
+
+    def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
+        """Return what the effects of a term are called.
+
+        Parameters
+        ----------
+        term : str
+            Its name, one of `terms`.
+
+        Returns
+        -------
+        columns : tuple of str
+            What the k effects of a level are coefficients of; "intercept" of the constant.
+        levels : list of str
+            The levels, those of several columns joined by ":".
+        """
+        found = self._reader.terms[self._number(term)]
+        return found.columns, found.levels.names
+
+    def plot(self, title: str | None = None) -> Any:
+        """Draw the fixed effects, and those of each term from the smallest to the largest; needs the plot extra.
+
+        Parameters
+        ----------
+        title : str, optional
+            What the data are.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            To be saved with ``savefig``.
+        """
+        return drawn("mixed_figure", self, title)
 
     def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
         """Return the posterior means and variances of the effects of a term.

@@ -19,7 +19,7 @@ from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
 from cavity.blocks.sources import Source, rows
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
@@ -114,7 +114,7 @@ class DenseBelief:
         return change if np.isfinite(change) else np.inf
 
 
-class Dense:
+class Dense(Whitened):
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
 
     parallel_only = False
@@ -198,11 +198,6 @@ class Dense:
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
         scaled, shift = whiten(belief.factor, h), solve_lower(belief.factor, g - h @ belief.u)
         return np.append(scaled.ravel() * np.sqrt(0.5), shift)
-
-    def slope(self, belief, h, g):
-        """The square of the length of a change of natural parameters in the Fisher metric."""
-        change = self.coordinates(belief, h, g)
-        return float(change @ change)
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""

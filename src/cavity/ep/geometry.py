@@ -115,6 +115,17 @@ class Geometry(Protocol):
         """
 
 
+class Whitened:
+    """Base of geometries whose `coordinates` are those in which the Fisher metric is the identity."""
+
+    __slots__ = ()
+
+    def slope(self, belief, h, g):
+        """Return the square of the length of a change of sums in the Fisher metric."""
+        change = self.coordinates(belief, h, g)
+        return float(change @ change)
+
+
 def towards(geometry, start, h, g, length, accept=lambda belief: True):
     """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
 

@@ -12,7 +12,7 @@ from scipy.linalg import blas, eigh
 from cavity import _core
 from cavity.blocks import tiled
 from cavity.blocks.executors import spans
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import renew_block, visit
 
@@ -48,7 +48,7 @@ class LatentBelief:
         return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
-class Latent:
+class Latent(Whitened):
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
 
     parallel_only = False
@@ -141,11 +141,6 @@ class Latent:
         first, second = self._metric[1]
         # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each
         return np.append(h @ second, (g - h * belief.mean) @ first)
-
-    def slope(self, belief, h, g):
-        """The square of the length of a change of natural parameters in the Fisher metric."""
-        change = self.coordinates(belief, h, g)
-        return float(change @ change)
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 

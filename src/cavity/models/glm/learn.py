@@ -143,14 +143,14 @@ def searched(evidence, starts):
         status = ended(objective, value, slope, job)
     else:
         warn_without_start(len(starts))
-    settings = vector.unpack(x)
+    settings, sites = vector.unpack(x), evidence.start
     names, values, slopes_of = vector.described(settings, problem)
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
     if status == CONVERGED:
         sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
     evidence.remember()
     learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
-    return Found(evidence.best(settings), evidence.start, learnt, STOPPED if job.stopped else status)
+    return Found(evidence.best(settings), sites, learnt, STOPPED if job.stopped else status)
 
 
 # ------------------------------------------------------------------------------------------ starts

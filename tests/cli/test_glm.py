@@ -65,7 +65,7 @@ def test_pima_data_are_ripleys():
     assert columns["glu"].dtype == np.float64
     with pytest.raises(ValueError, match="'pima' is a table of 9 columns; read it with cavity.data.table"):
         data.load("pima")
-    with pytest.raises(ValueError, match="no data set 'iris'; there is banana, .*, pima"):
+    with pytest.raises(ValueError, match="no data set 'iris'; there is banana, .*, sleepstudy"):
         data.table("iris")
     values, _ = data.load("newcomb")
     assert data.table("newcomb")[0]["time"].tolist() == values.tolist()
@@ -263,7 +263,7 @@ BAD_TABLES = {
     "missing file": (
         None,
         [],
-        "no such file, and no such data set (there is banana, co2, faithful, galaxies",
+        "no such file, and no such data set (there is banana, cbpp, co2, contraception",
     ),
     "empty": ("", [], "the file holds no rows"),
     "header only": ("a,y\n", [], "the file holds a header and no rows"),

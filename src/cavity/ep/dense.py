@@ -19,7 +19,7 @@ from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
 from cavity.blocks.sources import Source, rows
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
@@ -114,8 +114,10 @@ class DenseBelief:
         return change if np.isfinite(change) else np.inf
 
 
-class Dense:
+class Dense(Whitened):
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
+
+    parallel_only = False
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.

@@ -135,7 +135,7 @@ class Engine:
 
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
-        if self.sweeps == 0 and not self.warm:
+        if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
             self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         up, down = self.damping.step, self.damping.down
         new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())

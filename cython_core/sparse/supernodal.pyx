@@ -38,7 +38,7 @@ cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *mos
 cdef enum:
     TILE_ROWS = 256                          # rows and columns of a product of panels
     FEW = 2000                               # products that loops make in less time than a call of BLAS or LAPACK takes
-    FAILED = -1                              # of a supernode: one below it has failed
+    FAILED = -1                              # of a supernode: pivots that depend on one that is not positive
 
 TILE = TILE_ROWS
 
@@ -240,13 +240,22 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
     return info
 
 
-cdef inline bint spoilt(const Tree *tree, Py_ssize_t t, const int *failed) noexcept nogil:
-    """Whether one of those that update t has failed."""
-    cdef Py_ssize_t e
+cdef Py_ssize_t sound(const Tree *tree, Py_ssize_t t, const int *failed) noexcept nogil:
+    """How many of the first pivots of t depend on none that has failed."""
+    cdef Py_ssize_t e, s, columns = width_of(tree, t)
     for e in range(tree.sources_at[t], tree.sources_at[t + 1]):
-        if failed[tree.sources[e]]:
-            return True
-    return False
+        s = tree.sources[e]
+        if failed[s]:
+            columns = min(columns, tree.rows[tree.rows_at[s] + tree.begins[e]] - tree.first[t])
+    return columns
+
+
+cdef int verdict(const Tree *tree, Py_ssize_t t, int bad, const int *failed) noexcept nogil:
+    """What is to be known of t, of which pivot `bad` was the first that was not positive."""
+    cdef Py_ssize_t columns = sound(tree, t, failed)
+    if 0 < bad <= columns:
+        return bad
+    return FAILED if bad or columns < width_of(tree, t) else 0
 
 
 def sources_of(Supernodes nodes, Py_ssize_t t):
@@ -254,9 +263,9 @@ def sources_of(Supernodes nodes, Py_ssize_t t):
     return nodes.tree.sources_at[t + 1] - nodes.tree.sources_at[t]
 
 
-def has_failed(Supernodes nodes, Py_ssize_t t, const int[::1] failed):
-    """Whether one of those that update t has failed."""
-    return spoilt(&nodes.tree, t, &failed[0])
+def verdict_on(Supernodes nodes, Py_ssize_t t, int bad, const int[::1] failed):
+    """What goes into `failed` for a large supernode."""
+    return verdict(&nodes.tree, t, bad, &failed[0])
 
 
 def factor(Supernodes nodes,
@@ -271,6 +280,7 @@ def factor(Supernodes nodes,
            long long[::1] counter):
     """A round: tasks are subtrees."""
     cdef Py_ssize_t task, e, t
+    cdef int bad
     cdef const Tree *tree = &nodes.tree
     with nogil:
         while True:
@@ -279,12 +289,10 @@ def factor(Supernodes nodes,
                 break
             for e in range(tasks_at[task], tasks_at[task + 1]):
                 t = schedule[e]
-                if spoilt(tree, t, &failed[0]):
-                    failed[t] = FAILED
-                    continue
                 update(tree, &values[0], t, tree.sources_at[t], tree.sources_at[t + 1], 0,
                        width_of(tree, t) + below_of(tree, t), &places[0], &tile[0])
-                failed[t] = eliminate(&values[tree.starts[t]], width_of(tree, t), below_of(tree, t))
+                bad = eliminate(&values[tree.starts[t]], width_of(tree, t), below_of(tree, t))
+                failed[t] = verdict(tree, t, bad, &failed[0])
 
 
 def update_rows(Supernodes nodes,

@@ -9,7 +9,7 @@ are worked on by all threads, in tiles.
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.lazy import Lazy
+from cavity.base.lazy import Lazy, sparse
 from cavity.blocks import tiled
 from cavity.blocks.executors import single_blas, spans
 
@@ -29,17 +29,13 @@ def fill_reducing_order(indptr, indices):
 
     Its incomplete factorisation drops all entries, so that the order is all that takes time.
     """
-    from scipy.sparse import csc_array
     from scipy.sparse.linalg import spilu
 
     n = len(indptr) - 1
-    small = csc_array((np.full(len(indices), 1e-3 / max(n, 1)), indices, indptr), shape=(n, n))
-    matrix = small + small.T
-    matrix.setdiag(1.0)
-    options = {"SymmetricMode": True}
-    order = spilu(
-        matrix.tocsc(), drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options
-    ).perm_c
+    small = sparse.csc_array((np.full(len(indices), 1e-3 / n), indices, indptr), shape=(n, n))
+    matrix = (sparse.eye_array(n) + small + small.T).tocsc()
+    way = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    order = spilu(matrix, drop_tol=1.0, fill_factor=1, **way).perm_c
     return np.argsort(order)
 
 
@@ -213,8 +209,6 @@ class SparseCholesky:
 
     def _factor_large(self, values, s, threads, work, failed):
         """Factor a large supernode on all threads; return what `failed` says of it."""
-        if _kernel.has_failed(self._nodes, s, failed):
-            return -1
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
         for part in spans(count, int(np.ceil(self._products[s] / (TASKS * TASK)))):
@@ -225,7 +219,7 @@ class SparseCholesky:
             bad = int(np.argmin(diagonal > 0.0)) + 1
         if not bad and len(low):
             tiled.solve(corner, low, threads)
-        return bad
+        return _kernel.verdict_on(self._nodes, s, bad, failed)
 
     def log_determinant(self, values):
         """Return the log determinant of the matrix, from its factor."""
@@ -265,7 +259,7 @@ class SparseCholesky:
 
     def _solve_rows(self, values, rows, half, out):
         """Solve for a few right hand sides (k, n)."""
-        x = np.ascontiguousarray((rows if half == "backward" else rows[:, self.order]).T)
+        x = np.array((rows if half == "backward" else rows[:, self.order]).T, order="C")
         work = np.empty(int(self._below.max(initial=1)) * len(rows) + 1)
         steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES)).tolist())]
         steps = [*zip(steps, [*steps[1:], len(self._starts) - 1], strict=True)]

@@ -134,7 +134,7 @@ def searched(evidence, starts):
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
         return Found(problem)
-    objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
+    objective, bounds = Objective(evidence, vector, problem.used.n), vector.bounds(*starts)
     job = evidence.asked
     start = _start(objective, vector, starts, bounds, job.stage(STARTS))
     x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT

@@ -49,6 +49,7 @@ class Pattern:
         both.sort_indices()
         self.n, self.X = n, X
         self.cholesky = SparseCholesky(both.indptr, both.indices, order)
+        self.order = self.cholesky.order if order is None else order
         self.pairs = RowPairs(X.indptr, X.indices, X.data, self.cholesky)
         self.indptr, self.rows, self.columns = both.indptr, both.indices, np.repeat(np.arange(n), np.diff(both.indptr))
         self.places = self.cholesky.positions(self.rows, self.columns)

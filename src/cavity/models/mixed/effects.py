@@ -33,7 +33,7 @@ class Effects:
             pattern.indptr,
             pattern.rows,
             entries,
-            pattern.cholesky.order.astype(np.intp),
+            pattern.order.astype(np.intp),
         )
         vars(found).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
         return found

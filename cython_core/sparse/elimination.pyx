@@ -114,7 +114,7 @@ cdef inline double seconds(double width, double rows, double call, double spread
 
 def supernodes(const int[::1] parent,       # in    (n,): in postorder
                const int[::1] counts,        # in    (n,)
-               const double[::1] prices,     # in    (3,): of a supernode, of an entry of its update, of one of its panel
+               const double[::1] prices,     # in    (3,): of a supernode, an entry of its update, one of its panel
                int[::1] first,               # out   (n + 1,): first pivots of the supernodes, then n
                int[::1] rows):               # work  (n,): rows of their panels
     """Cut the pivots into supernodes; return how many.
@@ -208,7 +208,7 @@ def sources(const int[::1] first,           # in    (S + 1,)
 
 
 def rounds(const int[::1] parent,           # in    (S,)
-           const double[::1] cost,           # in    (S,)
+           const double[::1] cost,             # in    (S,)
            double limit,                     # in    of a task of one thread
            int[::1] task,                    # out   (S,): its first supernode from the root, so that tasks are subtrees
            int[::1] turn,                    # inout (S,): zeros, then the round of its task

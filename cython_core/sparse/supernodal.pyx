@@ -6,7 +6,8 @@ updates of earlier ones itself, in their order, so sums do not depend on who els
 from right to left: Takahashi, Fagan and Chen, Formation of a sparse bus impedance matrix and its application to short
 circuit study (1973).
 
-Functions that share `counter` are one round: see tiled.pyx.
+Functions with a `counter` are one round: threads that call them at the same time take the next task from it until none
+is left or `most` are done. A task is the same whoever does it.
 """
 
 from libc.math cimport sqrt
@@ -24,10 +25,20 @@ cdef extern from *:
     """
     long long next_task "cv_next"(long long *counter) noexcept nogil
 
+cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *most) noexcept nogil:
+    """The number of a task, or -1 if none before `stop` is left or this call has done its share."""
+    cdef Py_ssize_t task
+    if most[0] == 0:
+        return -1
+    most[0] -= 1
+    task = next_task(counter)
+    return task if task < stop else -1
+
+
 cdef enum:
     TILE_ROWS = 256                          # rows and columns of a product of panels
     FEW = 2000                               # products that loops make in less time than a call of BLAS or LAPACK takes
-    FAILED = -1                              # of a supernode: one below it has failed
+    FAILED = -1                              # of a supernode: pivots that depend on one that is not positive
 
 TILE = TILE_ROWS
 
@@ -132,9 +143,9 @@ def positions(Supernodes nodes,
             out[k] = tree.starts[s] + at * width_of(tree, s) + low - tree.first[s]
 
 
-cdef void update(const Tree *tree, double *values, Py_ssize_t t, Py_ssize_t top, Py_ssize_t bottom, int *places,
-                 double *tile) noexcept nogil:
-    """Subtract from rows `top` to `bottom` of the panel of t the products of earlier ones.
+cdef void update(const Tree *tree, double *values, Py_ssize_t t, long long first, long long last, Py_ssize_t top,
+                 Py_ssize_t bottom, int *places, double *tile) noexcept nogil:
+    """Subtract from rows `top` to `bottom` of the panel of t the products of its sources from `first` to `last`.
 
     places: one for each row below a supernode; tile (TILE, TILE).
     """
@@ -144,7 +155,7 @@ cdef void update(const Tree *tree, double *values, Py_ssize_t t, Py_ssize_t top,
     cdef double *left
     cdef double *row
     cdef double total
-    for e in range(tree.sources_at[t], tree.sources_at[t + 1]):
+    for e in range(first, last):
         s, start = tree.sources[e], tree.begins[e]
         inner, end = width_of(tree, s), below_of(tree, s)
         low = values + tree.starts[s] + inner * inner
@@ -229,63 +240,82 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
     return info
 
 
-cdef inline bint spoilt(const Tree *tree, Py_ssize_t t, const int *failed) noexcept nogil:
-    """Whether one of those that update t has failed."""
-    cdef Py_ssize_t e
+cdef Py_ssize_t sound(const Tree *tree, Py_ssize_t t, const int *failed) noexcept nogil:
+    """How many of the first pivots of t depend on none that has failed."""
+    cdef Py_ssize_t e, s, columns = width_of(tree, t)
     for e in range(tree.sources_at[t], tree.sources_at[t + 1]):
-        if failed[tree.sources[e]]:
-            return True
-    return False
+        s = tree.sources[e]
+        if failed[s]:
+            columns = min(columns, tree.rows[tree.rows_at[s] + tree.begins[e]] - tree.first[t])
+    return columns
 
 
-def has_failed(Supernodes nodes, Py_ssize_t t, const int[::1] failed):
-    """Whether one of those that update t has failed."""
-    return spoilt(&nodes.tree, t, &failed[0])
+cdef int verdict(const Tree *tree, Py_ssize_t t, int bad, const int *failed) noexcept nogil:
+    """What is to be known of t, of which pivot `bad` was the first that was not positive."""
+    cdef Py_ssize_t columns = sound(tree, t, failed)
+    if 0 < bad <= columns:
+        return bad
+    return FAILED if bad or columns < width_of(tree, t) else 0
+
+
+def sources_of(Supernodes nodes, Py_ssize_t t):
+    """How many supernodes update t."""
+    return nodes.tree.sources_at[t + 1] - nodes.tree.sources_at[t]
+
+
+def verdict_on(Supernodes nodes, Py_ssize_t t, int bad, const int[::1] failed):
+    """What goes into `failed` for a large supernode."""
+    return verdict(&nodes.tree, t, bad, &failed[0])
 
 
 def factor(Supernodes nodes,
            double[::1] values,               # inout the matrix, then L
            const int[::1] schedule,          # in    supernodes by tasks
            const long long[::1] tasks_at,    # in    where each task begins in it
+           int[::1] failed,                  # out   (S,): 0, or the number from 1 of a bad pivot, or FAILED
            Py_ssize_t stop,                  # in    the first task of another round
            Py_ssize_t most,                  # in    tasks of a call
-           int[::1] failed,                  # out   (S,): 0, or the number from 1 of a bad pivot, or FAILED
            int[::1] places,                  # work  for the rows below any supernode
            double[::1] tile,                 # work  (TILE * TILE,)
            long long[::1] counter):
     """A round: tasks are subtrees."""
     cdef Py_ssize_t task, e, t
+    cdef int bad
     cdef const Tree *tree = &nodes.tree
     with nogil:
-        while most > 0:
-            task = next_task(&counter[0])
-            if task >= stop:
+        while True:
+            task = take(&counter[0], stop, &most)
+            if task < 0:
                 break
-            most -= 1
             for e in range(tasks_at[task], tasks_at[task + 1]):
                 t = schedule[e]
-                if spoilt(tree, t, &failed[0]):
-                    failed[t] = FAILED
-                    continue
-                update(tree, &values[0], t, 0, width_of(tree, t) + below_of(tree, t), &places[0], &tile[0])
-                failed[t] = eliminate(&values[tree.starts[t]], width_of(tree, t), below_of(tree, t))
+                update(tree, &values[0], t, tree.sources_at[t], tree.sources_at[t + 1], 0,
+                       width_of(tree, t) + below_of(tree, t), &places[0], &tile[0])
+                bad = eliminate(&values[tree.starts[t]], width_of(tree, t), below_of(tree, t))
+                failed[t] = verdict(tree, t, bad, &failed[0])
 
 
 def update_rows(Supernodes nodes,
                 double[::1] values,          # inout the matrix, and L in earlier panels
                 Py_ssize_t t,                # in    a supernode, less the updates of earlier ones afterwards
+                Py_ssize_t first,            # in    range of its sources
+                Py_ssize_t last,
+                Py_ssize_t stop,             # in    the number of tasks
+                Py_ssize_t most,             # in    tasks of a call
                 int[::1] places,             # work
                 double[::1] tile,            # work  (TILE * TILE,)
                 long long[::1] counter):
     """A round for a large supernode: tasks are TILE rows of its panel, the longest first."""
     cdef const Tree *tree = &nodes.tree
-    cdef Py_ssize_t rows = width_of(tree, t) + below_of(tree, t), tiles = (rows + TILE_ROWS - 1) // TILE_ROWS, top
+    cdef Py_ssize_t rows = width_of(tree, t) + below_of(tree, t), top
+    cdef long long start = tree.sources_at[t]
     with nogil:
         while True:
-            top = TILE_ROWS * (tiles - 1 - next_task(&counter[0]))
-            if top < 0:
+            top = TILE_ROWS * (stop - 1 - take(&counter[0], stop, &most))
+            if top >= TILE_ROWS * stop:
                 break
-            update(tree, &values[0], t, top, min(top + TILE_ROWS, rows), &places[0], &tile[0])
+            update(tree, &values[0], t, start + first, start + last, top, min(top + TILE_ROWS, rows), &places[0],
+                   &tile[0])
 
 
 cdef void invert_column(const Tree *tree, double *values, Py_ssize_t s, int *places, double *work) noexcept nogil:
@@ -418,11 +448,10 @@ def invert(Supernodes nodes,
     cdef Py_ssize_t task, e, s
     cdef const Tree *tree = &nodes.tree
     with nogil:
-        while most > 0:
-            task = next_task(&counter[0])
-            if task >= stop:
+        while True:
+            task = take(&counter[0], stop, &most)
+            if task < 0:
                 break
-            most -= 1
             task = both - task
             for e in range(tasks_at[task + 1] - 1, tasks_at[task] - 1, -1):
                 s = schedule[e]
@@ -436,6 +465,8 @@ def inverse_strips(Supernodes nodes,
                    double[::1] values,       # in    the selected inverse in later panels, Y below s
                    Py_ssize_t s,             # in    a supernode
                    double[:, ::1] strips,    # out   (b, w): Z22 Y
+                   Py_ssize_t stop,          # in    the number of tasks
+                   Py_ssize_t most,          # in    tasks of a call
                    int[::1] places,          # work
                    double[::1] work,         # work  (TILE * b,)
                    long long[::1] counter):
@@ -446,8 +477,8 @@ def inverse_strips(Supernodes nodes,
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * next_task(&counter[0])
-            if top >= b:
+            top = TILE_ROWS * take(&counter[0], stop, &most)
+            if top < 0:
                 break
             rows = <int> min(TILE_ROWS, b - top)
             gather(tree, &values[0], s, top, top + rows, True, &places[0], &work[0])
@@ -458,6 +489,8 @@ def inverse_strips(Supernodes nodes,
 def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then Z11; the lower triangle
                    double[:, ::1] low,       # in    (b, w): Y
                    double[:, ::1] strips,    # in    (b, w): Z22 Y
+                   Py_ssize_t stop,          # in    the number of tasks
+                   Py_ssize_t most,          # in    tasks of a call
                    double[::1] tile,         # work  (TILE * TILE,)
                    long long[::1] counter):
     """A round for a large supernode: tasks are TILE rows of its own."""
@@ -466,8 +499,8 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * next_task(&counter[0])
-            if top >= w:
+            top = TILE_ROWS * take(&counter[0], stop, &most)
+            if top < 0:
                 break
             rows, columns = <int> min(TILE_ROWS, w - top), <int> top
             if columns:

@@ -9,9 +9,9 @@ are worked on by all threads, in tiles.
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.lazy import Lazy
+from cavity.base.lazy import Lazy, sparse
 from cavity.blocks import tiled
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import single_blas, spans
 
 _analysis = Lazy("cavity._core.elimination")
 _kernel = Lazy("cavity._core.supernodal")  # it loads SciPy
@@ -29,17 +29,13 @@ def fill_reducing_order(indptr, indices):
 
     Its incomplete factorisation drops all entries, so that the order is all that takes time.
     """
-    from scipy.sparse import csc_array
     from scipy.sparse.linalg import spilu
 
     n = len(indptr) - 1
-    small = csc_array((np.full(len(indices), 1e-3 / max(n, 1)), indices, indptr), shape=(n, n))
-    matrix = small + small.T
-    matrix.setdiag(1.0)
-    options = {"SymmetricMode": True}
-    order = spilu(
-        matrix.tocsc(), drop_tol=1.0, fill_factor=1, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options
-    ).perm_c
+    small = sparse.csc_array((np.full(len(indices), 1e-3 / n), indices, indptr), shape=(n, n))
+    matrix = (sparse.eye_array(n) + small + small.T).tocsc()
+    way = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+    order = spilu(matrix, drop_tol=1.0, fill_factor=1, **way).perm_c
     return np.argsort(order)
 
 
@@ -144,7 +140,7 @@ class SparseCholesky:
 
     def _plan(self, w, b, products):
         """Cut the supernodes into rounds of tasks, and name those that are large."""
-        S = len(w)
+        S, self._products = len(w), products
         cost = CALL + products + w * (w + b) ** 2 + 2.0 * w * b * b
         task, turn = np.empty(S, np.int32), np.zeros(S, np.int32)
         _analysis.rounds(self._parent, cost, TASK, task, turn, np.zeros(S))
@@ -192,8 +188,8 @@ class SparseCholesky:
         work = self._work(threads, _kernel.TILE**2)
         with single_blas():
             for start, stop, large in self._rounds:
-                plan = self._schedule, self._tasks_at, stop, TASKS, failed
-                _share(threads, start, stop, _kernel.factor, (self._nodes, values, *plan), work)
+                arguments = self._nodes, values, self._schedule, self._tasks_at, failed
+                _share(threads, range(start, stop), TASKS, _kernel.factor, arguments, work)
                 for s in large:
                     failed[s] = self._factor_large(values, s, threads, work, failed)
         bad = np.flatnonzero(failed > 0)
@@ -213,17 +209,17 @@ class SparseCholesky:
 
     def _factor_large(self, values, s, threads, work, failed):
         """Factor a large supernode on all threads; return what `failed` says of it."""
-        if _kernel.has_failed(self._nodes, s, failed):
-            return -1
         corner, low = self._panel(values, s)
-        _tiles(threads, len(corner) + len(low), _kernel.update_rows, (self._nodes, values, s), work)
+        count = _kernel.sources_of(self._nodes, s)
+        for part in spans(count, int(np.ceil(self._products[s] / (TASKS * TASK)))):
+            _tiles(threads, len(corner) + len(low), 0.0, _kernel.update_rows, (self._nodes, values, s, *part), work)
         bad = tiled.factor(corner, threads)
         diagonal = corner.diagonal()
         if not bad and not np.all(diagonal > 0.0):  # a nan that LAPACK has let pass
             bad = int(np.argmin(diagonal > 0.0)) + 1
         if not bad and len(low):
             tiled.solve(corner, low, threads)
-        return bad
+        return _kernel.verdict_on(self._nodes, s, bad, failed)
 
     def log_determinant(self, values):
         """Return the log determinant of the matrix, from its factor."""
@@ -263,7 +259,7 @@ class SparseCholesky:
 
     def _solve_rows(self, values, rows, half, out):
         """Solve for a few right hand sides (k, n)."""
-        x = np.ascontiguousarray((rows if half == "backward" else rows[:, self.order]).T)
+        x = np.array((rows if half == "backward" else rows[:, self.order]).T, order="C")
         work = np.empty(int(self._below.max(initial=1)) * len(rows) + 1)
         steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES)).tolist())]
         steps = [*zip(steps, [*steps[1:], len(self._starts) - 1], strict=True)]
@@ -282,8 +278,8 @@ class SparseCholesky:
             for start, stop, large in reversed(self._rounds):
                 for s in reversed(large):
                     self._invert_large(values, s, threads)
-                plan = self._schedule, self._tasks_at, start + stop - 1, stop, TASKS
-                _share(threads, start, stop, _kernel.invert, (self._nodes, values, *plan), work)
+                arguments = self._nodes, values, self._schedule, self._tasks_at, start + stop - 1
+                _share(threads, range(start, stop), TASKS, _kernel.invert, arguments, work)
 
     def _invert_large(self, values, s, threads):
         """The selected inverse of a large supernode, on all threads: see `invert_panel` in the kernel."""
@@ -295,19 +291,22 @@ class SparseCholesky:
         if len(low):
             strips = np.empty(low.shape)
             work = self._work(threads, _kernel.TILE * max(_kernel.TILE, len(low)))
-            _tiles(threads, len(low), _kernel.inverse_strips, (self._nodes, values, s, strips), work)
-            _tiles(threads, len(corner), _kernel.inverse_corner, (corner, low, strips), [each[1:] for each in work])
+            arguments = self._nodes, values, s, strips
+            _tiles(threads, len(low), low.size, _kernel.inverse_strips, arguments, work)
+            arguments = corner, low, strips
+            _tiles(threads, len(corner), low.size, _kernel.inverse_corner, arguments, [each[1:] for each in work])
             np.negative(strips, out=low)
 
 
-def _share(threads, start, stop, kernel, arguments, work):
-    """Let the threads call a kernel, which share its tasks from `start` to `stop`."""
-    counter = np.array([start], np.int64)
-    while counter[0] < stop:
-        threads.run(kernel, [(*arguments, *each, counter) for each in work[: stop - int(counter[0])]])
+def _share(threads, tasks, most, kernel, arguments, work):
+    """Let the threads call a kernel, which share its tasks; each does at most so many of them in a call."""
+    counter = np.array([tasks.start], np.int64)
+    while counter[0] < tasks.stop:
+        several = work[: tasks.stop - int(counter[0])]
+        threads.run(kernel, [(*arguments, tasks.stop, most, *each, counter) for each in several])
 
 
-def _tiles(threads, rows, kernel, arguments, work):
-    """Let the threads call a kernel, which share its tasks of TILE rows."""
-    counter = np.zeros(1, np.int64)
-    threads.run(kernel, [(*arguments, *each, counter) for each in work[: -(-rows // _kernel.TILE)]])
+def _tiles(threads, rows, products, kernel, arguments, work):
+    """Let the threads call a kernel, whose tasks are TILE rows, each of so many products."""
+    most = max(1, int(TASKS * TASK / (_kernel.TILE * products + 1.0)))
+    _share(threads, range(-(-rows // _kernel.TILE)), most, kernel, arguments, work)

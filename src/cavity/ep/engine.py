@@ -135,8 +135,8 @@ class Engine:
 
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
-        if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
-            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+        if self.sweeps == 0 and not self.warm:
+            self._begin()
         up, down = self.damping.step, self.damping.down
         new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())
 
@@ -163,6 +163,16 @@ class Engine:
         self.spare = (self.tau, self.rho) if self.good is None else None
         self.tau, self.rho, self.belief = new_tau, new_rho, belief
         return int(skipped)
+
+    def _begin(self):
+        """Leave the prior, from which all sites at once would overshoot: by some rows in turn, or sites given."""
+        if not self.geometry.parallel_only:
+            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+            return
+        first = self.geometry.first(self.sites, self.options)
+        belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
+        if belief is not None:
+            self.belief, (self.tau, self.rho) = belief, first
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""

@@ -44,7 +44,8 @@ class Geometry(Protocol):
     n_rows : int
         N, the number of sites.
     parallel_only : bool
-        Whether sites are renewed from one belief only: then there is no `sweep`.
+        Whether sites are renewed from one belief only: then there is no `sweep`, but ``first(sites, options)``, tau and
+        rho to begin with, or None.
     """
 
     n_rows: int

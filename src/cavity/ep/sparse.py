@@ -99,11 +99,15 @@ class SparseBelief:
 
 
 class Sparse:
-    """Rows on a `Pattern`, a prior and offsets; see the head of the file."""
+    """Rows on a `Pattern`, a prior and offsets; see the head of the file.
+
+    `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
+    """
 
     parallel_only = True
 
-    def __init__(self, pattern, prior_mean, precision, offset, threads):
+    def __init__(self, pattern, prior_mean, precision, offset, threads, first=None):
+        self.first = (lambda sites, options: None) if first is None else first
         self.pattern, self.threads, self.n_rows = pattern, threads, pattern.X.shape[0]
         self.prior_mean, self.precision = prior_mean, precision
         self.base = pattern.pairs.matvec(prior_mean)

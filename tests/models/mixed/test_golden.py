@@ -1,4 +1,7 @@
-"""MixedGLM against golden numbers of cbpp and sleepstudy, by columns and by formula."""
+"""MixedGLM against golden numbers, by columns and by formula."""
+
+import json
+from pathlib import Path
 
 import numpy as np
 import pandas
@@ -45,3 +48,28 @@ def test_sleepstudy_is_reml(by_formula):
     assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=1e-6)
     np.testing.assert_allclose(posterior.mean, known["fixed"], rtol=1e-6)
     np.testing.assert_allclose(posterior.sd, known["fixed_sd"], rtol=1e-5)
+
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mixed.json").read_text())
+
+
+@pytest.mark.parametrize("name", mixed.GIVEN)
+def test_given_variances(name):
+    """Numbers of golden/make_mixed.py, under priors that are wide and whatever the scales of the columns."""
+    case, known = mixed.GIVEN[name](), GOLDEN[name]
+    covariances = dict(zip([term.name for term in case.terms], case.known["covariances"], strict=True))
+    settings = {"prior_variance": case.known["fixed_variance"], "covariances": covariances}
+    posterior = fitted(case, case.likelihood, False, **settings)
+    d = len(posterior.mean)
+    assert posterior.converged
+    assert posterior.n_iter < 20
+    assert posterior.log_evidence == pytest.approx(known["log_evidence"], abs=1e-7)
+    np.testing.assert_allclose(posterior.mean, known["mean"][:d], rtol=1e-6)
+    np.testing.assert_allclose(posterior.sd, known["sd"][:d], rtol=1e-6)
+    effects = [moments for term in posterior.terms for moments in zip(*posterior.effect_moments(term), strict=True)]
+    np.testing.assert_allclose(np.concatenate([mean for mean, _ in effects]), known["mean"][d:], atol=1e-7)
+    np.testing.assert_allclose(np.sqrt(np.concatenate([each for _, each in effects])), known["sd"][d:], rtol=1e-6)
+    assert posterior.loo_log_density.sum() == pytest.approx(known["loo"], abs=1e-6)
+    truth = known["truth"]
+    assert 0 < truth["log_evidence"] - posterior.log_evidence < 0.2
+    np.testing.assert_allclose(posterior.mean, truth["fixed"], atol=0.05 * max(truth["fixed_sd"]))

@@ -1,6 +1,7 @@
 """What a fit of a mixed model is given, checked once: rows, terms, and the prior of all effects."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from cavity.blocks.job import QUIET
 from cavity.ep.sparse import Pattern, Sparse
 from cavity.models.glm.problem import Prior
 from cavity.models.mixed.layout import Layout, inverse
+from cavity.models.mixed.start import first_sites
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,4 +52,5 @@ class MixedProblem:
         variance, d = self.prior.variance, self.layout.n_fixed
         fixed = inverse(variance) if variance.ndim == 2 else np.diag(1.0 / np.broadcast_to(variance, (d,)))
         precision = self.layout.precision(fixed, self.covariances)
-        return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads)
+        first = partial(first_sites, self, threads)
+        return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)

@@ -1,5 +1,6 @@
 """Sparse factors, solves and selected inverses against dense algebra and closed forms; equal bits for all threads."""
 
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -196,6 +197,16 @@ def test_any_pattern_in_any_order(n, data):
     edges = data.draw(st.lists(pairs.filter(lambda pair: pair[0] != pair[1]), max_size=25))
     order = data.draw(st.none() | st.permutations(range(n)))
     check(laplacian(edges, n, 0.5), order)
+
+
+def test_pickles():
+    matrix = MATRICES["crossed"]
+    cholesky = analysed(matrix)
+    b = np.ones(len(matrix))
+    for one, other in zip(
+        work(cholesky, matrix, 1, b), work(pickle.loads(pickle.dumps(cholesky)), matrix, 1, b), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_patterns_in_either_triangle_and_twice():

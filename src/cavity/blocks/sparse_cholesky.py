@@ -219,7 +219,7 @@ class SparseCholesky:
         """Factor a large supernode on all threads; return what `failed` says of it."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
-        for part in spans(count, int(np.ceil(self._products[s] / (TASKS * TASK)))):
+        for part in spans(count, int(np.ceil(self._products[s] / (2.0 * TASK)))):
             _tiles(threads, len(corner) + len(low), 0.0, _kernel.update_rows, (self._nodes, values, s, *part), work)
         bad = tiled.factor(corner, threads)
         diagonal = corner.diagonal()

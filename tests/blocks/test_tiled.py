@@ -45,6 +45,34 @@ def check(work, start, expected):
         np.testing.assert_array_equal(other, found[0])
 
 
+def test_a_task_a_call_gives_the_same_bits(monkeypatch):
+    """Kernels return between tasks, so that Ctrl-C is heard."""
+    matrix, _ = draw(3 * tiled.TILE - 1)
+    found = []
+    for most in (tiled.MOST_FLOPS, 1e-3):
+        monkeypatch.setattr(tiled, "MOST_FLOPS", most)
+        with Threads(2) as threads:
+            out = matrix.copy()
+            assert tiled.factor(out, threads) == 0
+            for work in (tiled.invert, tiled.square):
+                work(out, threads)
+            tiled.add_squares(out, matrix[:3], matrix[3:5], threads)
+            found.append(out)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_who_is_interrupted_ends_the_work_of_all():
+    state = np.zeros(2, np.longlong)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiled._work(interrupted, (), state)
+    assert state[1]
+    tiled._work(interrupted, (), state)  # nobody calls any more
+
+
 def test_tiles_are_those_of_the_kernel():
     kernel = _core.load("tiled", _core.BASELINE)
     assert (tiled.TILE, tiled.LEAF) == (kernel.TILE, kernel.LEAF)

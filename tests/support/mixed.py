@@ -9,6 +9,8 @@ from cavity import data
 from cavity.likelihoods import Binomial, Gaussian, Logit, Poisson
 from cavity.models.mixed.terms import RandomEffects, terms_of
 
+ALL = slice(None)
+
 
 @dataclass
 class Case:
@@ -86,21 +88,29 @@ def sleepstudy():
     )
 
 
-def contraception(slopes=False):
-    """Who uses contraceptives in 60 districts, with a logit link; of towns there may be an effect by district."""
+def contraception(kind="districts"):
+    """Who uses contraceptives, with a logit link: districts, towns and country of each, or effects of towns.
+
+    lme4 at maximum likelihood: sd 0.474 of districts, 0.572 of towns and country of districts.
+    """
     columns, _ = data.table("contraception")
-    children = [columns["livch"] == each for each in ("1", "2", "3+")]
-    X = np.column_stack([np.ones(1934), columns["urban"] == "Y", columns["age"], *children]).astype(float)
-    covariance = covariance_of([0.62, 0.81], -0.79) if slopes else np.array([[0.2124]])
+    age, urban = columns["age"], columns["urban"] == "Y"
+    X = np.column_stack([np.ones(1934), age, age**2, columns["livch"] != "0", urban]).astype(float)
+    effects, covariance = {
+        "districts": (RandomEffects("district"), 0.225),
+        "places": (RandomEffects(("district", "urban")), 0.327),
+        "slopes": (RandomEffects("district", "urban[Y]"), covariance_of([0.62, 0.81], -0.79)),
+    }[kind]
     return Case(
         X,
-        ("intercept", "urban[Y]", "age", "livch[1]", "livch[2]", "livch[3+]"),
+        ("intercept", "age", "I(age ** 2)", "I(livch != '0')", "urban[Y]"),
         (columns["use"] == "Y").astype(float),
-        {"district": columns["district"]},
-        (RandomEffects("district", "urban[Y]" if slopes else ()),),
+        {name: columns[name] for name in ("district", "urban")},
+        (effects,),
         Logit(),
-        f"use ~ urban + age + livch + ({'urban' if slopes else '1'} | district)",
-        {"fixed_variance": np.full(6, 100.0), "covariances": [covariance]},
+        "use ~ age + I(age**2) + I(livch != '0') + urban + "
+        + {"districts": "(1 | district)", "places": "(1 | district:urban)", "slopes": "(urban | district)"}[kind],
+        {"fixed_variance": np.array([100.0, 1.0, 0.01, 100.0, 100.0]), "covariances": [covariance]},
     )
 
 
@@ -117,13 +127,14 @@ def grouseticks():
         tuple(map(RandomEffects, ("BROOD", "INDEX", "LOCATION"))),
         Poisson(),
         "TICKS ~ YEAR + center(HEIGHT) + (1 | BROOD) + (1 | INDEX) + (1 | LOCATION)",
-        {"fixed_variance": np.full(4, 100.0), "covariances": [0.5625, 0.2932, 0.2796]},
+        {"fixed_variance": np.array([100.0, 100.0, 100.0, 0.01]), "covariances": [0.5625, 0.2932, 0.2796]},
     )
 
 
 GIVEN = {  # cases of golden/mixed.json
     "contraception": contraception,
-    "contraception, slopes": lambda: contraception(slopes=True),
+    "contraception, places": lambda: contraception("places"),
+    "contraception, slopes": lambda: contraception("slopes"),
     "grouseticks": grouseticks,
 }
 
@@ -133,35 +144,49 @@ def covariance_of(sd, correlation):
     return np.outer(sd, sd) * np.array([[1.0, correlation], [correlation, 1.0]])
 
 
+# Likelihoods as functions of values f (n, any) of the rows i.
+
+
 def binomial(y):
-    """log p of (successes, trials) with logit link as a function of f (N, n)."""
+    """Of (successes, trials), with logit link."""
     k, n = (column[:, None] for column in np.asarray(y, dtype=float).T)
     constant = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-    return lambda f: constant + k * special.log_expit(f) + (n - k) * special.log_expit(-f)
+    return lambda f, i=ALL: constant[i] + k[i] * special.log_expit(f) + (n - k)[i] * special.log_expit(-f)
 
 
 def poisson(y):
-    """log p of counts with log link as a function of f (N, n)."""
+    """Of counts, with log link."""
     y = np.asarray(y, dtype=float)[:, None]
-    return lambda f: y * f - np.exp(f) - special.gammaln(y + 1)
+    return lambda f, i=ALL: y[i] * f - np.exp(f) - special.gammaln(y[i] + 1)
 
 
 def probit(y):
-    """log p of 0 and 1 as a function of f (N, n)."""
+    """Of 0 and 1."""
     sign = np.where(np.asarray(y) > 0, 1.0, -1.0)[:, None]
-    return lambda f: special.log_ndtr(sign * f)
+    return lambda f, i=ALL: special.log_ndtr(sign[i] * f)
 
 
 def logit(y):
-    """log p of 0 and 1 with logit link as a function of f (N, n)."""
+    """Of 0 and 1."""
     sign = np.where(np.asarray(y) > 0, 1.0, -1.0)[:, None]
-    return lambda f: special.log_expit(sign * f)
+    return lambda f, i=ALL: special.log_expit(sign[i] * f)
 
 
 def gaussian(y, variance):
-    """log p of real numbers as a function of f (N, n)."""
+    """Of real numbers."""
     y = np.asarray(y, dtype=float)[:, None]
-    return lambda f: -0.5 * (y - f) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)
+    return lambda f, i=ALL: -0.5 * (y[i] - f) ** 2 / variance - 0.5 * np.log(2 * np.pi * variance)
 
 
 LOG_P = {"Binomial": binomial, "Poisson": poisson, "Probit": probit, "Logit": logit}
+
+
+def integrated(log_p, variance, nodes=40):
+    """The likelihood of f of one of f + e, e ~ N(0, variance): an effect of each row need not be drawn."""
+    z, w = np.polynomial.hermite_e.hermegauss(nodes)
+    shifts, log_w = np.sqrt(variance) * z, np.log(w / w.sum())
+
+    def log_sum(f, i=ALL):
+        return special.logsumexp([log_p(f + e, i) + c for e, c in zip(shifts, log_w, strict=True)], axis=0)
+
+    return log_sum

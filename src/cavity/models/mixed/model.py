@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
 from cavity.base.labels import coded
@@ -23,7 +25,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
 from cavity.ep.options import Options
-from cavity.likelihoods import Likelihood
+from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.model import GLM
@@ -55,7 +57,7 @@ class MixedGLM(Frozen):
         without "~" is the group of an intercept.
     likelihood : cavity.likelihoods.Likelihood or str, optional
         As in `GLM`: an object, or a name as "probit", "binomial" or "poisson"; scales and dispersions that are left
-        open are found by the fit. By default y decides.
+        open are found by the fit. By default y decides; "binomial" for ``p(successes, trials)`` of a formula.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the fixed effects.
     prior_variance : float, array_like (D,) or (D, D), optional
@@ -148,8 +150,12 @@ class MixedGLM(Frozen):
             Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
-        offset, exposure, sample_weight : array_like (N,) or str, optional
-            As in `GLM.fit`.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
@@ -169,7 +175,8 @@ class MixedGLM(Frozen):
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
         checkpoint : str or path-like, optional
-            File that keeps how far the fit is, as of `GLM.fit`.
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
             Seconds from one writing of it to the next; 0 writes it after each pass.
 
@@ -205,7 +212,9 @@ class MixedGLM(Frozen):
         Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
         """
         y, given = given_by(self, X, y, groups, offset, exposure, sample_weight)
-        likelihood = likelihood_for(y) if self.likelihood is None else self.likelihood
+        likelihood = self.likelihood
+        if likelihood is None:  # counts of a formula are pairs of successes and trials
+            likelihood = Binomial() if self.formula and np.ndim(y) == 2 else likelihood_for(y)
         y, classes = coded(y, likelihood)
         options = Options.checked(
             schedules=("parallel",),

@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, some
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.results import counted, name_lines, short, table
+from cavity.base.results import counted, drawn, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -208,12 +208,45 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ValueError
             For a term that is not there, naming those that are.
         """
-        number = self._number(term)
-        found, part = self._reader.terms[number], self._layout.part(number)
-        ends = found.columns if len(found.columns) > 1 else ("",)
-        names = tuple(f"{name} {end}".rstrip() for name in found.levels.names for end in ends)
+        part = self._layout.part(self._number(term))
+        columns, levels = self.effect_names(term)
+        ends = columns if len(columns) > 1 else ("",)
+        names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
         mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
         return summary.summarized(f"Effects of {term}", summary.gaussian(names, mean, sd), level)
+
+    def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
+        """Return what the effects of a term are called.
+
+        Parameters
+        ----------
+        term : str
+            Its name, one of `terms`.
+
+        Returns
+        -------
+        columns : tuple of str
+            What the k effects of a level are coefficients of; "intercept" of the constant.
+        levels : list of str
+            The levels, those of several columns joined by ":".
+        """
+        found = self._reader.terms[self._number(term)]
+        return found.columns, found.levels.names
+
+    def plot(self, title: str | None = None) -> Any:
+        """Draw the fixed effects, and those of each term from the smallest to the largest; needs the plot extra.
+
+        Parameters
+        ----------
+        title : str, optional
+            What the data are.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            To be saved with ``savefig``.
+        """
+        return drawn("mixed_figure", self, title)
 
     def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
         """Return the posterior means and variances of the effects of a term.
@@ -464,8 +497,10 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             Rows, as in the fit.
         y : array_like (n,) or str, optional
             Observations; with a formula those it says.
-        offset, exposure : float or array_like (n,), optional
-            As of `GLMPosterior.log_density`.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
 
         Returns
         -------
@@ -520,8 +555,16 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             Name of a group, as "herd"; that of `terms` without effects.
         X : data frame or array_like (N, D)
             The rows of the fit once more.
-        y, groups, offset, exposure, sample_weight : optional
-            As in the fit.
+        y : array_like (N,) or str, optional
+            Observations; a formula says what they are.
+        groups : dict of columns (N,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -571,8 +614,16 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         ----------
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
-        y, groups, offset, exposure, sample_weight : optional
-            As in the fit.
+        y : array_like (n,) or str, optional
+            Observations; a formula says what they are.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        offset : array_like (n,) or str, optional
+            Known part of f.
+        exposure : array_like (n,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (n,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -34,7 +34,7 @@ from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, opened
+from cavity.models.regression.rows import RegressionRows, is_elsewhere, opened
 
 ROWS_OF_QR = 4096  # of a block, or four times the columns
 
@@ -116,8 +116,8 @@ class LinearRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path, list of paths, or Source
-            Columns to predict from, of any scale; files are read block by block.
+        X : array_like (N, D), data frame, path, list of paths, dask collection, or Source
+            Columns to predict from, of any scale; files are read block by block, collections worked on where they are.
         y : array_like (N,) or str
             Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
@@ -175,7 +175,7 @@ class LinearRegression(Public):
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
-        rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
+        rows = RegressionRows.of(X, y if is_elsewhere(y) else row_vector(y, "y", X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LinearSweeps(self, rows, threads, job.within("rows"))

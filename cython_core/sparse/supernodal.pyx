@@ -56,23 +56,24 @@ cdef struct Tree:                            # pointers into the arrays of `Supe
 
 cdef class Supernodes:
     """The symbolic factor: arrays that belong together, for the functions of this file."""
-    cdef readonly Py_ssize_t count, order
-    cdef object arrays
+    cdef tuple arrays
     cdef Tree tree
 
-    def __init__(self,
-                 const int[::1] first,              # in (S + 1,): first pivots, then n
-                 const int[::1] member,             # in (n,): supernode of each pivot
-                 const long long[::1] rows_at,      # in (S + 1,)
-                 const int[::1] rows,               # in rows below the supernodes, and one more
-                 const long long[::1] starts,       # in (S + 1,): where their panels begin in the storage
-                 const long long[::1] sources_at,   # in (S + 1,)
-                 const int[::1] sources,            # in by supernodes: which ones update it, ascending, and one more
-                 const int[::1] begins):            # in from which of their rows on, and one more
-        self.arrays = (first, member, rows_at, rows, starts, sources_at, sources, begins)
-        self.count, self.order = first.shape[0] - 1, member.shape[0]
+    def __init__(self, *arrays):
+        cdef const int[::1] first                # (S + 1,): first pivots, then n
+        cdef const int[::1] member               # (n,): supernode of each pivot
+        cdef const long long[::1] rows_at        # (S + 1,)
+        cdef const int[::1] rows                 # rows below the supernodes, and one more
+        cdef const long long[::1] starts         # (S + 1,): where their panels begin in the storage
+        cdef const long long[::1] sources_at     # (S + 1,)
+        cdef const int[::1] sources              # by supernodes: which ones update it, ascending, and one more
+        cdef const int[::1] begins               # from which of their rows on, and one more
+        first, member, rows_at, rows, starts, sources_at, sources, begins = self.arrays = arrays
         self.tree = Tree(&first[0], &member[0], &rows_at[0], &rows[0], &starts[0], &sources_at[0], &sources[0],
                          &begins[0])
+
+    def __reduce__(self):
+        return Supernodes, self.arrays
 
 
 cdef inline Py_ssize_t width_of(const Tree *tree, Py_ssize_t s) noexcept nogil:

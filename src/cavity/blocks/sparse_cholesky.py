@@ -16,6 +16,7 @@ from cavity.blocks.executors import single_blas, spans
 _analysis = Lazy("cavity._core.elimination")
 _kernel = Lazy("cavity._core.supernodal")  # it loads SciPy
 
+MANY, MANY_ROOTS = 16, 10  # entries of columns that come last: more than so many, and so many times the root of n
 STEPS = 10_000_000  # of the analysis, in a call of its kernel
 CALL, SPREAD, ENTRY = 500.0, 30.0, 200.0  # what supernodes, entries of their updates and of their panels cost: products
 TASK = 1e7  # products of a task: some ms
@@ -27,16 +28,23 @@ TOGETHER = 32  # right hand sides that are solved at a time, if they are few num
 def fill_reducing_order(indptr, indices):
     """Return a fill-reducing order (n,) of a symmetric pattern by columns: SuperLU's minimum degree.
 
-    Its incomplete factorisation drops all entries, so that the order is all that takes time.
+    Columns with very many entries come last, the fewest first: the time of minimum degree grows with the square of
+    these. The incomplete factorisation that it belongs to drops all entries, so that the order is what takes time.
     """
     from scipy.sparse.linalg import spilu
 
     n = len(indptr) - 1
-    small = sparse.csc_array((np.full(len(indices), 1e-3 / n), indices, indptr), shape=(n, n))
-    matrix = (sparse.eye_array(n) + small + small.T).tocsc()
+    half = sparse.csc_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
+    matrix = (sparse.eye_array(n) + 1e-3 / n * (half + half.T)).tocsc()
+    degrees = np.diff(matrix.indptr)
+    many = degrees > max(MANY, MANY_ROOTS * np.sqrt(n))
+    first, last = np.flatnonzero(~many), np.flatnonzero(many)
+    last = last[np.argsort(degrees[last], kind="stable")]
+    if len(first) == 0:
+        return last
     way = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-    order = spilu(matrix, drop_tol=1.0, fill_factor=1, **way).perm_c
-    return np.argsort(order)
+    order = spilu(matrix[first][:, first].tocsc(), drop_tol=1.0, fill_factor=1, **way).perm_c
+    return np.concatenate([first[np.argsort(order)], last])
 
 
 def _in_steps(kernel, n, *arguments):
@@ -211,7 +219,7 @@ class SparseCholesky:
         """Factor a large supernode on all threads; return what `failed` says of it."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
-        for part in spans(count, int(np.ceil(self._products[s] / (TASKS * TASK)))):
+        for part in spans(count, int(np.ceil(self._products[s] / (2.0 * TASK)))):
             _tiles(threads, len(corner) + len(low), 0.0, _kernel.update_rows, (self._nodes, values, s, *part), work)
         bad = tiled.factor(corner, threads)
         diagonal = corner.diagonal()

@@ -130,7 +130,7 @@ def test_a_chunk_that_changes_is_told():
 
 
 def test_cut_rows_are_views_where_they_can_be():
-    cut = collections.Cut((20, 3), [(0, N, 10, 30)], None, None, "X")
+    cut = collections.Cut((20, 3), [(0, N, 10, 30)], None, (), "X")
     assert np.shares_memory(cut([X]), X)
     assert not np.shares_memory(cut([np.asfortranarray(X)]), X)
 

@@ -12,7 +12,7 @@ da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 distributed = pytest.importorskip("distributed")
 
-N = 40_000
+N = 40_000  # more than are read at once
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 2)) + RNG.choice([-4.0, 1.0, 5.0], size=(N, 1))
 W = RNG.uniform(0.5, 2.0, size=N)
@@ -58,8 +58,7 @@ MIXTURE = cavity.GaussianMixture(3)
 
 def test_a_mixture_has_the_same_bits(scheduler):
     known, weighted = MIXTURE.fit(X), MIXTURE.fit(X, sample_weight=W)
-    same(MIXTURE.fit(array(X)), known)
-    same(MIXTURE.fit(array(X), sample_weight=array(W)), weighted)
+    same(MIXTURE.fit(array(X).persist()), known)
     found = MIXTURE.fit(frame(copies=W), sample_weight="copies")
     same(found, weighted)
     assert found.columns == ("height", "width")
@@ -67,6 +66,7 @@ def test_a_mixture_has_the_same_bits(scheduler):
 
 
 def test_other_mixtures_have_the_same_bits():
+    same(MIXTURE.fit(array(X), sample_weight=array(W)), MIXTURE.fit(X, sample_weight=W))
     rows = X.copy()
     rows[::7, 1] = np.nan
     options = {"n_init": 2, "rng": 1, "tol": 1e-3}
@@ -88,13 +88,19 @@ def test_selection_reads_where_the_rows_are(tmp_path):
 
 def test_regressions_have_the_same_bits(scheduler):
     linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
-    same(linear.fit(array(X), array(Y)), linear.fit(X, Y))
     same(linear.fit(frame(y=Y), "y"), linear.fit(X, Y))
     known = logistic.fit(X, LABELS)
-    for found in (logistic.fit(array(X), array(LABELS)), logistic.fit(frame(kind=LABELS), "kind")):
-        same(found, known)
-        assert found.classes == (3, 5)
-    assert logistic.fit(array(X), array(Y) > 0).classes is None
+    found = logistic.fit(array(X).persist(), array(LABELS).persist())
+    same(found, known)
+    assert found.classes == (3, 5)
+
+
+def test_arrays_and_truth_values():
+    linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
+    same(linear.fit(array(X), array(Y)), linear.fit(X, Y))
+    found = logistic.fit(frame(up=Y > 0), "up")
+    same(found, logistic.fit(X, Y > 0))
+    assert found.classes is None
 
 
 def test_bad_rows_are_named():
@@ -116,3 +122,76 @@ def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
     with pytest.warns(ConvergenceWarning, match="stopped by callback"):
         MIXTURE.fit(array(X), callback=lambda event: event.n_iter == 2 and event.objective, **options)
     same(MIXTURE.fit(array(X), **options), MIXTURE.fit(X))
+
+
+PROBIT = cavity.GLM("probit", intercept=True, standardize=True)
+GLMS = {
+    "all at once": (PROBIT, {}),
+    "one by one": (PROBIT, {"schedule": "sequential"}),
+    "stochastic": (PROBIT, {"schedule": "stochastic"}),
+    "adf": (PROBIT, {"method": "adf"}),
+    "weights": (PROBIT, {"sample_weight": W}),
+    "offset": (cavity.GLM("poisson", intercept=False, prior_variance=1.0), {"offset": 0.1 * W, "power": 0.5}),
+    "outliers": (cavity.GLM(cavity.likelihoods.StudentT(3.0, 0.5), intercept=True), {"damping": 0.8}),
+}
+
+
+@pytest.mark.parametrize("case", GLMS)
+def test_glms_have_the_same_bits(case):
+    model, options = GLMS[case]
+    y = {"offset": np.round(np.abs(Y)), "outliers": Y}.get(case, LABELS)
+    given = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    known, found = model.fit(X, y, **options), model.fit(array(X), array(y), **given)
+    assert found.log_evidence == known.log_evidence
+    assert found.n_iter == known.n_iter
+    assert found.classes == known.classes
+    for name in ("mean", "covariance"):
+        assert np.array_equal(getattr(found, name), getattr(known, name))
+    if case not in ("stochastic", "adf"):
+        assert np.array_equal(found.loo_log_density, known.loo_log_density)
+        assert np.array_equal(found.sites.tau, known.sites.tau)
+
+
+def test_a_glm_has_the_same_bits_by_a_client(client):
+    with dask.config.set(scheduler=client):
+        found = PROBIT.fit(frame(kind=LABELS).persist(), "kind")
+    known = PROBIT.fit(X, LABELS)
+    assert found.log_evidence == known.log_evidence
+    assert found.columns == ("height", "width")
+
+
+def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
+    """Contradictory rows: cavities become improper, steps are taken back, and sites shrink at the end."""
+    rows, y = X[:17_000], Y[:17_000].copy()
+    y[::50] += 1e3
+    model = cavity.GLM(cavity.likelihoods.StudentT(1.0, 0.01), intercept=False, prior_variance=1e4)
+    options = {"max_iter": 6, "tol": 1e-14}
+    with pytest.warns(ConvergenceWarning):
+        known = model.fit(rows, y, **options)
+    monkeypatch.setattr("cavity.ep.elsewhere.PASSES", 2)
+    with pytest.warns(ConvergenceWarning):
+        found = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
+    assert np.any(known.trace["improper"])
+    assert found.log_evidence == known.log_evidence
+    assert np.array_equal(found.trace["change"], known.trace["change"])
+
+
+def test_a_glm_goes_on_from_its_checkpoint(tmp_path):
+    options = {"checkpoint": tmp_path / "fit", "checkpoint_every": 0}
+    with pytest.warns(ConvergenceWarning, match="stopped by callback"):
+        PROBIT.fit(array(X), array(LABELS), callback=lambda event: event.n_iter == 2 and event.change, **options)
+    assert PROBIT.fit(array(X), array(LABELS), **options).log_evidence == PROBIT.fit(X, LABELS).log_evidence
+
+
+def test_what_needs_the_rows_in_one_process_is_refused():
+    rows, labels = array(X), array(LABELS)
+    with pytest.raises(ValueError, match="X is a collection of dask, and prior_variance would be learnt"):
+        PROBIT.fit(rows, labels, learn="prior_variance")
+    with pytest.raises(ValueError, match="X is a collection of dask: approximation='diagonal' needs the rows"):
+        cavity.GLM("probit", approximation="diagonal", intercept=True).fit(rows, labels)
+    with pytest.raises(
+        ValueError, match="X is a collection of dask, of which all rows count: leave out those of weight"
+    ):
+        PROBIT.fit(rows, labels, sample_weight=array(np.where(Y > 0, 1.0, 0.0)))
+    with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 0\] = nan \(row 3998 of chunk 2\)"):
+        PROBIT.fit(array(np.where(np.arange(N)[:, None] == 30_000, np.nan, X)), labels)

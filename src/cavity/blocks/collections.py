@@ -106,9 +106,10 @@ class ChunkRows(NamedRows):
 
     in_memory, elsewhere = False, remote
 
-    def __init__(self, chunks, name, shape, columns, table=None, index=None, change=None):
+    def __init__(self, chunks, name, shape, columns, table=None, index=None, width=None, changes=()):
         super().__init__(name, shape, columns)
-        self.chunks, self._table, self._index, self._change = chunks, table, index, change
+        self.chunks, self._table, self._index, self._changes = chunks, table, index, changes
+        self._width = shape[1:] if width is None else width  # before the changes
 
     def __reduce__(self):
         """Tasks need a source for its words alone."""
@@ -122,9 +123,16 @@ class ChunkRows(NamedRows):
         columns = None if self.columns is None else tuple(self.columns[j] for j in index)
         return ChunkRows(self.chunks, self.name, shape, columns, self._table, inner)
 
-    def changed(self, change):
-        """The same rows with their numbers changed by a function of arrays."""
-        return ChunkRows(self.chunks, self.name, self.shape, self.columns, self._table, self._index, change)
+    def changed(self, change, n_features=None):
+        """What a function makes of the rows, with as many columns as before unless their number is given."""
+        shape = self.shape if n_features is None else (self.shape[0], n_features)
+        changes = (*self._changes, change)
+        return ChunkRows(self.chunks, self.name, shape, None, self._table, self._index, self._width, changes)
+
+    def first(self, n):
+        """The first n rows."""
+        shape, rest = (n, *self.shape[1:]), (self._table, self._index, self._width, self._changes)
+        return ChunkRows(self.chunks, self.name, shape, self.columns, *rest)
 
     def check_numbers(self, name):
         """Raise TypeError, naming the column, unless all columns hold numbers."""
@@ -148,7 +156,7 @@ class ChunkRows(NamedRows):
             keys.append(self.chunks.keys[number])
             parts.append((number, self.chunks.ends[number] - first, row - first, high - first))
             row = high
-        return keys, Cut((stop - start, *self.shape[1:]), parts, self._index, self._change, self.name)
+        return keys, Cut((stop - start, *self._width), parts, self._index, self._changes, self.name)
 
     def fill(self, out, start, desk):
         """Fetch the rows from `start` on into out."""
@@ -193,12 +201,14 @@ class Cut:
     shape: tuple
     parts: list  # (number of the chunk, its rows, first row, row after the last) of each
     index: list | None  # of columns, all if None
-    change: object  # a function of the rows, if any
+    changes: tuple  # functions that are called on the rows one after the other
     name: str
 
     def __call__(self, chunks):
         found = self._rows(chunks)
-        return found if self.change is None else np.require(self.change(found), np.float64, "C")
+        for change in self.changes:
+            found = np.require(change(found), np.float64, "C")
+        return found
 
     def _rows(self, chunks):
         out, done = None, 0

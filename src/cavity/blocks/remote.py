@@ -5,7 +5,7 @@ dask is imported when it is asked for: who gives a collection has it.
 
 import uuid
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from time import perf_counter
 
 import numpy as np
@@ -45,6 +45,23 @@ class Done:
     builds: frozenset
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """What a task leaves behind for those of later passes over its run, and what it says of itself."""
+
+    value: object
+    done: Done | None = None
+
+    def __call__(self):
+        """A task of dask that puts a value where the tasks are."""
+        return self
+
+
+def told(held):
+    """A task of dask: what another one, which stays where it is, says of itself."""
+    return held.done
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """The task of dask: the rows [start, stop), and for each source what cuts them out of its chunks."""
@@ -53,16 +70,26 @@ class Work:
     stop: int
     cuts: tuple
 
-    def __call__(self, given, chunks):
-        """Return what was done; errors are returned as well: what is raised comes from chunks, or from dask."""
+    def __call__(self, given, chunks, held=None):
+        """Return what was done; errors are returned as well: what is raised comes from chunks, or from dask.
+
+        With held values, task(run, broadcast, *values) is called, and what it returns in second place is held as well.
+        """
         begin, blocks = perf_counter(), -(-(self.stop - self.start) // given.block_rows)
         try:
             with single_blas(), np.errstate(**given.errors):
                 arrays = [None if cut is None else cut(some) for cut, some in zip(self.cuts, chunks, strict=True)]
-                found = of_run(given.task, given.broadcast, self.start, self.stop, given.block_rows, arrays)
+                task = given.task if held is None else partial(_called, given.task, [each.value for each in held])
+                found = of_run(task, given.broadcast, self.start, self.stop, given.block_rows, arrays)
+                found, kept = found if held is not None else (found, None)
         except Exception as error:
-            found = error
-        return Done(blocks, found, perf_counter() - begin, frozenset([build()]))
+            found, kept = error, None
+        done = Done(blocks, found, perf_counter() - begin, frozenset([build()]))
+        return done if held is None else Held(kept, done)
+
+
+def _called(task, held, run, broadcast):
+    return task(run, broadcast, *held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +216,84 @@ def _compare(builds, known):
             )
 
 
+class Runs:
+    """Runs that stay the same over passes, and values that are held for each of them where it is worked on.
+
+    Handles of values are lists, one entry a run: dask's futures, or with a local scheduler the values themselves.
+    """
+
+    def __init__(self, source):
+        self.layout, self.part, scheduler = source, _part(source, source), Scheduler()
+        most = _most(source, 8 * source.n_features, None, scheduler.threads)
+        self.spans = _spans([self.part.chunks], source, most)
+
+    def put(self, values):
+        """Return handles of given values, one for each run."""
+        keys = [f"cavity-put-{uuid.uuid4().hex}" for _ in self.spans]
+        return Scheduler().held({key: (Held(value),) for key, value in zip(keys, values, strict=True)}, keys)
+
+    def fetch(self, handles):
+        """Return the values of handles, in order."""
+        return [each.value for each in Scheduler().gathered(handles)]
+
+    def each(self, task, broadcast, *handles, rows=True):
+        """Call task(run, broadcast, *values), which returns what it found and what it leaves behind, for every run.
+
+        Returns
+        -------
+        found, handles : list
+            Of what was found, in order, and of what was left behind. Without `rows`, runs have no arrays.
+        """
+        token, scheduler = uuid.uuid4().hex, Scheduler()
+        given, keys, tellers = f"cavity-given-{token}", [], []
+        graph = {given: Given(task, broadcast, self.layout.block_rows, np.geterr())}
+        graph |= self.part.chunks.graph if rows else {}
+        for number, span in enumerate(self.spans):
+            needed, cut = self.part.pieces(*span) if rows else (None, None)
+            held = [
+                scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
+                for i, each in enumerate(handles)
+            ]
+            keys.append((f"cavity-hold-{token}", number))
+            tellers.append((f"cavity-told-{token}", number))
+            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], held
+            graph[tellers[-1]] = told, keys[-1]
+        whole, said = scheduler.both(graph, keys, tellers, self.spans, [self.part])
+        for done in said:
+            if isinstance(done.found, Exception):
+                raise done.found
+        _compare(set().union(*(done.builds for done in said)), self.part.chunks.builds)
+        return [done.found for done in said], whole
+
+    def in_turn(self, task, state, inputs):
+        """Call task(run, state, *inputs of the run) for one run after the other; each gives the next one its state.
+
+        Returns
+        -------
+        state : object
+            The last one.
+        found : list
+            What the task returned beside the states.
+        """
+        token, scheduler = uuid.uuid4().hex, Scheduler()
+        graph, keys, tellers = dict(self.part.chunks.graph), [], []
+        graph[f"cavity-state-{token}"] = (Held(state),)
+        for number, (span, values) in enumerate(zip(self.spans, inputs, strict=True)):
+            needed, cut = self.part.pieces(*span)
+            given = f"cavity-given-{token}-{number}"
+            graph[given] = Given(task, values, self.layout.block_rows, np.geterr())
+            before = keys[-1] if keys else f"cavity-state-{token}"
+            keys.append((f"cavity-turn-{token}", number))
+            tellers.append((f"cavity-told-{token}", number))
+            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], [before]
+            graph[tellers[-1]] = told, keys[-1]
+        whole, said = scheduler.both(graph, keys, tellers, self.spans, [self.part])
+        for done in said:
+            if isinstance(done.found, Exception):
+                raise done.found
+        return self.fetch(whole[-1:])[0], [done.found for done in said]
+
+
 def computed(graph, tasks):
     """Return what dask makes of some tasks over the keys of a graph, in order."""
     keys = [f"cavity-{uuid.uuid4().hex}" for _ in tasks]
@@ -219,14 +324,36 @@ class Scheduler:
 
         return config.get("num_workers", None) or CPU_COUNT
 
-    def values(self, graph, keys, spans, parts):
+    def held(self, graph, keys):
+        """Return handles of what is at the keys."""
+        return self.get(graph, list(keys)) if self.client is None else self.get(graph, list(keys), sync=False)
+
+    def gathered(self, handles):
+        """Return what is behind handles."""
+        return handles if self.client is None else self.client.gather(list(handles))
+
+    @staticmethod
+    def named(graph, handle, name):
+        """Put a handle into a graph; return its key there."""
+        key = getattr(handle, "key", name)
+        graph[key] = handle
+        return key
+
+    def both(self, graph, keys, tellers, spans, parts):
+        """Return handles of what is at the keys, and what is at the tellers, the last tasks of the graph."""
+        if self.client is None:
+            found = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
+            return found[: len(keys)], found[len(keys) :]
+        whole = self.get(graph, [*keys, *tellers], sync=False)
+        return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
+
+    def values(self, graph, keys, spans, parts, futures=None):
         """Yield what is at the keys, in order; errors name the chunk, or the rows of the keys that nobody could do."""
-        futures = None
         try:
             if self.client is None:
                 yield from self.get(graph, list(keys))
                 return
-            futures = self.get(graph, list(keys), sync=False)
+            futures = self.get(graph, list(keys), sync=False) if futures is None else futures
             step = -(-len(futures) // FETCHED)
             for low in range(0, len(futures), step):
                 yield from self.client.gather(futures[low : low + step])

@@ -400,6 +400,9 @@ class Source(Blocks):
         start, stop = operator.index(start), self.n_rows if stop is None else operator.index(stop)
         if not 0 <= start <= stop <= self.n_rows:
             raise ValueError(f"{self.name} has rows from 0 to {self.n_rows}, there are none from {start} to {stop}")
+        if self.elsewhere is not None and (start, stop) == (0, self.n_rows):
+            with Threads(1) as thread:
+                return np.concatenate(list(map_runs(every, 1, [self], thread)))
         out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
         for low, high in starts(stop - start, self.block_rows):

@@ -34,6 +34,14 @@ def taken(X, given, columns=None, roles=None):
     )
 
 
+def fetched(value):
+    """Return a column of a collection in memory, anything else as it is."""
+    if not isinstance(value, Source):
+        return value
+    value.check_numbers(value.name)
+    return value.rows()
+
+
 def _read(argument, value, names):
     """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
     named = isinstance(value, str) and value in names

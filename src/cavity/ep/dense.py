@@ -273,14 +273,15 @@ class Dense(Whitened):
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
 
-        def group(blocks):
-            h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
-            for part, x in blocks:
-                h, g, extra = task(part, x, h, g)
-                total += extra
-            return h, g, total
+        return merge(self.each_group(lambda blocks: self.summed(task, blocks)))
 
-        return merge(self.each_group(group))
+    def summed(self, task, blocks):
+        """The sums that task(part, x, h, g) makes of some blocks."""
+        h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
+        for part, x in blocks:
+            h, g, extra = task(part, x, h, g)
+            total += extra
+        return h, g, total
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
@@ -301,20 +302,32 @@ class Dense(Whitened):
             The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
             normalisers of the others.
         """
+        moments = belief.mean.copy(), belief.root @ belief.root.T
+        *_, skipped, gained = self.visited(sites, *moments, part, tau, rho, up, down)
+        return self.belief(*self.gather(tau, rho)), skipped, added_up(gained)
+
+    def visited(self, sites, mean, covariance, part, tau, rho, up, down):
+        """Visit them from moments of the coordinates, which change in place.
+
+        Returns
+        -------
+        mean, covariance, skipped, log_z
+            The moments after it, the number of sites left alone, and the log normalisers of the others, in parts.
+        """
         one_by_one = sites.compiled and self.size <= FEW_COLUMNS
         walk = self._one_by_one if one_by_one else self._block_by_block
-        skipped, log_z = walk(sites, belief.mean.copy(), belief.root @ belief.root.T, part, tau, rho, up, down)
-        return self.belief(*self.gather(tau, rho)), skipped, log_z
+        return walk(sites, mean, covariance, part, tau, rho, up, down)
 
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
-        skipped, log_z = 0, 0.0
+        skipped, log_z = 0, []
         for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
             arguments, own = sites.arguments(block), (tau[block], rho[block])
             missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own
-            skipped, log_z = skipped + missed, log_z + gained
-        return skipped, log_z
+            skipped += missed
+            log_z.append(gained)
+        return mean, covariance, skipped, log_z
 
     def _in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows."""
@@ -322,7 +335,7 @@ class Dense(Whitened):
         spans = [(part.start + low, part.start + high) for low, high in starts(n, size)]
         for block, x in in_turn(self.features, spans):
             yield block, x
-            if self.threads.job is not None:
+            if self.threads is not None and self.threads.job is not None:
                 self.threads.job.within_pass(block.stop - part.start, n, n)
 
     def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
@@ -331,8 +344,8 @@ class Dense(Whitened):
         Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance
         of the coordinates takes all B changes at once.
         """
-        size = int(np.clip(self.size // 2, 8, 64))
-        skipped, log_z = 0, 0.0
+        size = self.joint_rows
+        skipped, log_z = 0, []
         blocks = (
             (slice(together.start + low, together.start + high), x[low:high])
             for together, x in self._in_turn(part, SWEEP_ROWS // size * size)
@@ -348,7 +361,8 @@ class Dense(Whitened):
                 f += self.base[block]
             missed, gained = visit(sites, block, f.copy(), joint.copy(), own_tau, own_rho, up, down)
             tau[block], rho[block] = own_tau, own_rho
-            skipped, log_z = skipped + missed, log_z + gained
+            skipped += missed
+            log_z.append(gained)
             d_tau, d_rho = own_tau - before_tau, own_rho - before_rho
             system = d_rho[:, None] * joint
             system[np.diag_indices_from(system)] += 1.0
@@ -358,4 +372,17 @@ class Dense(Whitened):
             mean += spread.T @ solved[:, 0]
             covariance -= spread.T @ solved[:, 1:]
             covariance = 0.5 * (covariance + covariance.T)
-        return skipped, log_z
+        return mean, covariance, skipped, log_z
+
+    @property
+    def joint_rows(self):
+        """Rows whose sites are visited one by one, and change the moments of the coordinates together."""
+        return int(np.clip(self.size // 2, 8, 64))
+
+
+def added_up(numbers):
+    """Return the sum of numbers, added one after the other."""
+    total = 0.0
+    for each in numbers:
+        total += each
+    return total

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.blocks.job import QUIET
+from cavity.ep.elsewhere import DenseElsewhere, EngineElsewhere, StochasticElsewhere
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.stochastic import Stochastic
@@ -24,9 +25,10 @@ SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  
 
 def engine_of(geometry, sites, options, start):
     """Return the engine of a schedule."""
+    elsewhere = isinstance(geometry, DenseElsewhere)
     if options.schedule == "stochastic":
-        return Stochastic(geometry, sites, options)
-    return Engine(geometry, sites, options, start)
+        return (StochasticElsewhere if elsewhere else Stochastic)(geometry, sites, options)
+    return (EngineElsewhere if elsewhere else Engine)(geometry, sites, options, start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import QUIET, Event, Job
+from cavity.blocks.reading import is_elsewhere
 from cavity.blocks.runs import by_blocks
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
@@ -34,7 +35,7 @@ from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, is_elsewhere, opened
+from cavity.models.regression.rows import RegressionRows, opened
 
 ROWS_OF_QR = 4096  # of a block, or four times the columns
 

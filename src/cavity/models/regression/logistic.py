@@ -23,6 +23,7 @@ from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Event, Job
+from cavity.blocks.reading import is_elsewhere
 from cavity.blocks.runs import by_blocks
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -32,7 +33,7 @@ from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, coded_elsewhere, is_elsewhere, opened
+from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between

@@ -58,11 +58,6 @@ class RegressionRows:
         return out
 
 
-def is_elsewhere(y):
-    """Whether observations are in a collection of dask."""
-    return isinstance(y, Source) and y.elsewhere is not None
-
-
 def coded_elsewhere(y, likelihood):
     """Return labels in a collection as the likelihood takes them, and what their numbers stand for: `labels.coded`."""
     with Threads(1) as thread:

@@ -57,6 +57,8 @@ def test_a_task_a_call_gives_the_same_bits(monkeypatch):
             for work in (tiled.invert, tiled.square):
                 work(out, threads)
             tiled.add_squares(out, matrix[:3], matrix[3:5], threads)
+            tiled.stack(out, matrix[:, :300].copy(), threads)
+            tiled.solve(out, out[:5], threads)
             found.append(out)
     np.testing.assert_array_equal(found[0], found[1])
 
@@ -103,6 +105,37 @@ def test_squares_of_rows_are_added(n, m, k):
     rng = np.random.default_rng(1)
     up, down = rng.normal(size=(m, n)), rng.normal(size=(k, n))
     check(lambda a, threads: tiled.add_squares(a, up, down, threads), matrix, matrix + up.T @ up - down.T @ down)
+
+
+@pytest.mark.parametrize("triangular", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 0), (127, 40), (129, 256), (270, 600)])
+def test_rows_are_stacked_below_a_triangle(n, m, triangular):
+    """As by the QR factorisation of all rows, but for signs."""
+    _, factor = draw(n)
+    columns = np.random.default_rng(3).normal(size=(n, n if triangular else m))
+    columns = np.tril(columns) if triangular else columns
+    expected = np.linalg.qr(np.concatenate([factor.T, columns.T]), mode="r").T
+    found = []
+
+    def work(a, threads):
+        tiled.stack(a, columns.copy(), threads, triangular=triangular)
+        found.append(np.diag(a))
+        a *= np.sign(np.diag(a))
+
+    check(work, factor, expected * np.sign(np.diag(expected)))
+    assert np.all(found[0] == found[1])
+    assert np.all(found[0] == found[2])
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
+    """|R'R - A'A| is rounding of A: singular values from 1 to 1e-12, whose squares float64 could not tell."""
+    rng, n = np.random.default_rng(4), 150
+    left, right = np.linalg.qr(rng.normal(size=(400, n)))[0], np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.logspace(0, -12, n)
+    triangle = np.zeros((n, n))
+    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ALONE)
+    np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=1e-15 * 20)
 
 
 @pytest.mark.parametrize("inverted", [False, True])

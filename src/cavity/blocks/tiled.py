@@ -14,7 +14,7 @@ import numpy as np
 from cavity.base.lazy import Lazy, lapack
 from cavity.blocks.executors import Threads
 
-_kernel = Lazy("cavity._core.tiled")  # it loads SciPy
+_kernel, _stacked = Lazy("cavity._core.tiled"), Lazy("cavity._core.stacked")  # they load SciPy
 
 TILE, LEAF = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
 MANY = 768  # rows from which tiles are as fast as LAPACK on one thread
@@ -102,6 +102,35 @@ def solve(triangle, rows, threads=ALONE, *, inverted=False, transposed=False):
     rows = np.ascontiguousarray(rows)
     _round(threads, _kernel.apply, triangle, inverted, transposed, rows, flops=1.0 * len(rows) * len(triangle) ** 2)
     return rows
+
+
+def stack(triangle, columns, threads, *, triangular=False):
+    """Replace L by a triangle of L L' + C C', C = columns (N, m), without squares: they keep all digits.
+
+    The columns are overwritten; `triangular` says that C is lower triangular, too. The new triangle's diagonal may have
+    any sign. It is the transposed factor of L' with the rows C' below.
+    """
+    n, m = columns.shape
+    runs, tiles = -(-n // _stacked.COLUMNS), -(-m // _stacked.ROWS)
+    tasks = _steps(runs, tiles, _stacked.ROWS // _stacked.COLUMNS if triangular else 0)
+    factors = np.empty((tiles, n, _stacked.TOGETHER))
+    size = 2 + (runs + tiles) * runs
+    _round(threads, _stacked.stack, triangle, columns, factors, tasks, flops=2.0 * m * n * n, size=size)
+
+
+@cache
+def _steps(runs, tiles, later):
+    """The tasks of `stack` in the order in which they are begun: tile of rows, run of columns, run moved, first run.
+
+    Each tile of rows, whose first nonzero run is `later` than that of the one before, follows that one a step behind.
+    """
+    tasks = [
+        (tile + run, tile, run, moved, later * tile)
+        for tile in range(tiles)
+        for run in range(later * tile, runs)
+        for moved in range(run, runs)
+    ]
+    return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
 def by_rows(threads, function, n, *arguments):

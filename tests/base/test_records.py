@@ -100,7 +100,7 @@ POSTERIORS = {
     ),
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),
     "mixed": lambda: cavity.MixedGLM([cavity.RandomEffects("g", 0), "h"], "probit", **MIXED).fit(
-        X, LABELS, groups=GROUPS
+        X, LABELS, groups=EFFECTS_OF
     ),
     "streaming_gp": lambda: streaming().fit(X, Y, learn=False),
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),

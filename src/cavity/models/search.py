@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from itertools import count
+from time import perf_counter
 
 import numpy as np
 
@@ -53,6 +54,7 @@ class Objective:
     def __init__(self, evidence, vector, n_rows=FEW_ROWS):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.values = []  # log evidence plus log prior of every evaluation
+        self.seconds, self._since = [], perf_counter()  # at which each of them was done
         self.slope = np.inf  # the largest entry of the last gradient
         self.failures = 0
 
@@ -69,7 +71,13 @@ class Objective:
             self.failures += 1
             return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + self.vector.log_prior(settings)[0])
+        self.seconds.append(perf_counter() - self._since)
         return point, -self.values[-1]
+
+    @property
+    def trace(self):
+        """What a posterior keeps of the evaluations: their values, and the seconds since the search began."""
+        return {"learning": np.array(self.values), "seconds": np.array(self.seconds)}
 
     def value(self, x):
         """Return minus the log evidence and log prior of a vector, without the gradient."""

@@ -113,7 +113,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     method : {"ep", "adf"}
         How the last rows were taken in.
     trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps.
+        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search for what is learnt
+        "learning", the log evidence of every fixed point on the way, and "seconds", when it was known, since the search
+        began. Files do not keep these two.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.

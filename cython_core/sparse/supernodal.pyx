@@ -14,16 +14,8 @@ from libc.math cimport sqrt
 from scipy.linalg.cython_blas cimport dgemm, dgemv, dsymm, dsyrk, dtrsm, dtrsv
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri
 
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #include <intrin.h>
-    static __inline long long cv_next(long long *counter) { return _InterlockedExchangeAdd64(counter, 1); }
-    #else
-    static inline long long cv_next(long long *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-    #endif
-    """
-    long long next_task "cv_next"(long long *counter) noexcept nogil
+from cavity._core.tasks cimport next_number
+
 
 cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *most) noexcept nogil:
     """The number of a task, or -1 if none before `stop` is left or this call has done its share."""
@@ -31,7 +23,7 @@ cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *mos
     if most[0] == 0:
         return -1
     most[0] -= 1
-    task = next_task(counter)
+    task = next_number(counter)
     return task if task < stop else -1
 
 

@@ -293,22 +293,22 @@ def update_rows(Supernodes nodes,
                 Py_ssize_t t,                # in    a supernode, less the updates of earlier ones afterwards
                 Py_ssize_t first,            # in    range of its sources
                 Py_ssize_t last,
+                Py_ssize_t size,             # in    rows of a task, at most TILE
                 Py_ssize_t stop,             # in    the number of tasks
                 Py_ssize_t most,             # in    tasks of a call
                 int[::1] places,             # work
                 double[::1] tile,            # work  (TILE * TILE,)
                 long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows of its panel, the longest first."""
+    """A round for a large supernode: tasks are rows of its panel, the longest first."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t rows = width_of(tree, t) + below_of(tree, t), top
     cdef long long start = tree.sources_at[t]
     with nogil:
         while True:
-            top = TILE_ROWS * (stop - 1 - take(&counter[0], stop, &most))
-            if top >= TILE_ROWS * stop:
+            top = size * (stop - 1 - take(&counter[0], stop, &most))
+            if top >= size * stop:
                 break
-            update(tree, &values[0], t, start + first, start + last, top, min(top + TILE_ROWS, rows), &places[0],
-                   &tile[0])
+            update(tree, &values[0], t, start + first, start + last, top, min(top + size, rows), &places[0], &tile[0])
 
 
 cdef void invert_column(const Tree *tree, double *values, Py_ssize_t s, int *places, double *work) noexcept nogil:
@@ -458,22 +458,23 @@ def inverse_strips(Supernodes nodes,
                    double[::1] values,       # in    the selected inverse in later panels, Y below s
                    Py_ssize_t s,             # in    a supernode
                    double[:, ::1] strips,    # out   (b, w): Z22 Y
+                   Py_ssize_t size,          # in    rows of a task, at most TILE
                    Py_ssize_t stop,          # in    the number of tasks
                    Py_ssize_t most,          # in    tasks of a call
                    int[::1] places,          # work
                    double[::1] work,         # work  (TILE * b,)
                    long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows below it."""
+    """A round for a large supernode: tasks are rows below it."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t w = width_of(tree, s), b = below_of(tree, s), top
     cdef int width = <int> w, inner = <int> b, rows
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * take(&counter[0], stop, &most)
+            top = size * take(&counter[0], stop, &most)
             if top < 0:
                 break
-            rows = <int> min(TILE_ROWS, b - top)
+            rows = <int> min(size, b - top)
             gather(tree, &values[0], s, top, top + rows, True, &places[0], &work[0])
             dgemm("N", "N", &width, &rows, &inner, &one, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
                   &zero, &strips[top, 0], &width)
@@ -482,20 +483,21 @@ def inverse_strips(Supernodes nodes,
 def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then Z11; the lower triangle
                    double[:, ::1] low,       # in    (b, w): Y
                    double[:, ::1] strips,    # in    (b, w): Z22 Y
+                   Py_ssize_t size,          # in    rows of a task, at most TILE
                    Py_ssize_t stop,          # in    the number of tasks
                    Py_ssize_t most,          # in    tasks of a call
                    double[::1] tile,         # work  (TILE * TILE,)
                    long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows of its own."""
+    """A round for a large supernode: tasks are rows of its own."""
     cdef Py_ssize_t w = corner.shape[0], top, i, j
     cdef int width = <int> w, inner = <int> low.shape[0], rows, columns
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * take(&counter[0], stop, &most)
+            top = size * take(&counter[0], stop, &most)
             if top < 0:
                 break
-            rows, columns = <int> min(TILE_ROWS, w - top), <int> top
+            rows, columns = <int> min(size, w - top), <int> top
             if columns:
                 dgemm("N", "T", &columns, &rows, &inner, &one, &strips[0, 0], &width, &low[0, top], &width, &one,
                       &corner[top, 0], &width)

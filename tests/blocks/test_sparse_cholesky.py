@@ -161,9 +161,11 @@ def test_tasks_of_any_size(name, large, task, monkeypatch):
     check(MATRICES[name])
 
 
-def test_several_tiles():
-    """Large supernodes above and below others, of more rows than a tile has."""
-    matrix = blocks(300, 270, 3, 520)
+@pytest.mark.parametrize("large", [0.0, np.inf])
+def test_several_tiles(large, monkeypatch):
+    """Supernodes above and below others, of more rows than a tile has."""
+    monkeypatch.setattr(sparse_cholesky, "LARGE", large)
+    matrix = blocks(260, 3, 270)
     n = len(matrix)
     cholesky = analysed(matrix)
     b = np.random.default_rng(1).normal(size=(2, n))

@@ -33,12 +33,27 @@ def linear_regression(n_threads):
     return done.elbo, done.mean, *done.predict(X[:5])
 
 
-FITS = [linear_regression]
+def wide_glm(schedule, n, d):
+    def fit(n_threads):
+        X, y = numbers(n, d)
+        model = cavity.GLM("probit", prior_variance=1.0 / d, standardize=False, intercept=False)
+        done = model.fit(X, signs(y), schedule=schedule, max_iter=2, n_threads=n_threads)
+        return done.log_evidence, done.mean, done.variance, *done.predict(X[:5])
+
+    return fit
+
+
+FITS = {
+    "linear regression": linear_regression,
+    "wide GLM, parallel": wide_glm("parallel", 300, 270),
+    "wide GLM, sequential": wide_glm("sequential", 300, 270),
+    "GLM of few rows": wide_glm("parallel", 140, 150),
+}
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
-@pytest.mark.parametrize("fit", FITS)
-def test_threads_change_no_bit(fit):
-    found = [np.concatenate([np.ravel(each) for each in fit(n_threads)]) for n_threads in (1, 2, 3)]
+@pytest.mark.parametrize("name", FITS)
+def test_threads_change_no_bit(name):
+    found = [np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]) for n_threads in (1, 2, 3)]
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

@@ -127,6 +127,25 @@ def test_rows_are_stacked_below_a_triangle(n, m, triangular):
     assert np.all(found[0] == found[2])
 
 
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 9), (128, 130), (270, 290)])
+def test_orthonormal_columns(n, d):
+    """As by LAPACK, whether or not rows depend on each other."""
+    rows = np.random.default_rng(5).normal(size=(n, d))
+    rows[n // 2] = rows[0]
+    rows[n // 3] = 0.0
+    found = []
+    for n_threads in (1, 2, 3):
+        with Threads(n_threads) as threads:
+            found.append(tiled.orthonormal(rows, threads))
+    columns, triangle = found[0]
+    np.testing.assert_array_equal(triangle, np.tril(triangle))
+    np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(triangle @ columns.T, rows, rtol=0, atol=1e-13)
+    for each in found[1:]:
+        np.testing.assert_array_equal(each[0], columns)
+        np.testing.assert_array_equal(each[1], triangle)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
     """|R'R - A'A| is rounding of A: singular values from 1 to 1e-12, whose squares float64 could not tell."""

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cavity.base.lazy import Lazy, lapack
+from cavity.base.lazy import Lazy, lapack, linalg
 from cavity.blocks.executors import Threads
 
 _kernel, _stacked = Lazy("cavity._core.tiled"), Lazy("cavity._core.stacked")  # they load SciPy
@@ -91,7 +91,7 @@ def square(triangle, threads):
         _round(threads, _kernel.square_rows, triangle, tile, at, flops=1.0 * at * at * TILE)
 
 
-def add_squares(a, up, down, threads):
+def add_squares(a, up, down, threads=ALONE):
     """Add up' up - down' down, of rows (m, N) and (k, N), to the lower triangle of a."""
     up, down = np.ascontiguousarray(up), np.ascontiguousarray(down)
     _round(threads, _kernel.add_squares, a, up, down, flops=1.0 * len(a) ** 2 * (len(up) + len(down)))
@@ -131,6 +131,47 @@ def _steps(runs, tiles, later):
         for moved in range(run, runs)
     ]
     return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
+
+
+def orthonormal(rows, threads):
+    """Return Q (D, n), with orthonormal columns, and the lower triangle L (n, n), with rows = L Q' (n, D), n <= D.
+
+    By Householder reflections, a panel of them at a time: I - V T V' [S]_.
+
+    .. [S] R. Schreiber and C. Van Loan, "A Storage-Efficient WY Representation for Products of Householder
+       Transformations", SIAM Journal on Scientific and Statistical Computing 10 (1989), 53-57.
+    """
+    n = len(rows)
+    if n < MANY:
+        q, upper = linalg.qr(rows.T, mode="economic", check_finite=False)
+        return q, np.ascontiguousarray(upper.T)
+    rows, q, panels = rows.copy(), np.eye(*rows.shape), []
+    for at in range(0, n, LEAF):
+        below = at + min(LEAF, n - at)
+        # factored in place, (D - at, own): R above the diagonal, below it V with a diagonal of ones
+        panel = np.asfortranarray(rows[at:below, at:].T)
+        panel, scales, *_ = lapack.dgeqrf(panel, lwork=LEAF * LEAF, overwrite_a=1)
+        v = np.tril(panel, -1)
+        np.fill_diagonal(v, 1.0)
+        rows[at:below, at:] = np.triu(panel).T  # which may be the memory of the panel
+        t, products = np.diag(scales), v.T @ v
+        for i, scale in enumerate(scales):
+            t[:i, i] = -scale * (t[:i, :i] @ products[:i, i])
+        panels.append((at, np.ascontiguousarray(v.T), t))
+        _reflect(rows[below:, at:], panels[-1][1], t, threads)
+    for at, v, t in reversed(panels):
+        _reflect(q[at:, at:], v, t.T, threads)
+    return q.T, np.tril(rows[:, :n])
+
+
+def _reflect(rows, v, t, threads):
+    """Take rows v' t v away from rows; threads share these."""
+
+    def some(first):
+        chosen = rows[first : first + TILE]
+        chosen -= chosen @ v.T @ t @ v
+
+    threads.run(some, [(first,) for first in range(0, len(rows), TILE)])
 
 
 def by_rows(threads, function, n, *arguments):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavity.base import arrays as arrays_of
 from cavity.base.records import (
     FLAG,
     NONNEGATIVE,
@@ -21,11 +22,12 @@ from cavity.base.records import (
 )
 from cavity.models.latent import EP_TRACE, FITTED
 from cavity.models.learnt import LEARNT
+from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
 from cavity.models.mixed.given import FormulaReader, Reader
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.levels import Levels
-from cavity.models.mixed.terms import RandomEffects, Term
+from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
 
 LABEL = str | int | float
 LABELS = Setting(
@@ -167,9 +169,54 @@ def _fits(arrays, settings, sizes):
     """Whether effects, terms and sites are as many as there should be, as a rule of the record."""
     if sizes["m"] != sizes["n"] + 1 or arrays["effects_indptr"][-1] != sizes["e"]:
         return "array 'effects_indptr' must have an entry more than there are effects, and end at the number of entries"
+    words = _pattern(arrays, settings, sizes)
+    if words is not None:
+        return words
+    columns = {
+        term_name(":".join(group), term["columns"]): len(term["columns"]) for group, term in settings["reader_terms"]
+    }
+    if {name: each.shape for name, each in settings["covariances"].items()} != {
+        name: (k, k) for name, k in columns.items()
+    }:
+        return f"setting 'covariances' must have matrices of the terms {', '.join(columns)}"
+    for name, each in settings["covariances"].items():
+        arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, (_, term) in enumerate(settings["reader_terms"]))
     if sizes["D"] + random != sizes["n"]:
         return f"there must be {sizes['D'] + random} effects, as the terms say, got {sizes['n']}"
+    found = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
+    try:
+        _ = Effects(**found).factor
+    except ArithmeticError:
+        return "array 'effects_entries' must be those of a positive definite matrix"
+    return None
+
+
+def _pattern(arrays, settings, sizes):
+    """Whether the effects have a pattern and an order, and levels are combinations of labels; words if not."""
+    indptr, indices, n = arrays["effects_indptr"], arrays["effects_indices"], sizes["n"]
+    columns = np.repeat(np.arange(n), np.maximum(np.diff(indptr), 0))
+    if np.any(np.diff(indptr) < 1) or indptr[0] or len(columns) != sizes["e"]:
+        return "array 'effects_indptr' must begin at 0 and grow"
+    if np.any(indices >= n) or np.any(np.diff(columns * n + indices) < 1) or np.any(indices[indptr[:-1]] != range(n)):
+        return "array 'effects_indices' must have the rows of a lower triangle, in order"
+    if not np.array_equal(np.sort(arrays["effects_order"]), np.arange(n)):
+        return "array 'effects_order' must have the number of each effect once"
+    n_columns = settings["reader_n_features"]
+    for i, (group, term) in enumerate(settings["reader_terms"]):
+        index = term["index"]
+        if (index is None) != ("reader_coding" in settings):
+            return "setting 'reader_terms' must number columns of X where there is no formula, and only there"
+        if index is not None and (
+            len(index) != len(term["columns"]) or any(not CONSTANT <= j < n_columns for j in index)
+        ):
+            return "setting 'reader_terms' must number columns of X"
+        sizes_of = np.array([len(each) for each in term["labels"]])
+        levels = arrays[f"reader_levels_{i}"]
+        if levels.shape[1] != len(group) or len(sizes_of) != len(group) or np.any(levels >= sizes_of):
+            return f"array 'reader_levels_{i}' must have numbers of labels, a column for each of the group"
+        if np.any(np.diff(np.ravel_multi_index(levels.T, tuple(sizes_of))) < 1):
+            return f"array 'reader_levels_{i}' must be in order"
     return None
 
 

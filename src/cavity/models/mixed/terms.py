@@ -98,6 +98,13 @@ def _names(value, name, kinds):
     return values
 
 
+def term_name(group, columns):
+    """The name of a term, as formulas have it: "herd" of an intercept alone, "1 + days | subject" of more."""
+    if tuple(columns) == (INTERCEPT,):
+        return group
+    return f"{' + '.join('1' if each == INTERCEPT else each for each in columns)} | {group}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
     """One block of random effects: for each level of a group one for each column, with one small covariance matrix.
@@ -130,9 +137,7 @@ class Term:
     @property
     def name(self):
         """The name of the term, as formulas have it: "herd" of an intercept alone, "1 + days | subject" of more."""
-        if self.columns == (INTERCEPT,):
-            return self.group
-        return f"{' + '.join('1' if each == INTERCEPT else each for each in self.columns)} | {self.group}"
+        return term_name(self.group, self.columns)
 
     @property
     def shape(self):

@@ -5,7 +5,9 @@ import pytest
 
 import cavity
 from cavity.blocks import tiled
+from cavity.blocks.executors import THREADS_VARIABLE
 from cavity.models.regression import linear
+from cavity.sklearn import GaussianProcessRegressor
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +45,34 @@ def wide_glm(schedule, n, d):
     return fit
 
 
+def factorized(_):
+    X, _ = numbers(300, 270)
+    model = cavity.FactorizedGaussian(np.zeros(270), X.T @ X + np.eye(270))
+    return model.kl_minimum, model.marginals.variance
+
+
+def scikit_learn(_):
+    X, y = numbers(270, 2)
+    done = GaussianProcessRegressor(alpha=0.1).fit(X, y)
+    return done.log_marginal_likelihood_value_, *done.predict(X[:300] + 0.1, return_std=True)
+
+
 FITS = {
     "linear regression": linear_regression,
     "wide GLM, parallel": wide_glm("parallel", 300, 270),
     "wide GLM, sequential": wide_glm("sequential", 300, 270),
     "GLM of few rows": wide_glm("parallel", 140, 150),
+    "factorised Gaussian": factorized,
+    "scikit-learn's process": scikit_learn,
 }
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
 @pytest.mark.parametrize("name", FITS)
-def test_threads_change_no_bit(name):
-    found = [np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]) for n_threads in (1, 2, 3)]
+def test_threads_change_no_bit(name, monkeypatch):
+    found = []
+    for n_threads in (1, 2, 3):
+        monkeypatch.setenv(THREADS_VARIABLE, str(n_threads))
+        found.append(np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

@@ -1,5 +1,7 @@
 """Location and spread of columns and of observations; a row of weight w counts as w copies of itself."""
 
+from functools import partial
+
 import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
@@ -14,7 +16,20 @@ def _each(X, step):
         yield part, np.asarray(X[part], dtype=np.float64, order="C")
 
 
-def column_scales(X, weights=None, each_block=_each):
+def block_sum(x, unit, middle, weights=None):
+    """Return the weighted sum of x/unit over rows, or that of its squared distances from the middle."""
+    values = x / unit
+    values = values if middle is None else (values - middle) ** 2
+    return np.sum(values, axis=0) if weights is None else weights @ values
+
+
+def _sums(X, step, *about, weights, each_block):
+    """Yield the sums of blocks of so many rows in order."""
+    for part, x in each_block(X, step):
+        yield block_sum(x, *about, None if weights is None else weights[part])
+
+
+def column_scales(X, weights=None, each_block=_each, sums=None):
     """Return the mean and the standard deviation of each column of an array; of a column of one value exactly 0.
 
     Parameters
@@ -25,6 +40,9 @@ def column_scales(X, weights=None, each_block=_each):
         Not negative, not all zero.
     each_block : callable, optional
         each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
+    sums : callable, optional
+        sums(X, step, unit, middle, weights) yields `block_sum` of the same blocks, for rows that are worked on
+        elsewhere.
 
     Returns
     -------
@@ -38,15 +56,16 @@ def column_scales(X, weights=None, each_block=_each):
     unit[unit == 0] = 1.0
     total = len(X) if weights is None else np.sum(weights)
 
-    def average(function):
-        found, step = np.zeros(X.shape[1]), max(1, NUMBERS_TOGETHER // X.shape[1])
-        for part, x in each_block(X, step):
-            values = function(x / unit)
-            found += np.sum(values, axis=0) if weights is None else weights[part] @ values
+    sums = partial(_sums, each_block=each_block) if sums is None else sums
+
+    def average(middle=None):
+        found = np.zeros(X.shape[1])
+        for one in sums(X, max(1, NUMBERS_TOGETHER // X.shape[1]), unit, middle, weights=weights):
+            found += one
         return found / total
 
-    middle = average(lambda x: x)
-    sd = np.sqrt(average(lambda x: (x - middle) ** 2))
+    middle = average()
+    sd = np.sqrt(average(middle))
     return np.where(low == high, low, middle * unit), np.where(low == high, 0.0, sd * unit)
 
 

@@ -56,8 +56,13 @@ LAYOUTS = {  # what is in folders that are no heap of files
 
 
 def is_unopened(data):
-    """Whether data are to be opened: a path, a list of paths, a dataset of pyarrow, an array that is not in memory."""
-    return _has_paths(data) or hasattr(data, "get_fragments") or arrays.is_sliced(data)
+    """Whether data are to be opened: a path or several, a dataset of pyarrow, what dask has, arrays not in memory."""
+    return _has_paths(data) or hasattr(data, "get_fragments") or is_collection(data) or arrays.is_sliced(data)
+
+
+def is_collection(data):
+    """Whether data are a collection of dask, of any kind."""
+    return type(data).__module__.partition(".")[0] == "dask" and hasattr(data, "__dask_graph__")
 
 
 def is_file_name(value):
@@ -68,6 +73,10 @@ def is_file_name(value):
 
 def open_stored(data, name):
     """Return what is in files, sparse, or sliced as parts of a source that fit together; None for other data."""
+    if is_collection(data):
+        from cavity.blocks.collections import open_collection
+
+        return [open_collection(data, name)]
     if hasattr(data, "get_fragments"):
         return arrow.open_dataset(data, name)
     if hasattr(data, "tocsr") or arrays.is_sliced(data):

@@ -27,6 +27,7 @@ class Part:
     __slots__ = ()
     columns = None  # names of the columns, if they have any
     in_memory = True  # whether reading does not wait for a disk
+    elsewhere = None  # who works on the rows where they are, as `blocks.remote` does; None if they are read here
 
     @property
     def ndim(self):

@@ -39,6 +39,11 @@ class Blocks(Public):
         """Whether reading does not wait for a disk."""
         return all(part.in_memory for part in self.parts)
 
+    @property
+    def elsewhere(self):
+        """Who works on the rows where they are, see `parts.Part`; None if they are read here."""
+        return self.parts[0].elsewhere
+
     def span(self, index):
         """Return where a block begins and ends.
 

@@ -11,6 +11,11 @@ def is_stored(data):
     return isinstance(data, Source)
 
 
+def is_elsewhere(data):
+    """Whether rows are worked on where they are, as those of collections of dask."""
+    return is_stored(data) and data.elsewhere is not None
+
+
 def in_turn(data, spans):
     """Yield (slice, rows) for (start, stop) pairs of an array or a Source, in order: float64, C-contiguous.
 

@@ -92,7 +92,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
         return _only_run(task, broadcast, sources, layout, threads.job, stage)
-    with closing(_told(task, broadcast, sources, threads, grain, stage)) as results:
+    with closing(_told(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
         return merge_runs(results, add)
 
 
@@ -115,14 +115,14 @@ def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
     local = threading.local()
     arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    found = _of_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    found = of_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
     if job is not None:
         job = job if stage is None else job.stage(stage)
         job.within_pass(1, 1, layout.n_rows, whole=stage is not None)
     return found
 
 
-def _of_run(task, broadcast, start, stop, block_rows, arrays):
+def of_run(task, broadcast, start, stop, block_rows, arrays):
     """Return what a task makes of a run, apart from its arrays."""
     for array in arrays:
         if array is not None:
@@ -130,11 +130,18 @@ def _of_run(task, broadcast, start, stop, block_rows, arrays):
     return _apart(task(Run(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
 
 
-def _told(task, broadcast, sources, threads, grain, stage=None):
-    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage."""
+def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
+    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage.
+
+    What is `merged` anyway, and how, may be merged already where the rows are.
+    """
     done, layout, job = 0, next(source for source in sources if source is not None), threads.job
     job = job if job is None or stage is None else job.stage(stage)
-    with closing(_results(task, broadcast, sources, threads, grain)) as results:
+    if layout.elsewhere is not None:
+        results = layout.elsewhere.results(task, broadcast, sources, grain, **(merged or {}))
+    else:
+        results = _results(task, broadcast, sources, threads, grain)
+    with closing(results):
         for found in results:
             yield found
             done += found[0]
@@ -162,7 +169,7 @@ def _results(task, broadcast, sources, threads, grain):
         try:
             if slot is not None:
                 arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]
-            found = _of_run(task, broadcast, start, stop, layout.block_rows, arrays)
+            found = of_run(task, broadcast, start, stop, layout.block_rows, arrays)
             return -(-(stop - start) // layout.block_rows), found
         finally:
             if slot is not None:
@@ -243,6 +250,12 @@ class Reader:
     """
 
     def __init__(self, sources, runs, threads):
+        afar = next((source for source in sources if source is not None and source.elsewhere is not None), None)
+        if afar is not None:
+            raise TypeError(
+                f"{afar.name} is a collection of dask, and this is done with the rows in one process: give "
+                f"{afar.name}.compute() if they fit into memory, or files"
+            )
         self._sources, self._runs, self._threads = sources, runs, threads
         self._rows = max(stop - start for start, stop in runs)
         self._unused = max(threads.count + 2, AHEAD_BYTES // (self._rows * _row_bytes(sources)))

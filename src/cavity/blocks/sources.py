@@ -20,10 +20,11 @@ import numpy as np
 from cavity.base import arrays, frames
 from cavity.base.types import FloatArray
 from cavity.blocks import extents, formats
+from cavity.blocks.executors import Threads
 from cavity.blocks.merge import ROWS_PER_CALL, starts
 from cavity.blocks.parts import ArrayRows, ReadRows
 from cavity.blocks.places import Blocks
-from cavity.blocks.runs import by_blocks, reduce_runs
+from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
 from cavity.blocks.tables import FrameRows
 
 BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
@@ -34,6 +35,11 @@ SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 def rows(data, index):
     """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
     return np.require(data[index], dtype=np.float64, requirements="CA")
+
+
+def every(run, step):
+    """A task: rows at equal distances, counted from the first of all."""
+    return run.arrays[0][-run.start % step :: step]
 
 
 def rows_per_block(n_features):
@@ -394,6 +400,9 @@ class Source(Blocks):
         start, stop = operator.index(start), self.n_rows if stop is None else operator.index(stop)
         if not 0 <= start <= stop <= self.n_rows:
             raise ValueError(f"{self.name} has rows from 0 to {self.n_rows}, there are none from {start} to {stop}")
+        if self.elsewhere is not None and (start, stop) == (0, self.n_rows):
+            with Threads(1) as thread:
+                return np.concatenate(list(map_runs(every, 1, [self], thread)))
         out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
         for low, high in starts(stop - start, self.block_rows):
@@ -446,6 +455,9 @@ class Source(Blocks):
             Float64.
         """
         step = -(-self.n_rows // (SAMPLE_ROWS if size is None else arrays.integer(size, "size", low=1)))
+        if self.elsewhere is not None:
+            with Threads(1) as thread:
+                return np.concatenate(list(map_runs(every, step, [self], thread)))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

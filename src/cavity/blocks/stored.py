@@ -4,9 +4,11 @@ from bisect import bisect_right
 
 import numpy as np
 
+from cavity.blocks.executors import Threads
 from cavity.blocks.job import QUIET
 from cavity.blocks.parts import Part
 from cavity.blocks.reading import each_block
+from cavity.blocks.runs import by_blocks, reduce_runs
 from cavity.blocks.sources import Source
 
 COUNTED_ROWS = 1 << 16  # rows between which it is known how many are picked
@@ -34,6 +36,11 @@ class StoredRows(Source):
             if index.step not in (None, 1):
                 raise IndexError(f"rows of {self.name} are read in runs, without steps, got {index}")
             return self.rows(*index.indices(self.n_rows)[:2])
+        if self.elsewhere is not None:
+            raise ValueError(
+                f"{self.name} is a collection of dask, of which all rows count: leave out those of weight 0, and those "
+                "that are zero in all columns"
+            )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
         return self._with(PickedRows(self, times), self.low, self.high, self.least)
@@ -42,6 +49,9 @@ class StoredRows(Source):
         found = StoredRows([part], self.name)
         found.low, found.high, found.least = low, high, least
         return found
+
+    def __reduce__(self):
+        return _stored, (self.parts, self.name, self.low, self.high, self.least)
 
     def __array__(self, dtype=None, copy=None):
         return self.rows().astype(np.float64 if dtype is None else dtype, copy=False)
@@ -60,13 +70,17 @@ class StoredRows(Source):
         `least` is known of them.
         """
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
-        return self._with(ChangedRows(self, function, n_features), low, high, least)
+        here = self.elsewhere is None
+        part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
+        return self._with(part, low, high, least)
 
     def look(self, weights=None, job=QUIET):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
 
         Ends are those of rows of positive weight. The job hears how far that is.
         """
+        if self.elsewhere is not None:
+            return self._look_there(weights, job)
         job = job.stage("reading")
         low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
         for done, (part, x) in enumerate(self.checked_blocks(), 1):
@@ -78,11 +92,40 @@ class StoredRows(Source):
         self.low, self.high, self.least = low, high, least
         return self
 
+    def _look_there(self, weights, job):
+        """The same where the rows are, all of positive weight."""
+        if weights is not None and not np.all(weights > 0):
+            self[weights > 0]  # which raises
+        with Threads(1, job) as thread:
+            found = reduce_runs(
+                by_blocks(looked, add=seen_by_both), None, [self], thread, add=seen_by_both, stage="reading"
+            )
+            if not all(np.isfinite(each).all() for each in found):
+                self.summary(thread)
+        self.low, self.high, self.least = *found[:2], float(found[2])
+        return self
+
     def checked_blocks(self, size=None):
         """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
         for part, x in each_block(self, size or self.block_rows):
             self.check_finite(x, part.start)
             yield part, x
+
+
+def looked(x, start, _):
+    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows."""
+    return x.min(axis=0), x.max(axis=0), np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+
+
+def seen_by_both(left, right):
+    """Return what was seen in either of two runs of rows."""
+    return np.minimum(left[0], right[0]), np.maximum(left[1], right[1]), np.minimum(left[2], right[2])
+
+
+def _stored(parts, name, low, high, least):
+    found = StoredRows(parts, name)
+    found.low, found.high, found.least = low, high, least
+    return found
 
 
 class PickedRows(Part):

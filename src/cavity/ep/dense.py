@@ -20,7 +20,7 @@ from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
 from cavity.blocks.sources import Source, rows
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
@@ -118,8 +118,10 @@ class DenseBelief:
         return change if np.isfinite(change) else np.inf
 
 
-class Dense:
+class Dense(Whitened):
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
+
+    parallel_only = False
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
@@ -274,15 +276,18 @@ class Dense:
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
+        return self.whole(*merge(self.each_group(lambda blocks: self.summed(task, blocks))))
 
-        def group(blocks):
-            h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
-            for part, x in blocks:
-                h, g, extra = task(part, x, h, g)
-                total += extra
-            return h, g, total
+    def summed(self, task, blocks):
+        """The sums that task(part, x, h, g) makes of some blocks; see `whole`."""
+        h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
+        for part, x in blocks:
+            h, g, extra = task(part, x, h, g)
+            total += extra
+        return h, g, total
 
-        h, g, total = merge(self.each_group(group))
+    def whole(self, h, g, total):
+        """The sums of all blocks with all of h."""
         return h if self.tiled else full(h), g, total
 
     def gather(self, tau, rho):
@@ -304,20 +309,32 @@ class Dense:
             The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
             normalisers of the others.
         """
+        moments = belief.mean.copy(), belief.root @ belief.root.T
+        *_, skipped, gained = self.visited(sites, *moments, part, tau, rho, up, down)
+        return self.belief(*self.gather(tau, rho)), skipped, added_up(gained)
+
+    def visited(self, sites, mean, covariance, part, tau, rho, up, down):
+        """Visit them from moments of the coordinates, which change in place.
+
+        Returns
+        -------
+        mean, covariance, skipped, log_z
+            The moments after it, the number of sites left alone, and the log normalisers of the others, in parts.
+        """
         one_by_one = sites.compiled and self.size <= FEW_COLUMNS
         walk = self._one_by_one if one_by_one else self._block_by_block
-        skipped, log_z = walk(sites, belief.mean.copy(), belief.root @ belief.root.T, part, tau, rho, up, down)
-        return self.belief(*self.gather(tau, rho)), skipped, log_z
+        return walk(sites, mean, covariance, part, tau, rho, up, down)
 
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
-        skipped, log_z = 0, 0.0
+        skipped, log_z = 0, []
         for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
             arguments, own = sites.arguments(block), (tau[block], rho[block])
             missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own
-            skipped, log_z = skipped + missed, log_z + gained
-        return skipped, log_z
+            skipped += missed
+            log_z.append(gained)
+        return mean, covariance, skipped, log_z
 
     def _in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows."""
@@ -325,7 +342,7 @@ class Dense:
         spans = [(part.start + low, part.start + high) for low, high in starts(n, size)]
         for block, x in in_turn(self.features, spans):
             yield block, x
-            if self.threads.job is not None:
+            if self.threads is not None and self.threads.job is not None:
                 self.threads.job.within_pass(block.stop - part.start, n, n)
 
     def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
@@ -334,8 +351,8 @@ class Dense:
         Within a block of B rows the sites see each other through the B x B covariance of their f; then the covariance
         of the coordinates takes all B changes at once.
         """
-        size = int(np.clip(self.size // 2, 8, 64))
-        skipped, log_z, other = 0, 0.0, np.empty_like(covariance)
+        size = self.joint_rows
+        skipped, log_z, other = 0, [], np.empty_like(covariance)
         blocks = (
             (slice(together.start + low, together.start + high), x[low:high])
             for together, x in self._in_turn(part, SWEEP_ROWS // size * size)
@@ -351,7 +368,8 @@ class Dense:
                 f += self.base[block]
             missed, gained = visit(sites, block, f.copy(), joint.copy(), own_tau, own_rho, up, down)
             tau[block], rho[block] = own_tau, own_rho
-            skipped, log_z = skipped + missed, log_z + gained
+            skipped += missed
+            log_z.append(gained)
             d_tau, d_rho = own_tau - before_tau, own_rho - before_rho
             system = d_rho[:, None] * joint
             system[np.diag_indices_from(system)] += 1.0
@@ -360,7 +378,7 @@ class Dense:
             solved = np.linalg.solve(system, right)
             mean += spread.T @ solved[:, 0]
             covariance, other = self._narrowed(covariance, spread, solved[:, 1:], other), covariance
-        return skipped, log_z
+        return mean, covariance, skipped, log_z
 
     def _narrowed(self, covariance, spread, change, out):
         """The covariance less U' change, made symmetric; both matrices are overwritten, threads share their rows."""
@@ -373,6 +391,20 @@ class Dense:
             out[part] *= 0.5
 
         parts = [(slice(low, low + SHARED_ROWS),) for low in range(0, len(out), SHARED_ROWS)]
-        self.threads.run(take, parts)
-        self.threads.run(mean, parts)
+        threads = self.threads or tiled.ALONE  # a worker of dask has none
+        threads.run(take, parts)
+        threads.run(mean, parts)
         return out
+
+    @property
+    def joint_rows(self):
+        """Rows whose sites are visited one by one, and change the moments of the coordinates together."""
+        return int(np.clip(self.size // 2, 8, 64))
+
+
+def added_up(numbers):
+    """Return the sum of numbers, added one after the other."""
+    total = 0.0
+    for each in numbers:
+        total += each
+    return total

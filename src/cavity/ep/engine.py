@@ -49,6 +49,11 @@ class Engine:
         self.improper = []
         self.sweeps = 0
 
+    @property
+    def descends(self):
+        """Whether there is a double loop: not where its cavities would not fit into memory."""
+        return not isinstance(self.tau, ScratchVector)
+
     def _copied(self, values):
         """Return a vector of the geometry with these values."""
         found = self.geometry.vector()
@@ -75,7 +80,7 @@ class Engine:
         status, changes = self._sweep_to_rest()
         self.spare = None
         steps = []
-        if status == STUCK and not isinstance(self.tau, ScratchVector):  # its cavities would not fit into memory
+        if status == STUCK and self.descends:
             status, steps = self._descend(changes)
         if status == CONVERGED:
             self.belief = self.geometry.settled(self.belief)
@@ -136,8 +141,25 @@ class Engine:
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not self.warm:
-            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
-        up, down = self.damping.step, self.damping.down
+            self._begin()
+        h, g, skipped, new = self._renewed(self.damping.step, self.damping.down)
+        if skipped and self.good is not None:
+            self._retreat()
+            return int(skipped)
+        belief, length = self.geometry.belief(h, g), 1.0
+        if belief is None:
+            belief, length = towards(self.geometry, self.belief, h, g, 0.5)
+        if length < 1.0:
+            new = self._moved(partial(between, share=length), new, (self.tau, self.rho))
+            self.damping.shorten(length)
+        # to go back to; among very many rows a single one matters little, and memory counts
+        self.good = (self.tau, self.rho) if not skipped and self.geometry.n_rows <= RETREAT_ROWS else None
+        self.spare = (self.tau, self.rho) if self.good is None else None
+        (self.tau, self.rho), self.belief = new, belief
+        return int(skipped)
+
+    def _renewed(self, up, down):
+        """Return the sums of all sites renewed from the belief, how many were skipped, and the sites."""
         new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())
 
         def task(part, x, h, g):
@@ -147,28 +169,31 @@ class Engine:
             new_tau[part], new_rho[part] = tau, rho
             return h, g, float(skipped)
 
-        h, g, skipped = self.geometry.reduce(task)
-        if skipped and self.good is not None:
-            self._retreat()
-            return int(skipped)
-        belief, length = self.geometry.belief(h, g), 1.0
-        if belief is None:
-            belief, length = towards(self.geometry, self.belief, h, g, 0.5)
-        if length < 1.0:
-            for new, old in ((new_tau, self.tau), (new_rho, self.rho)):
-                change(lambda new, old: old + length * (new - old), new, old)
-            self.damping.shorten(length)
-        # to go back to; among very many rows a single one matters little, and memory counts
-        self.good = (self.tau, self.rho) if not skipped and len(self.tau) <= RETREAT_ROWS else None
-        self.spare = (self.tau, self.rho) if self.good is None else None
-        self.tau, self.rho, self.belief = new_tau, new_rho, belief
-        return int(skipped)
+        return *self.geometry.reduce(task), (new_tau, new_rho)
+
+    def _moved(self, function, sites, *others):
+        """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
+        for vectors in zip(sites, *others, strict=True):
+            change(function, *vectors)
+        return sites
+
+    def _copies(self):
+        """Return the sites as vectors that nobody else has."""
+        return self.tau.copy(), self.rho.copy()
+
+    def _begin(self):
+        """Leave the prior, from which all sites at once would overshoot: by some rows in turn, or sites given."""
+        if not self.geometry.parallel_only:
+            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+            return
+        first = self.geometry.first(self.sites, self.options)
+        belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
+        if belief is not None:
+            self.belief, (self.tau, self.rho) = belief, first
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
-        self.tau, self.rho = self.tau.copy(), self.rho.copy()
-        for now, good in zip((self.tau, self.rho), self.good, strict=True):
-            change(lambda now, good: 0.5 * (good + now), now, good)
+        self.tau, self.rho = self._moved(halfway, self._copies(), self.good)
         self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if self.belief is None:
             self._make_proper()
@@ -198,19 +223,16 @@ class Engine:
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
-            if not shrinking:
-                self.tau, self.rho = self.tau.copy(), self.rho.copy()
+            sites = (self.tau, self.rho) if shrinking else self._copies()
             factor = SHRINKING if shrinking < MOST_SHRINKINGS - 1 else 0.0
-            for sites in (self.tau, self.rho):
-                change(lambda values: factor * values, sites)  # noqa: B023  called at once
+            self.tau, self.rho = self._moved(partial(np.multiply, factor), sites)
 
     def _count_improper(self, belief):
-        def improper(part, x):
-            fraction = self.sites.part(self.sites.fraction, part)
-            moments = self.geometry.values(belief, part, x)
-            return int(np.sum(~cavities(*moments, self.tau[part], self.rho[part], fraction)[2]))
-
-        return sum(self.geometry.each_group(lambda blocks: sum(improper(*block) for block in blocks)))
+        return sum(
+            self.geometry.each_group(
+                lambda blocks: improper_in(blocks, self.geometry, self.sites, belief, self.tau, self.rho)
+            )
+        )
 
     def _evaluate(self):
         """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point.
@@ -221,17 +243,41 @@ class Engine:
         loo, moved = (np.empty(n), np.empty(n)) if kept else (None, None)
 
         def group(blocks):
-            total, residual = 0.0, 0.0
-            for part, x in blocks:
-                moments = self.geometry.values(self.belief, part, x)
-                value, far, density, influence = assess(self.sites, part, *moments, self.tau[part], self.rho[part])
-                total, residual = total + value, max(residual, far)
-                if kept:
-                    loo[part], moved[part] = density, influence
-            return total, residual
+            given = self.geometry, self.sites, self.belief, self.tau, self.rho
+            return assessed_in(blocks, *given, loo, moved)
 
         totals, residuals = zip(*self.geometry.each_group(group), strict=True)
         return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
+
+
+def between(new, old, share):
+    """Return the numbers that are so far on the way from old to new ones."""
+    return old + share * (new - old)
+
+
+def halfway(now, good):
+    """Return the means of two."""
+    return 0.5 * (good + now)
+
+
+def improper_in(blocks, geometry, sites, belief, tau, rho):
+    """Return how many cavities of some blocks are improper."""
+    total = 0
+    for part, x in blocks:
+        fraction, moments = sites.part(sites.fraction, part), geometry.values(belief, part, x)
+        total += int(np.sum(~cavities(*moments, tau[part], rho[part], fraction)[2]))
+    return total
+
+
+def assessed_in(blocks, geometry, sites, belief, tau, rho, loo, moved):
+    """Return the sum of the log values of the sites of some blocks and their residual; fill in the rest, if asked."""
+    total, residual = 0.0, 0.0
+    for part, x in blocks:
+        value, far, density, influence = assess(sites, part, *geometry.values(belief, part, x), tau[part], rho[part])
+        total, residual = total + value, max(residual, far)
+        if loo is not None:
+            loo[part], moved[part] = density, influence
+    return total, residual
 
 
 def filter_rows(geometry, sites):

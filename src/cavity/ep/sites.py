@@ -19,6 +19,8 @@ References
    using power expectation propagation", JMLR 18, 2017.
 """
 
+from copy import copy
+
 import numpy as np
 
 from cavity.likelihoods import Likelihood
@@ -79,8 +81,19 @@ class Sites:
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
 
+    first = 0  # the number of the first row, for messages
+
     def __len__(self):
         return len(self.y)
+
+    def of_rows(self, rows):
+        """Return the sites of a slice of rows alone, which are counted from its first one."""
+        found = copy(self)
+        found.first = rows.start
+        for name in ("y", "weights", "exponent", "fraction", "residual", "one", "numbers", "extra"):
+            if hasattr(self, name):
+                setattr(found, name, self.part(getattr(self, name), rows))
+        return found
 
     def part(self, values, rows):
         """Return the rows of something that is (N,) or (1,)."""
@@ -120,8 +133,9 @@ class Sites:
             site_kernel.evaluate(self.kind, self.parameters, exponent, numbers, extra, mean, variance, True, *out)
             if strict and np.isnan(np.sum(out[0])):
                 i = int(np.argmax(np.isnan(out[0])))
+                row = self.first + np.arange(len(self))[rows][i]
                 raise ArithmeticError(
-                    f"the moments of row {np.arange(len(self))[rows][i]} cannot be integrated: its f has mean "
+                    f"the moments of row {row} cannot be integrated: its f has mean "
                     f"{mean[i]:.3g} and sd {variance[i] ** 0.5:.3g}, far from the scale of the likelihood; "
                     "rescale X, the offset or the prior"
                 )
@@ -136,7 +150,7 @@ class Sites:
         bad = ~(np.isfinite(log_z) & np.isfinite(d1) & (shrink > 0))
         if bad.any():
             i = int(np.argmax(bad))
-            row = np.arange(len(self))[rows][i]
+            row = self.first + np.arange(len(self))[rows][i]
             raise ValueError(
                 f"{type(self.likelihood).__name__}.log_tilted must give finite values with 1 + variance * d2 > 0; "
                 f"row {row} gave log_z = {log_z[i]}, d1 = {d1[i]}, 1 + variance * d2 = {shrink[i]}"

@@ -40,11 +40,7 @@ class Stochastic:
         cavity = self._cavity(self.belief)
 
         def task(part, x, h, g):
-            mean, variance = self.geometry.values(cavity, part, x)
-            _, tau, rho = self.sites.match(part, mean, variance)
-            copies = 1.0 / self.sites.part(self.sites.fraction, part)
-            h, g = self.geometry.add(part, x, copies * tau, copies * rho, h, g)
-            return h, g, 0.0
+            return *asked(self.geometry, self.sites, cavity, part, x, h, g), 0.0
 
         return self.geometry.reduce(task)[:2]
 
@@ -90,17 +86,25 @@ class Stochastic:
         Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
         from the averaged cavity matters to second order only.
         """
-        cavity = self._cavity(self.belief)
+        given = self.geometry, self.sites, self._cavity(self.belief), self.belief
+        return float(merge(self.geometry.each_group(lambda blocks: value_of(blocks, *given)))) - self.belief.prior_gap()
 
-        def group(blocks):
-            total = 0.0
-            for part, x in blocks:
-                _, tau, rho = self.sites.match(part, *self.geometry.values(cavity, part, x))
-                mean, variance = self.geometry.values(self.belief, part, x)
-                m, v, _ = cavities(mean, variance, tau, rho, 1.0)
-                log_z, _, _ = self.sites.match(part, m, v)
-                value = site_values(log_z, mean, variance, m, v)
-                total += float(np.sum(value / self.sites.part(self.sites.fraction, part)))
-            return total
 
-        return float(merge(self.geometry.each_group(group))) - self.belief.prior_gap()
+def asked(geometry, sites, cavity, part, x, h, g):
+    """Add the sites that the rows of a block ask for to the sums; return these."""
+    _, tau, rho = sites.match(part, *geometry.values(cavity, part, x))
+    copies = 1.0 / sites.part(sites.fraction, part)
+    return geometry.add(part, x, copies * tau, copies * rho, h, g)
+
+
+def value_of(blocks, geometry, sites, cavity, belief):
+    """Return the sum of the log values of the sites that the rows of some blocks ask for."""
+    total = 0.0
+    for part, x in blocks:
+        _, tau, rho = sites.match(part, *geometry.values(cavity, part, x))
+        mean, variance = geometry.values(belief, part, x)
+        m, v, _ = cavities(mean, variance, tau, rho, 1.0)
+        log_z, _, _ = sites.match(part, m, v)
+        value = site_values(log_z, mean, variance, m, v)
+        total += float(np.sum(value / sites.part(sites.fraction, part)))
+    return total

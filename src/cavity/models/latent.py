@@ -27,6 +27,8 @@ from cavity.base.records import (
 from cavity.base.results import Posterior
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.blocks.collections import lazily
+from cavity.blocks.formats import is_collection
 from cavity.blocks.taking import taken
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
@@ -162,8 +164,10 @@ class Predictions:
         -------
         ndarray (n, n_classes), or pandas.DataFrame
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
-            ...
+            ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
+        if is_collection(X) and not as_frame and self._likelihood.n_classes is not None:
+            return lazily(self.predict_proba, X, (self._likelihood.n_classes,), offset=offset)
         found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
         return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
@@ -193,6 +197,8 @@ class Predictions:
         ValueError
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
+        if is_collection(X):
+            return lazily(self.log_density, X, y=y, offset=offset, exposure=exposure)
         self._check_noise_is_known("log_density")
         given = {"y": y, "offset": offset, "exposure": exposure}
         X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)

@@ -4,8 +4,10 @@ import numpy as np
 
 from cavity.base import arrays, scales
 from cavity.base.rows import design_matrix
+from cavity.blocks.executors import Threads
 from cavity.blocks.job import QUIET
-from cavity.blocks.reading import each_block, is_stored
+from cavity.blocks.reading import each_block, is_elsewhere, is_stored
+from cavity.blocks.runs import map_runs
 from cavity.blocks.sources import Source, opened
 from cavity.blocks.sparse import SparseRows
 from cavity.blocks.stored import StoredRows
@@ -45,4 +47,18 @@ def constant_columns(X, weights):
 
 def column_scales(X, weights):
     """Return the mean and the standard deviation of each column of X, not of a sparse matrix."""
-    return scales.column_scales(X, weights, each_block)
+    return scales.column_scales(X, weights, each_block, _sums_elsewhere if is_elsewhere(X) else None)
+
+
+def _sums_elsewhere(X, step, *about, weights):
+    """Yield the sums of blocks of so many rows in order, of a collection of dask."""
+    with Threads(1) as thread:
+        for sums in map_runs(_sums_of, (*about, weights), [Source(X.parts, X.name, step)], thread):
+            yield from sums
+
+
+def _sums_of(run, known):
+    """A task: the sums of the blocks of a run."""
+    *about, weights = known
+    parts = ((slice(start, start + len(x)), x) for start, (x,) in run.blocks())
+    return [scales.block_sum(x, *about, None if weights is None else weights[part]) for part, x in parts]

@@ -27,7 +27,8 @@ from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
-from cavity.blocks.taking import taken
+from cavity.blocks.reading import is_elsewhere
+from cavity.blocks.taking import fetched, taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
@@ -159,7 +160,8 @@ class GLM(Frozen):
         ----------
         X : array_like (N, D), data frame, path, list of paths, Source, or scipy.sparse for approximation="diagonal"
             Design matrix; float64 is not copied, other types are converted block by block. Files are read in every
-            sweep, block by block. The posterior keeps the names of the columns of a table.
+            sweep, block by block; dask collections are worked on where they are. The posterior keeps the names of the
+            columns of a table.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
@@ -256,7 +258,8 @@ class GLM(Frozen):
         (True, [0.51, 0.32, -0.29])
         """
         given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        X, (y, offset, exposure, sample_weight), roles = taken(X, given)
+        X, given, roles = taken(X, given)
+        y, offset, exposure, sample_weight = map(fetched, given)
         known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
         y, classes = coded(y, known.likelihood)
         offset = with_exposure(known.likelihood, offset, exposure, X)
@@ -279,6 +282,8 @@ class GLM(Frozen):
         if self.approximation == "diagonal" and (schedule == "stochastic" or names):
             words = "approximation='diagonal' has no schedule='stochastic' and no learn"
             raise about(ValueError(words), "approximation", "schedule")
+        if is_elsewhere(X):
+            check_elsewhere(self, names)
         rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
         given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
         asked = {"method": method, "learn": names, "prior_groups": prior_groups}
@@ -299,6 +304,17 @@ class GLM(Frozen):
         chosen = kept["chosen"] + (() if known is self else ("likelihood",))
         kept["chosen"] = chosen or None
         return posterior_of(solution, method, **kept)
+
+
+def check_elsewhere(model, names):
+    """Raise ValueError for what cannot be had of a collection of dask."""
+    if names:
+        raise ValueError(
+            f"X is a collection of dask, and {' and '.join(names)} would be learnt, which needs the rows in one "
+            "process: give numbers, those of a fit to a sample of the rows for example"
+        )
+    if model.approximation == "diagonal":
+        raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
 
 
 def settled(**settings):

@@ -18,6 +18,8 @@ from cavity.base.loop import CONVERGED
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.blocks.collections import lazily
+from cavity.blocks.formats import is_collection
 from cavity.blocks.reading import is_stored
 from cavity.blocks.scratch import MOST_IN_MEMORY, ScratchVector
 from cavity.blocks.taking import taken
@@ -295,7 +297,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f, or of y, under the posterior.
+            Lazy dask arrays where X is a collection of dask. Of f, or of y, under the posterior.
 
         Raises
         ------
@@ -312,6 +314,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """
+        if is_collection(X):
+            return tuple(lazily(self.predict, X, (2,), offset=offset, exposure=exposure, noise=noise, trials=trials).T)
         return self._observed(X, self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):

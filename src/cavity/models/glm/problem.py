@@ -7,8 +7,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.rows import Rows
 from cavity.blocks.job import QUIET
-from cavity.blocks.reading import each_block, is_stored
+from cavity.blocks.reading import each_block, is_elsewhere, is_stored
 from cavity.ep.dense import Dense
+from cavity.ep.elsewhere import DenseElsewhere
 from cavity.models.glm.weights import ROWS_TOGETHER
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
@@ -69,7 +70,8 @@ class GLMProblem:
 
     def geometry(self, threads, job=QUIET):
         """Return where the sites of the rows in use act; scratch files are beside the checkpoint of a job."""
-        return Dense(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
+        kind = DenseElsewhere if is_elsewhere(self.used.X) else Dense
+        return kind(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 
 
 def _silent(X, scale):

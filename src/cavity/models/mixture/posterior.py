@@ -14,7 +14,9 @@ from cavity.base.frames import check_alike, coefficient_names, names_of
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
+from cavity.blocks.collections import lazily
 from cavity.blocks.executors import Threads
+from cavity.blocks.formats import is_collection
 from cavity.blocks.job import Event, Job
 from cavity.blocks.taking import taken
 from cavity.mean_field import engine
@@ -178,7 +180,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         Returns
         -------
         ndarray (N, K)
-            q(z_n = k) as in the last sweep of a fit, rows sum to 1.
+            q(z_n = k) as in the last sweep of a fit, rows sum to 1. Here and below a lazy dask array where X is a
+            collection of dask.
 
         Raises
         ------
@@ -195,6 +198,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
+        if is_collection(X):
+            return lazily(self.responsibilities, X, (len(self.counts),))
         return self._judged(X, predictive.log_weights, predictive.shares, (len(self.counts),))
 
     def predict(self, X: Data) -> IntArray:
@@ -210,6 +215,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
+        if is_collection(X):
+            return lazily(self.predict, X, dtype=np.intp)
         return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
     def log_density(self, X: Data) -> FloatArray:
@@ -236,6 +243,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
+        if is_collection(X):
+            return lazily(self.log_density, X)
         return self._judged(X, predictive.log_density, lambda logs: logs)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:

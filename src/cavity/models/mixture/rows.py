@@ -110,6 +110,7 @@ def by_name(X, sample_weight, columns=None, roles=None):
     """Return `taking.taken` of rows and their weights; weights in files of their own are left there."""
     X = sources.opened(X, "X") if formats.is_unopened(X) else X
     stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
+    stored = stored or formats.is_collection(sample_weight)
     if stored and sample_weight not in (frames.names_of(X) or ()):
         X, _, roles = taking.taken(X, {"sample_weight": None}, columns, roles)
         return X, sample_weight, roles

@@ -25,6 +25,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks import tiled
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import QUIET, Event, Job
+from cavity.blocks.reading import is_elsewhere
 from cavity.blocks.runs import by_blocks, map_runs
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
@@ -117,8 +118,8 @@ class LinearRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path, list of paths, or Source
-            Columns to predict from, of any scale; files are read block by block.
+        X : array_like (N, D), data frame, path, list of paths, dask collection, or Source
+            Columns to predict from, of any scale; files are read block by block, collections worked on where they are.
         y : array_like (N,) or str
             Observations, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
@@ -176,7 +177,7 @@ class LinearRegression(Public):
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = ROWS_OF_QR
-        rows = RegressionRows.of(X, row_vector(y, "y", X.n_rows))
+        rows = RegressionRows.of(X, y if is_elsewhere(y) else row_vector(y, "y", X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LinearSweeps(self, rows, threads, job.within("rows"))

@@ -23,6 +23,7 @@ from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Event, Job
+from cavity.blocks.reading import is_elsewhere
 from cavity.blocks.runs import by_blocks
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -32,7 +33,7 @@ from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, opened
+from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
@@ -110,8 +111,8 @@ class LogisticRegression(Public):
 
         Parameters
         ----------
-        X : array_like (N, D), data frame, path, list of paths, or Source
-            Columns to predict from; files are read block by block, in every pass.
+        X : array_like (N, D), data frame, path, list of paths, dask collection, or Source
+            Columns to predict from; files are read block by block, in every pass, collections worked on where they are.
         y : array_like (N,) or str
             Labels, of any two values, or the name of their column in X.
         accelerate : bool or {"anderson", "squarem"}, default True
@@ -161,12 +162,12 @@ class LogisticRegression(Public):
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
         X, (y,), roles = taken(X, {"y": y})
-        y, classes = coded(y, _likelihood)
+        y, classes = coded_elsewhere(y, _likelihood) if is_elsewhere(y) else coded(y, _likelihood)
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
-        rows = RegressionRows.of(X, observations(_likelihood, y, X.n_rows))
+        rows = RegressionRows.of(X, y if is_elsewhere(y) else observations(_likelihood, y, X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LogisticSweeps(self, rows, threads)

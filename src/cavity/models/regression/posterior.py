@@ -18,7 +18,9 @@ from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
 from cavity.base.rows import check_moments
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.blocks.collections import lazily
 from cavity.blocks.executors import Threads
+from cavity.blocks.formats import is_collection
 from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
@@ -208,7 +210,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f, or of y, under q(w).
+            Lazy dask arrays where X is a collection of dask. Of f, or of y, under q(w).
 
         Raises
         ------
@@ -217,6 +219,8 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
+        if is_collection(X):
+            return tuple(lazily(self.predict, X, (2,), offset=offset, noise=noise).T)
         return self._observed(X, self._latent(X, offset, None), noise, None)
 
     has_offset = False  # of fits: they know none

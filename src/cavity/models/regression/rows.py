@@ -5,9 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.blocks.runs import MOST_BLOCKS, reduce_runs
+from cavity.base.labels import coded
+from cavity.blocks.executors import Threads
+from cavity.blocks.runs import MOST_BLOCKS, by_blocks, reduce_runs
 from cavity.blocks.sources import Source, open_source
 
+MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
 
 
@@ -22,15 +25,21 @@ def opened(X, block_rows=None):
 
 @dataclass(frozen=True, slots=True)
 class RegressionRows:
-    """Rows X (N, D), whose numbers are checked in the first pass, and as many checked observations, in memory."""
+    """Rows X (N, D), whose numbers are checked in the first pass, and as many observations.
+
+    These are checked and in memory, or with X in a collection of dask.
+    """
 
     X: Source
     y: Source
 
     @classmethod
     def of(cls, X, y):
-        """Return the rows of a Source and an array."""
-        return cls(X, open_source(y, "y", block_rows=X.block_rows))
+        """Return the rows of a Source, and an array or a Source."""
+        y = open_source(y, "y", block_rows=X.block_rows)
+        if y.n_rows != X.n_rows:
+            raise ValueError(f"y must have one entry per row of X, that is {X.n_rows}, got {y.n_rows}")
+        return cls(X, y)
 
     @property
     def n(self):
@@ -45,4 +54,37 @@ class RegressionRows:
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
         if not all(np.isfinite(each).all() for each in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)
+            self.y.summary(threads)
         return out
+
+
+def coded_elsewhere(y, likelihood):
+    """Return labels in a collection as the likelihood takes them, and what their numbers stand for: `labels.coded`."""
+    with Threads(1) as thread:
+        y = open_source(y, "y")
+        y.summary(thread)
+        kinds = reduce_runs(by_blocks(kinds_of, add=joined), None, [y], thread, add=joined)
+    codes, classes = coded(kinds, likelihood)
+    numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
+    return Source([y.parts[0].changed(Codes(kinds, numbers))], "y"), classes
+
+
+def kinds_of(y, start, _):
+    """Return the different values of a block, in order; of many the first."""
+    return np.unique(y)[:MOST_KINDS]
+
+
+def joined(left, right):
+    """Return the different values of two."""
+    return np.union1d(left, right)[:MOST_KINDS]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Codes:
+    """The number that stands for each of a few values."""
+
+    kinds: np.ndarray
+    numbers: np.ndarray
+
+    def __call__(self, values):
+        return self.numbers[np.searchsorted(self.kinds, values)]

@@ -15,6 +15,7 @@ from cavity.base.results import Summarized, VariationalPosterior, counted, name_
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import formats, merge, sources
+from cavity.blocks.collections import lazily
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 
@@ -85,7 +86,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         Returns
         -------
         ndarray (N, K)
-            q(z_n = k); rows sum to 1.
+            q(z_n = k); rows sum to 1. Here and below a lazy dask array where y is a collection of dask.
 
         Raises
         ------
@@ -101,6 +102,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
         [[1.0, 0.0], [0.156, 0.844]]
         """
+        if formats.is_collection(y):
+            return lazily(self.responsibilities, y, (len(self.mean),))
         known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
         return responsibilities(self._points(y), *known)
 
@@ -117,6 +120,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
+        if formats.is_collection(y):
+            return lazily(self.predict, y, dtype=np.intp)
         return np.argmax(self.responsibilities(y), axis=1)
 
     def log_density(self, y: ArrayLike) -> FloatArray:
@@ -139,6 +144,8 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         OverflowError
             If a point is so far from every component that its squared distance overflows.
         """
+        if formats.is_collection(y):
+            return lazily(self.log_density, y)
         points = self._points(y)
         spread = self.noise_variance + self.variance
         result = np.empty(len(points))

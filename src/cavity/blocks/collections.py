@@ -1,0 +1,288 @@
+"""Dask collections as sources: their chunks stay where they are, and passes go to them.
+
+    chunks --whole blocks--> one task a run: task(run, broadcast) on a worker --statistics--> the tree of `merge`
+
+A collection is a part of a source as a file is, with the rows of its chunks one after the other. Blocks are counted
+over all rows, whatever the chunks are, so what a pass adds up has the bits of the same rows in an array. A run is 2^k
+blocks that begin at a multiple of 2^k and lie in one chunk, where chunks hold several blocks; a block that two of them
+share is a run of its own, so that hardly anything moves. One task of dask is one run and one pass: the state goes in,
+once for all tasks of a pass, statistics come out, and the chunk is read where dask has it. How many blocks a run has is
+decided by the time that a block took in the last pass, and changes no bit.
+
+Nothing is persisted here: a collection that the user has persisted is read from the memory of the workers, any other
+one is computed again in every pass, as a file is read. Whoever is in force for dask works: its client, or the local
+scheduler. What a worker loses dask computes anew from the graph, which has the state in it.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+
+from cavity.base import arrays, frames
+from cavity.blocks import remote
+from cavity.blocks.parts import ArrayRows, NamedRows
+from cavity.blocks.tables import FrameRows
+
+SMALL_ROWS, SMALL_NUMBERS = 1 << 14, 1 << 20  # of collections that are read at once: passes over them go nowhere
+
+
+def open_collection(data, name):
+    """Return a dask array, data frame or series as a part of a source; chunks of unknown length are counted.
+
+    Raises
+    ------
+    TypeError
+        For another collection, chunks that are no arrays of NumPy or tables of pandas, or no real numbers.
+    """
+    kind = f"{type(data).__module__.partition('.')[0]}.{type(data).__name__}"
+    meta = getattr(data, "_meta", None)
+    table = hasattr(data, "npartitions") and hasattr(meta, "iloc") and meta.ndim in (1, 2)
+    if not (table or type(meta) is np.ndarray):
+        held = "" if meta is None else f" of {type(meta).__module__.partition('.')[0]}.{type(meta).__name__}"
+        raise TypeError(f"{name} must be a dask array of numpy arrays, or a dask data frame, got {kind}{held}")
+    if table:
+        names = frames.names_of(meta) if meta.ndim == 2 else frames.name_of(meta)
+        chunks = Chunks.of(data, None)
+        shape = chunks.ends[-1], *meta.shape[1:]
+        return FrameRows(data.compute(), name) if _is_small(shape) else ChunkRows(chunks, name, shape, names, meta)
+    arrays.check_dtype(np.dtype(data.dtype), name)
+    arrays.check_ndim(data, name, (1, 2))
+    if data.ndim == 2 and data.numblocks[1] > 1:
+        data = data.rechunk({1: -1})
+    chunks = Chunks.of(data, data.chunks[0])
+    shape = chunks.ends[-1], *data.shape[1:]
+    return ArrayRows(data.compute(), name) if _is_small(shape) else ChunkRows(chunks, name, shape, None)
+
+
+def _is_small(shape):
+    return shape[0] <= SMALL_ROWS and np.prod(shape) <= SMALL_NUMBERS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """The chunks of a collection: dask's graph, their keys in it, and the rows up to the end of each."""
+
+    graph: dict
+    keys: list
+    ends: list
+    seconds: dict = field(default_factory=dict)  # that a block took in the last pass, by tasks
+    builds: set = field(default_factory=set)  # of processes that have worked on them
+
+    @classmethod
+    def of(cls, data, sizes):
+        """Return the chunks of a collection, of sizes that are counted unless they are known."""
+        from dask.core import flatten
+
+        keys, raw = list(flatten(data.__dask_keys__())), data.__dask_graph__()
+        graph = dict(data.__dask_optimize__(raw, data.__dask_keys__())) if hasattr(data, "dask") else dict(raw)
+        missing = [key for key in keys if key not in graph]
+        if missing:  # futures of chunks that are there already
+            raw = dict(raw)
+            graph |= {key: raw[key] for key in missing}
+        if sizes is None or np.isnan(sizes).any():
+            sizes = remote.computed(graph, [(len, key) for key in keys])
+        return cls(graph, keys, list(accumulate(map(int, sizes))))
+
+    def at(self, row):
+        """Return the number of the chunk that holds a row, and the row that it begins with."""
+        number = bisect_right(self.ends, row)
+        return number, self.ends[number - 1] if number else 0
+
+    def span(self, number):
+        """Return where a chunk begins and ends."""
+        return self.ends[number - 1] if number else 0, self.ends[number]
+
+    def divides(self, start, stop, least):
+        """Whether rows lie in several chunks, one of which has so many rows at least."""
+        first, last = bisect_right(self.ends, start), bisect_right(self.ends, stop - 1)
+        sizes = (high - low for low, high in map(self.span, range(first, last + 1)))
+        return last > first and max(sizes) >= least
+
+
+class ChunkRows(NamedRows):
+    """Rows of a collection (N,) or (N, D), or some of its columns; `table` is an empty chunk where these are tables."""
+
+    in_memory, elsewhere = False, remote
+
+    def __init__(self, chunks, name, shape, columns, table=None, index=None, width=None, changes=()):
+        super().__init__(name, shape, columns)
+        self.chunks, self._table, self._index, self._changes = chunks, table, index, changes
+        self._width = shape[1:] if width is None else width  # before the changes
+
+    def __reduce__(self):
+        """Tasks need a source for its words alone."""
+        return Elsewhere, (self.name, self.shape, self.columns, self.chunks.ends)
+
+    def some(self, index, vector=False):
+        """The rows with some of the columns, by their numbers; a vector of the only one."""
+        inner = self._index if self.ndim == 1 else list(index)
+        inner = inner if self.ndim == 1 or self._index is None else [self._index[j] for j in inner]
+        shape = self.shape[:1] if vector else (self.shape[0], len(index))
+        columns = None if self.columns is None else tuple(self.columns[j] for j in index)
+        return ChunkRows(self.chunks, self.name, shape, columns, self._table, inner)
+
+    def changed(self, change, n_features=None):
+        """What a function makes of the rows, with as many columns as before unless their number is given."""
+        shape = self.shape if n_features is None else (self.shape[0], n_features)
+        changes = (*self._changes, change)
+        return ChunkRows(self.chunks, self.name, shape, None, self._table, self._index, self._width, changes)
+
+    def first(self, n):
+        """The first n rows."""
+        shape, rest = (n, *self.shape[1:]), (self._table, self._index, self._width, self._changes)
+        return ChunkRows(self.chunks, self.name, shape, self.columns, *rest)
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers."""
+        if self._table is not None:
+            frames.check_numbers(_chosen(self._table, self._index), name)
+
+    def labels(self, index):
+        """An empty column of the table that does not hold numbers; None if it does."""
+        if self._table is None:
+            return None
+        chosen = _chosen(self._table, self._index)
+        column = frames.column_at(chosen, index) if chosen.ndim > 1 else chosen
+        return None if frames.holds_numbers(column) else column
+
+    def pieces(self, start, stop):
+        """Return the keys of the chunks of some rows, and the `Cut` that makes an array of what they hold."""
+        keys, parts, row = [], [], start
+        while row < stop:
+            number, first = self.chunks.at(row)
+            high = min(stop, self.chunks.ends[number])
+            keys.append(self.chunks.keys[number])
+            parts.append((number, self.chunks.ends[number] - first, row - first, high - first))
+            row = high
+        return keys, Cut((stop - start, *self._width), parts, self._index, self._changes, self.name)
+
+    def fill(self, out, start, desk):
+        """Fetch the rows from `start` on into out."""
+        keys, cut = self.pieces(start, start + len(out))
+        out[...] = remote.computed(self.chunks.graph, [(cut, keys)])[0]
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return f"{super().where(row, *column)}{_in_chunk(self.chunks.ends, row)}"
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return f"{super().found(value, row, *column)}{_in_chunk(self.chunks.ends, row)}"
+
+
+class Elsewhere(NamedRows):
+    """What tasks know of the rows of a collection: the words for them."""
+
+    def __init__(self, name, shape, columns, ends):
+        super().__init__(name, shape, columns)
+        self._ends = ends
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return f"{super().where(row, *column)}{_in_chunk(self._ends, row)}"
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return f"{super().found(value, row, *column)}{_in_chunk(self._ends, row)}"
+
+
+def _in_chunk(ends, row):
+    """Return words for where a row is in its chunk."""
+    number = bisect_right(ends, row)
+    return f" (row {row - (ends[number - 1] if number else 0)} of chunk {number})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What makes an array of float64, C-contiguous, of the rows of a few chunks; called on a worker."""
+
+    shape: tuple
+    parts: list  # (number of the chunk, its rows, first row, row after the last) of each
+    index: list | None  # of columns, all if None
+    changes: tuple  # functions that are called on the rows one after the other
+    name: str
+
+    def __call__(self, chunks):
+        found = self._rows(chunks)
+        for change in self.changes:
+            found = np.require(change(found), np.float64, "C")
+        return found
+
+    def _rows(self, chunks):
+        out, done = None, 0
+        for chunk, (number, rows, low, high) in zip(chunks, self.parts, strict=True):
+            if len(chunk) != rows:
+                raise ValueError(f"{self.name}: chunk {number} has {len(chunk)} rows, not the {rows} it had at first")
+            chosen = _chosen(chunk, self.index)
+            if isinstance(chosen, np.ndarray):
+                chosen = chosen[low:high]
+                if len(chunks) == 1 and chosen.dtype == np.float64 and chosen.flags.c_contiguous:
+                    return np.require(chosen, requirements="A").reshape(self.shape)
+            out = np.empty(self.shape) if out is None else out
+            target = out[done : done + high - low].reshape(high - low, *chosen.shape[1:])
+            if isinstance(chosen, np.ndarray):
+                arrays.copy_real(chosen, target)
+            else:
+                frames.converted(chosen, low, high, target)
+            done += high - low
+        return out
+
+
+def _chosen(chunk, index):
+    """Return the columns of a chunk by their numbers, all if there are none."""
+    if index is None:
+        return chunk
+    return chunk[:, index] if isinstance(chunk, np.ndarray) else frames.picked(chunk, index)
+
+
+def lazily(method, X, tail=(), dtype=np.float64, **settings):
+    """Return method(rows, **settings) of all rows of a collection as a lazy dask array (N, *tail), chunk by chunk.
+
+    Parameters
+    ----------
+    method : callable
+        Takes rows as NumPy or pandas has them and returns an array (n, *tail), or a tuple of arrays (n,) that become
+        its columns.
+    X : dask array or data frame
+        The rows.
+    tail : tuple of int
+        The shape of what comes of a row.
+    dtype : dtype
+        Of the result.
+    **settings : object
+        The same for all rows.
+
+    Raises
+    ------
+    TypeError
+        For settings that are one number a row.
+    """
+    for name, value in settings.items():
+        if not (value is None or isinstance(value, str) or np.ndim(value) == 0):
+            raise TypeError(f"{name} must be a number or the name of a column where X is a collection of dask")
+    call, meta = Chunkwise(method, settings, tail, dtype), np.empty((0,) * (1 + len(tail)), dtype=dtype)
+    if hasattr(X, "npartitions") and not hasattr(X, "numblocks"):
+        found = X.map_partitions(call, meta=meta)
+        found._chunks = (found.chunks[0], *((size,) for size in tail))
+        return found
+    X = X.rechunk({1: -1}) if X.ndim == 2 and X.numblocks[1] > 1 else X
+    axes = {"drop_axis": list(range(1, X.ndim)), "new_axis": list(range(1, 1 + len(tail))) or None}
+    return X.map_blocks(call, dtype=dtype, meta=meta, chunks=(X.chunks[0], *((size,) for size in tail)), **axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunkwise:
+    """A method of a posterior for a chunk, which may be empty."""
+
+    method: object
+    settings: dict
+    tail: tuple
+    dtype: object
+
+    def __call__(self, rows):
+        if not len(rows):
+            return np.empty((0, *self.tail), dtype=self.dtype)
+        found = self.method(rows, **self.settings)
+        return np.stack(found, axis=1) if isinstance(found, tuple) else found

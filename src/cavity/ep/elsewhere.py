@@ -1,0 +1,249 @@
+"""EP on rows that dask has: sites stay with their runs from pass to pass, and sums of them come back.
+
+The engines are those of rows at hand, bit by bit: `engine.Engine` and `stochastic.Stochastic`. Here is what differs:
+their sites are handles, see `blocks.remote.Runs`, and what they do with blocks are functions that can be sent. Rows
+that are visited one by one are visited where they are, one run after the other; the belief travels.
+
+A worker that is lost takes sites with it. dask makes them again from those of the pass before, so every few passes they
+are fetched and put anew, unless they are too many: then no more than these passes are made again.
+"""
+
+from copy import copy
+from functools import partial
+
+import numpy as np
+
+from cavity.blocks.merge import merge, merge_runs, starts
+from cavity.blocks.remote import Runs
+from cavity.blocks.scratch import MOST_IN_MEMORY
+from cavity.blocks.sources import Source
+from cavity.ep.dense import FEW_COLUMNS, SWEEP_ROWS, Dense, added_up
+from cavity.ep.engine import Engine, assessed_in, improper_in
+from cavity.ep.stochastic import Stochastic, asked, value_of
+
+PASSES = 8  # after which sites are put anew
+
+
+class DenseElsewhere(Dense):
+    """The rows of a collection and the prior of a model; `tau` and `rho` are arrays, or handles and None."""
+
+    def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
+        super().__init__(X, offset, prior_mean, prior_root, threads, folder)
+        self._runs = Runs(Source(X.parts, X.name, self.groups[0][1]))
+        self._own = None  # the handles of what the tasks of a run know of its rows
+
+    def vector(self):
+        """Zeros for each row."""
+        return np.zeros(self.n_rows)
+
+    def bare(self):
+        """What tasks need of this."""
+        found = copy(self)
+        found.features = found.threads = found.base = found._runs = found._own = None
+        return found
+
+    def put(self, *vectors):
+        """Return handles of vectors (N,)."""
+        return self._runs.put([tuple(each[slice(*span)] for each in vectors) for span in self._runs.spans])
+
+    def fetched(self, handles):
+        """Return the vectors (N,) behind handles; None where they are too many."""
+        if self.n_rows > MOST_IN_MEMORY:
+            return None, None
+        return tuple(np.concatenate(each) for each in zip(*self._runs.fetch(handles), strict=True))
+
+    def changed(self, function, *handles):
+        """Return handles of function(tau, ...) and function(rho, ...)."""
+        return self._runs.each(_change, function, *handles, rows=False)[1]
+
+    def in_groups(self, function, sites, *known, at=None):
+        """Call function(group, *known) for all `Group`s.
+
+        Returns
+        -------
+        found, handles
+            What it found in each group, in order, and handles of what it left in `Group.new`.
+        """
+        return self._over(function, sites, known, at, False)
+
+    def sums(self, function, sites, *known, at=None):
+        """Return the sums of function(group, part, x, h, g, *known) -> h, g, number over all blocks; and handles."""
+        found, handles = self._over(partial(_summed, function), sites, known, at, True)
+        size = self._runs.layout.block_rows
+        counts = (-(-(stop - start) // size) for start, stop in self._runs.spans)
+        return self.whole(*merge_runs(zip(counts, found, strict=True))), handles
+
+    def _over(self, function, sites, known, at, merging):
+        if self._own is None or self._own[0] is not sites:
+            spans = [slice(*span) for span in self._runs.spans]
+            base = [None if self.base is None else self.base[span] for span in spans]
+            cut = [None if sites is None else sites.of_rows(span) for span in spans]
+            self._own = sites, self._runs.put(list(zip(cut, base, strict=True)))
+        given = function, self.bare(), known, merging
+        found, handles = self._runs.each(_of_groups, given, self._own[1], *([] if at is None else [at]))
+        if self.threads.job is not None:
+            self.threads.job.within_pass(1, 1, self.n_rows)
+        return found if merging else [each for some in found for each in some], handles
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return self.sums(_added, self._own and self._own[0], at=tau if rho is None else self.put(tau, rho))[0][:2]
+
+    def sweep(self, sites, belief, part, tau, rho, up, down):
+        """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
+        one_by_one = sites.compiled and self.size <= FEW_COLUMNS
+        size = SWEEP_ROWS if one_by_one else SWEEP_ROWS // self.joint_rows * self.joint_rows
+        runs = Runs(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
+        inputs = []
+        for span in runs.spans:
+            rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
+            inputs.append((self.bare(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
+        state = belief.mean.copy(), belief.root @ belief.root.T
+        _, found = runs.in_turn(_visited, state, inputs)
+        skipped, log_z = 0, []
+        for span, (own_tau, own_rho, missed, gained) in zip(runs.spans, found, strict=True):
+            tau[slice(*span)], rho[slice(*span)] = own_tau, own_rho
+            skipped += missed
+            log_z += gained
+        return self.belief(*self.gather(tau, rho)), skipped, added_up(log_z)
+
+
+class Group:
+    """A group of blocks of a run, as its functions see it; slices are of the rows of the run."""
+
+    def __init__(self, geometry, sites, blocks, old, new):
+        self.geometry, self.sites, self.blocks = geometry, sites, blocks
+        self.tau, self.rho = (None, None) if old is None else old
+        self.new = new  # two vectors that may be left behind
+
+
+def _of_groups(run, given, own, old=None):
+    """A task: what a function finds in the groups of a run, and two vectors that it leaves behind."""
+    (function, geometry, known, merging), (sites, base) = given, own
+    geometry = copy(geometry)
+    geometry.base = base
+    new = np.zeros((2, run.stop - run.start))
+    found = []
+    for start, (x,) in run.blocks():
+        first = start - run.start
+        blocks = [(slice(first + low, first + high), x[low:high]) for low, high in starts(len(x), geometry.block)]
+        found.append(function(Group(geometry, sites, blocks, old, new), *known))
+    return (merge(found) if merging else found), tuple(new)
+
+
+def _summed(function, group, *known):
+    """Return the sums over the blocks of a group."""
+    return group.geometry.summed(lambda *block: function(group, *block, *known), group.blocks)
+
+
+def _renewed(group, part, x, h, g, belief, up, down):
+    """Renew the sites of a block and add them to the sums."""
+    own = group.tau[part], group.rho[part]
+    *new, skipped, h, g = group.geometry.renew(group.sites, belief, part, x, *own, up, down, h, g)
+    group.new[:, part] = new
+    return h, g, float(skipped)
+
+
+def _added(group, part, x, h, g):
+    """Add the sites of a block to the sums."""
+    return *group.geometry.add(part, x, group.tau[part], group.rho[part], h, g), 0.0
+
+
+def _asked(group, part, x, h, g, cavity):
+    """Add the sites that a block asks for to the sums."""
+    return *asked(group.geometry, group.sites, cavity, part, x, h, g), 0.0
+
+
+def _improper(group, belief):
+    return improper_in(group.blocks, group.geometry, group.sites, belief, group.tau, group.rho)
+
+
+def _assessed(group, belief):
+    return assessed_in(group.blocks, group.geometry, group.sites, belief, group.tau, group.rho, *group.new)
+
+
+def _valued(group, cavity, belief):
+    return value_of(group.blocks, group.geometry, group.sites, cavity, belief)
+
+
+def _change(run, function, *vectors):
+    """A task: a function of the sites of a run."""
+    return None, tuple(function(*each) for each in zip(*vectors, strict=True))
+
+
+def _visited(run, given, state):
+    """A task: visit the sites of a run one after the other; the moments of the coordinates travel."""
+    geometry, sites, base, tau, rho, up, down = given
+    geometry = copy(geometry)
+    geometry.base, geometry.features = base, run.arrays[0]
+    mean, covariance = (each.copy() for each in state)
+    tau, rho = tau.copy(), rho.copy()
+    *moments, skipped, gained = geometry.visited(sites, mean, covariance, slice(0, len(tau)), tau, rho, up, down)
+    return (tau, rho, skipped, gained), tuple(moments)
+
+
+class EngineElsewhere(Engine):
+    """One EP fit: between sweeps all at once `tau` is handles and `rho` None, between those one by one both are arrays.
+
+    Where sweeps do not settle there is no double loop, which would need all rows at hand.
+    """
+
+    descends = False
+
+    def kept(self):
+        kept = super().kept()
+        sites = self.geometry.fetched(self.tau) if self.rho is None else kept["sites"]
+        good = None if self.good is None else self.geometry.fetched(self.good[0])
+        return kept | {"sites": sites, "good": good}
+
+    def resume(self, kept):
+        super().resume(kept)
+        if self.options.schedule == "parallel":
+            self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
+            self.good = None if self.good is None else (self.geometry.put(*self.good), None)
+
+    def _copied(self, values):
+        return np.array(values, dtype=np.float64)
+
+    def _copies(self):
+        return (self.tau, None) if self.rho is None else super()._copies()
+
+    def _moved(self, function, sites, *others):
+        if sites[1] is not None:
+            return super()._moved(function, sites, *others)
+        return self.geometry.changed(function, sites[0], *(each[0] for each in others)), None
+
+    def _renewed(self, up, down):
+        self.spare = None
+        if self.rho is not None:
+            self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
+        elif self.sweeps % PASSES == 0 and self.geometry.n_rows <= MOST_IN_MEMORY:
+            self.tau = self.geometry.put(*self.geometry.fetched(self.tau))
+        known = self.belief, up, down
+        sums, new = self.geometry.sums(_renewed, self.sites, *known, at=self.tau)
+        return *sums, (new, None)
+
+    def _handles(self):
+        return self.tau if self.rho is None else self.geometry.put(self.tau, self.rho)
+
+    def _count_improper(self, belief):
+        return sum(self.geometry.in_groups(_improper, self.sites, belief, at=self._handles())[0])
+
+    def _evaluate(self):
+        found, handles = self.geometry.in_groups(_assessed, self.sites, self.belief, at=self._handles())
+        totals, residuals = zip(*found, strict=True)
+        loo, moved = self.geometry.fetched(handles)
+        if self.rho is None:
+            self.tau, self.rho = self.geometry.fetched(self.tau)
+        return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
+
+
+class StochasticElsewhere(Stochastic):
+    """One fit by stochastic EP, of which nothing stays with the rows."""
+
+    def _pass(self):
+        return self.geometry.sums(_asked, self.sites, self._cavity(self.belief))[0][:2]
+
+    def _evidence(self):
+        known = self._cavity(self.belief), self.belief
+        return float(merge(self.geometry.in_groups(_valued, self.sites, *known)[0])) - self.belief.prior_gap()

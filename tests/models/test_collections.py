@@ -1,0 +1,197 @@
+"""Fits to collections of dask: the bits of the same rows in memory, for every model, by every scheduler."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import cavity
+from cavity.base.errors import ConvergenceWarning
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+distributed = pytest.importorskip("distributed")
+
+N = 40_000  # more than are read at once
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 2)) + RNG.choice([-4.0, 1.0, 5.0], size=(N, 1))
+W = RNG.uniform(0.5, 2.0, size=N)
+Y = X @ [1.0, -0.5] + RNG.normal(size=N)
+LABELS = np.where(Y > 0, 5, 3)
+FRAME = pd.DataFrame(X, columns=["height", "width"])
+
+
+def array(values):
+    return da.from_array(values, chunks=(13_001, *values.shape[1:]))
+
+
+def frame(**columns):
+    return dd.from_pandas(FRAME.assign(**columns), npartitions=3)
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(params=["threads", "sync", "client"])
+def scheduler(request):
+    if request.param == "client":
+        client = request.getfixturevalue("client")
+        with client.as_current(), dask.config.set(scheduler=client):
+            yield
+    else:
+        with dask.config.set(scheduler=request.param):
+            yield
+
+
+def same(found, known):
+    assert found.elbo == known.elbo
+    assert found.n_iter == known.n_iter
+    assert np.array_equal(found.mean, known.mean)
+
+
+MIXTURE = cavity.GaussianMixture(3)
+
+
+def test_a_mixture_has_the_same_bits(scheduler):
+    known, weighted = MIXTURE.fit(X), MIXTURE.fit(X, sample_weight=W)
+    same(MIXTURE.fit(array(X).persist()), known)
+    found = MIXTURE.fit(frame(copies=W), sample_weight="copies")
+    same(found, weighted)
+    assert found.columns == ("height", "width")
+    assert found.roles == {"sample_weight": "copies"}
+
+
+def test_other_mixtures_have_the_same_bits():
+    same(MIXTURE.fit(array(X), sample_weight=array(W)), MIXTURE.fit(X, sample_weight=W))
+    rows = X.copy()
+    rows[::7, 1] = np.nan
+    options = {"n_init": 2, "rng": 1, "tol": 1e-3}
+    model = cavity.GaussianMixture(2, covariance="diag")
+    same(model.fit(array(rows), **options), model.fit(rows, **options))
+    same(model.fit(array(X)).update(array(X), tol=1e-3), model.fit(X).update(X, tol=1e-3))
+    unit = cavity.UnitMixture(3, learn=("weights",))
+    same(unit.fit(array(X[:, 0])), unit.fit(X[:, 0]))
+    same(unit.fit(frame()["height"]), unit.fit(X[:, 0]))
+
+
+def test_selection_reads_where_the_rows_are(tmp_path):
+    model, options = cavity.GaussianMixture(1, covariance="spherical"), {"n_components": [2, 3], "tol": 1e-3}
+    known = cavity.select_components(model, X, **options)
+    for _ in range(2):  # the second one is done already
+        found = cavity.select_components(model, array(X), checkpoint=tmp_path / "fit", **options)
+        assert np.array_equal(found.elbo, known.elbo)
+
+
+def test_regressions_have_the_same_bits(scheduler):
+    linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
+    same(linear.fit(frame(y=Y), "y"), linear.fit(X, Y))
+    known = logistic.fit(X, LABELS)
+    found = logistic.fit(array(X).persist(), array(LABELS).persist())
+    same(found, known)
+    assert found.classes == (3, 5)
+
+
+def test_arrays_and_truth_values():
+    linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
+    same(linear.fit(array(X), array(Y)), linear.fit(X, Y))
+    found = logistic.fit(frame(up=Y > 0), "up")
+    same(found, logistic.fit(X, Y > 0))
+    assert found.classes is None
+
+
+def test_bad_rows_are_named():
+    rows, y = X.copy(), Y.copy()
+    rows[30_000, 1], y[9] = np.nan, np.inf
+    for model, given in ((cavity.LinearRegression(), array(Y)), (cavity.LogisticRegression(), array(LABELS))):
+        with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 1\] = nan \(row 3998 of chunk 2\)"):
+            model.fit(array(rows), given)
+    with pytest.raises(ValueError, match=r"y must be finite, got y\[9\] = inf \(row 9 of chunk 0\)"):
+        cavity.LinearRegression().fit(array(X), array(y))
+    with pytest.raises(ValueError, match=r"y must have one entry per row of X, that is 40000, got 39999"):
+        cavity.LinearRegression().fit(array(X), array(Y[1:]))
+    with pytest.raises(ValueError, match=r"y must hold two classes, got 16 different values"):
+        cavity.LogisticRegression().fit(array(X), array(Y))
+
+
+def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
+    options = {"checkpoint": tmp_path / "fit", "checkpoint_every": 0}
+    with pytest.warns(ConvergenceWarning, match="stopped by callback"):
+        MIXTURE.fit(array(X), callback=lambda event: event.n_iter == 2 and event.objective, **options)
+    same(MIXTURE.fit(array(X), **options), MIXTURE.fit(X))
+
+
+PROBIT = cavity.GLM("probit", intercept=True, standardize=True)
+GLMS = {
+    "all at once": (PROBIT, {}),
+    "one by one": (PROBIT, {"schedule": "sequential"}),
+    "stochastic": (PROBIT, {"schedule": "stochastic"}),
+    "adf": (PROBIT, {"method": "adf"}),
+    "weights": (PROBIT, {"sample_weight": W}),
+    "offset": (cavity.GLM("poisson", intercept=False, prior_variance=1.0), {"offset": 0.1 * W, "power": 0.5}),
+    "outliers": (cavity.GLM(cavity.likelihoods.StudentT(3.0, 0.5), intercept=True), {"damping": 0.8}),
+}
+
+
+@pytest.mark.parametrize("case", GLMS)
+def test_glms_have_the_same_bits(case):
+    model, options = GLMS[case]
+    y = {"offset": np.round(np.abs(Y)), "outliers": Y}.get(case, LABELS)
+    given = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    known, found = model.fit(X, y, **options), model.fit(array(X), array(y), **given)
+    assert found.log_evidence == known.log_evidence
+    assert found.n_iter == known.n_iter
+    assert found.classes == known.classes
+    for name in ("mean", "covariance"):
+        assert np.array_equal(getattr(found, name), getattr(known, name))
+    if case not in ("stochastic", "adf"):
+        assert np.array_equal(found.loo_log_density, known.loo_log_density)
+        assert np.array_equal(found.sites.tau, known.sites.tau)
+
+
+def test_a_glm_has_the_same_bits_by_a_client(client):
+    with dask.config.set(scheduler=client):
+        found = PROBIT.fit(frame(kind=LABELS).persist(), "kind")
+    known = PROBIT.fit(X, LABELS)
+    assert found.log_evidence == known.log_evidence
+    assert found.columns == ("height", "width")
+
+
+def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
+    """Contradictory rows: cavities become improper, steps are taken back, and sites shrink at the end."""
+    rows, y = X[:17_000], Y[:17_000].copy()
+    y[::50] += 1e3
+    model = cavity.GLM(cavity.likelihoods.StudentT(1.0, 0.01), intercept=False, prior_variance=1e4)
+    options = {"max_iter": 6, "tol": 1e-14}
+    with pytest.warns(ConvergenceWarning):
+        known = model.fit(rows, y, **options)
+    monkeypatch.setattr("cavity.ep.elsewhere.PASSES", 2)
+    with pytest.warns(ConvergenceWarning):
+        found = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
+    assert np.any(known.trace["improper"])
+    assert found.log_evidence == known.log_evidence
+    assert np.array_equal(found.trace["change"], known.trace["change"])
+
+
+def test_a_glm_goes_on_from_its_checkpoint(tmp_path):
+    options = {"checkpoint": tmp_path / "fit", "checkpoint_every": 0}
+    with pytest.warns(ConvergenceWarning, match="stopped by callback"):
+        PROBIT.fit(array(X), array(LABELS), callback=lambda event: event.n_iter == 2 and event.change, **options)
+    assert PROBIT.fit(array(X), array(LABELS), **options).log_evidence == PROBIT.fit(X, LABELS).log_evidence
+
+
+def test_what_needs_the_rows_in_one_process_is_refused():
+    rows, labels = array(X), array(LABELS)
+    with pytest.raises(ValueError, match="X is a collection of dask, and prior_variance would be learnt"):
+        PROBIT.fit(rows, labels, learn="prior_variance")
+    with pytest.raises(ValueError, match="X is a collection of dask: approximation='diagonal' needs the rows"):
+        cavity.GLM("probit", approximation="diagonal", intercept=True).fit(rows, labels)
+    with pytest.raises(
+        ValueError, match="X is a collection of dask, of which all rows count: leave out those of weight"
+    ):
+        PROBIT.fit(rows, labels, sample_weight=array(np.where(Y > 0, 1.0, 0.0)))
+    with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 0\] = nan \(row 3998 of chunk 2\)"):
+        PROBIT.fit(array(np.where(np.arange(N)[:, None] == 30_000, np.nan, X)), labels)

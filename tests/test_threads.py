@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity import covariances, likelihoods
 from cavity.blocks import tiled
+from cavity.blocks.executors import THREADS_VARIABLE
 from cavity.models.regression import linear
+from cavity.sklearn import GaussianProcessRegressor
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,36 @@ def linear_regression(n_threads):
     return done.elbo, done.mean, *done.predict(X[:5])
 
 
+def logistic_regression(n_threads):
+    X, y = numbers(400, 140)
+    done = cavity.LogisticRegression().fit(X, signs(y), max_iter=3, n_threads=n_threads)
+    return done.elbo, done.mean, *done.predict(X[:5])
+
+
+def process(likelihood, schedule):
+    def fit(n_threads):
+        X, y = numbers(300, 2)
+        model = cavity.GaussianProcess(covariances.RBF(1.0, 1.0), likelihood)
+        targets = y if isinstance(likelihood, likelihoods.Gaussian) else signs(y)
+        done = model.fit(X, targets, learn=False, schedule=schedule, max_iter=3, n_threads=n_threads)
+        predicted = done.predict(X[:280] + 0.1, n_threads=n_threads)
+        gradient = [] if schedule == "sequential" else done.log_evidence_gradient
+        return done.log_evidence, done.mean, done.variance, gradient, *predicted
+
+    return fit
+
+
+def streaming(likelihood):
+    def fit(n_threads):
+        X, y = numbers(400, 2)
+        model = cavity.StreamingGP(covariances.RBF(1.0, 0.3), likelihood, inducing=X[:210], jitter=1e-4)
+        targets = y if isinstance(likelihood, likelihoods.Gaussian) else signs(y)
+        done = model.fit(X, targets, learn=False, n_threads=n_threads)
+        return done.log_bound, done.mean, *done.predict(X[:280] + 0.1, n_threads=n_threads)
+
+    return fit
+
+
 def wide_glm(schedule, n, d):
     def fit(n_threads):
         X, y = numbers(n, d)
@@ -43,17 +76,40 @@ def wide_glm(schedule, n, d):
     return fit
 
 
+def factorized(_):
+    X, _ = numbers(300, 270)
+    model = cavity.FactorizedGaussian(np.zeros(270), X.T @ X + np.eye(270))
+    return model.kl_minimum, model.marginals.variance
+
+
+def scikit_learn(_):
+    X, y = numbers(270, 2)
+    done = GaussianProcessRegressor(alpha=0.1).fit(X, y)
+    return done.log_marginal_likelihood_value_, *done.predict(X[:300] + 0.1, return_std=True)
+
+
 FITS = {
     "linear regression": linear_regression,
+    "logistic regression": logistic_regression,
+    "exact process": process(likelihoods.Gaussian(0.1), "auto"),
+    "process, parallel EP": process(likelihoods.Probit(), "parallel"),
+    "process, sequential EP": process(likelihoods.Probit(), "sequential"),
+    "streaming process": streaming(likelihoods.Gaussian(0.1)),
+    "streaming process, EP": streaming(likelihoods.Probit()),
     "wide GLM, parallel": wide_glm("parallel", 300, 270),
     "wide GLM, sequential": wide_glm("sequential", 300, 270),
     "GLM of few rows": wide_glm("parallel", 140, 150),
+    "factorised Gaussian": factorized,
+    "scikit-learn's process": scikit_learn,
 }
 
 
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
 @pytest.mark.parametrize("name", FITS)
-def test_threads_change_no_bit(name):
-    found = [np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]) for n_threads in (1, 2, 3)]
+def test_threads_change_no_bit(name, monkeypatch):
+    found = []
+    for n_threads in (1, 2, 3):
+        monkeypatch.setenv(THREADS_VARIABLE, str(n_threads))
+        found.append(np.concatenate([np.ravel(each) for each in FITS[name](n_threads)]))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])

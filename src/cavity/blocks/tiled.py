@@ -68,6 +68,12 @@ def _order(tiles):
     return np.array([(row, column, done) for _, column, row, done in sorted(tasks)], np.longlong)
 
 
+def clear(triangle):
+    """Put zeros above a triangle."""
+    for i, row in enumerate(triangle):
+        row[i + 1 :] = 0.0
+
+
 def invert(triangle, threads):
     """Replace a triangle with a positive diagonal by its inverse."""
     n, size = len(triangle), LEAF

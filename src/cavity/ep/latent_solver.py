@@ -64,8 +64,7 @@ class Solver:
     def clear(self):
         """Put zeros above the triangle."""
         if not self.cleared:
-            for i, row in enumerate(self.triangle):
-                row[i + 1 :] = 0.0
+            tiled.clear(self.triangle)
             self.cleared = True
 
     def invert(self, threads):

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
 from cavity.base.arrays import added, read_only
 from cavity.base.errors import NotPositiveDefiniteError
+from cavity.blocks import tiled
+from cavity.blocks.executors import Threads, threads_of
 
 NAME = "precision"
 PANEL = 256  # rows or columns worked on together
@@ -61,7 +63,7 @@ class Target:
             yield indices, _divide(np.eye(len(indices)), factor) / self.scale[indices]
 
     def relative(self):
-        """W, as a new array of which only the upper triangle counts."""
+        """W, as a new array of which only one triangle counts."""
         return _unit(self.matrix, np.sqrt(self.diagonal))
 
 
@@ -93,7 +95,8 @@ def prepare(precision, blocks):
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
         log_root += float(added(np.sum(np.log(np.diag(factor))) for _, factor in factors))
-    kl_minimum = float(np.sum(_minus_log(*_explained(_cholesky(w, order)))))
+    with Threads(threads_of(None)) as threads:
+        kl_minimum = float(np.sum(_minus_log(*_explained(_cholesky(w, order, threads)))))
     for array in (matrix, diagonal, scale, order):
         if array is not None:
             read_only(array)
@@ -132,7 +135,7 @@ def _whiten(r, order, edges):
     factors = []
     for start, stop in pairwise(edges.tolist()):
         part, before, after = slice(start, stop), slice(0, start), slice(stop, None)
-        factor = np.ascontiguousarray(_cholesky(r[part, part].copy(), order[part]))
+        factor = _cholesky(r[part, part].copy(), order[part], tiled.ALONE)
         if stop - start > 1:  # the upper triangle only
             r[before, part] = _divide(r[before, part], factor, transposed=True)
             r[part, after] = _divide(r[part, after].T, factor, transposed=True).T
@@ -150,15 +153,16 @@ def _divide(x, factor, transposed=False):
     return solve_triangular(factor, x.T, lower=True, trans=0 if transposed else 1, check_finite=False).T
 
 
-def _cholesky(matrix, order):
-    """The lower Cholesky factor of a matrix of which only the upper triangle counts, in its place."""
-    factor, info = lapack.dpotrf(matrix.T, lower=1, clean=1, overwrite_a=1)
-    if info > 0:
-        coordinate = info - 1 if order is None else order[info - 1]
+def _cholesky(matrix, order, threads):
+    """The lower Cholesky factor of a matrix in C order of which only the lower triangle counts, in its place."""
+    bad = tiled.factor(matrix, threads)
+    if bad:
+        coordinate = bad - 1 if order is None else order[bad - 1]
         raise NotPositiveDefiniteError(
             f"{NAME} must be positive definite; its Cholesky factorisation fails at coordinate {coordinate}"
         )
-    return factor
+    tiled.clear(matrix)
+    return matrix
 
 
 def _explained(factor):
@@ -191,9 +195,10 @@ def true_marginals(target):
     reverse : float
         KL(p || q) for the q of coordinate ascent: (trace W^-1 - D + log|W|)/2, as a sum of positive terms.
     """
-    factor = _cholesky(target.relative(), target.order)
-    explained, pivots = _explained(factor)
-    t, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    with Threads(threads_of(None)) as threads:
+        t = _cholesky(target.relative(), target.order, threads)
+        explained, pivots = _explained(t)
+        tiled.invert(t, threads)
     ratio = np.einsum("ij,ij->j", t, t)
     np.fill_diagonal(t, 0.0)
     below = np.einsum("ij,ij->j", t, t)

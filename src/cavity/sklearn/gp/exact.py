@@ -1,6 +1,7 @@
 """Gaussian-process regression by the Cholesky factor of K + noise, one for all targets.
 
-The noise may be zero, which the sites of `cavity.GaussianProcess` cannot say.
+The noise may be zero, which the sites of `cavity.GaussianProcess` cannot say. Large matrices are shared by as many
+threads as the environment asks for.
 
 References
 ----------
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.linalg.blas import dsyrk, dtrsm
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.blocks.executors import Threads
+from cavity.blocks import tiled
+from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.models.gp.evidence import MANY_ROWS
@@ -32,16 +33,20 @@ class Regression:
 
     def inverse_diagonal(self):
         """Return the diagonal of (K + noise)^-1, (N,)."""
-        inverse, _ = lapack.dtrtri(self.factor.T, lower=0)  # L'^-1 (N, N)
-        return np.einsum("ij,ij->i", inverse, inverse)
+        inverse = self.factor.copy()  # then L^-1 (N, N)
+        with Threads(threads_of(None)) as threads:
+            tiled.invert(inverse, threads)
+        return np.einsum("ij,ij->j", inverse, inverse)
 
     def gradient(self, covariance, X):
         """Return the gradient of the log evidence in the logs of the free parameters; it takes the factor's memory."""
-        inverse, _ = lapack.dpotri(self.factor.T, lower=0, overwrite_c=1)  # (L L')^-1 (N, N)
-        n_targets = self.dual.shape[1]
-        # (alpha alpha' - T (L L')^-1)/2, (N, N) [RW]_ (eq. 5.9)
-        weights = dsyrk(0.5, self.dual, beta=-0.5 * n_targets, c=inverse, lower=0, overwrite_c=1).T
-        with Threads(1) as threads:
+        weights, n_targets = self.factor, self.dual.shape[1]
+        with Threads(threads_of(None)) as threads:
+            tiled.invert(weights, threads)
+            tiled.square(weights, threads)  # (L L')^-1 (N, N), the lower triangle
+            weights *= -0.5 * n_targets
+            # (alpha alpha' - T (L L')^-1)/2, (N, N) [RW]_ (eq. 5.9)
+            tiled.add_squares(weights, np.sqrt(0.5) * self.dual.T, self.dual.T[:0], threads)
             return gradient(covariance, X, weights, None, threads)
 
 
@@ -56,12 +61,13 @@ def regress(covariance, X, noise, Y, buffer):
     The factor goes to `buffer` (N, N). Raises NotPositiveDefiniteError if rounding makes K + noise indefinite,
     OverflowError if the targets are too large.
     """
-    with Threads(1) as threads:
+    with Threads(threads_of(None)) as threads:
         program_of(covariance, X.shape[1]).gram(X, buffer, threads)
-    buffer.reshape(-1)[:: len(X) + 1] += noise
-    _, failed = lapack.dpotrf(buffer.T, lower=0, overwrite_a=1)  # K + noise = L L', (N, N), L in its place
+        buffer.reshape(-1)[:: len(X) + 1] += noise
+        failed = tiled.factor(buffer, threads)  # K + noise = L L', (N, N), L in its place
     if failed:
         raise NotPositiveDefiniteError(f"the Cholesky factorisation of the kernel fails at row {failed - 1}")
+    tiled.clear(buffer)
     dual, _ = lapack.dpotrs(buffer.T, Y, lower=0)  # alpha = (L L')^-1 Y, (N, T)
     with np.errstate(over="ignore", invalid="ignore"):
         fit = -0.5 * float(np.sum(Y * dual))
@@ -73,4 +79,5 @@ def regress(covariance, X, noise, Y, buffer):
 
 def explained(factor, cross):
     """Return K L^-T for covariances of others with the N rows, (n, N), which it takes: its square is what is known."""
-    return dtrsm(1.0, factor.T, cross.T, lower=0, trans_a=1, overwrite_b=1).T  # L^-1 (N, N) times (N, n)
+    with Threads(threads_of(None)) as threads:
+        return tiled.solve(factor, cross, threads)

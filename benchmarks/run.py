@@ -31,6 +31,7 @@ SUITES = (
     "cases/bench_covariance.py",
     "cases/bench_gaussian_process.py",
     "cases/bench_streaming_gp.py",
+    "cases/bench_sparse_cholesky.py",
 )
 OTHERS = {
     "blocked": "in blocks",
@@ -50,6 +51,8 @@ OTHERS = {
     "covariance": "covariance in place of the factor",
     "gpflow": "GPflow",
     "dense": "EP without inducing points",
+    "splu": "SciPy's sparse LU, no inverse",
+    "lapack": "LAPACK, the dense block alone",
 }
 
 # Bytes per element of the memory probes. NumPy stores through the caches, where a line is read before it is

@@ -276,6 +276,7 @@ SWITCHES = [
     Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("blocks.tiled.MANY", (N + 1, N), process(student), ROUNDING),
     Switch("blocks.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
+    Switch("blocks.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
     Switch("blocks.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
     Switch(
@@ -298,6 +299,7 @@ SWITCHES = [
     Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.chunks.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
+    Switch("models.regression.linear.WIDE", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
     Switch("models.regression.logistic.LEAST_ROWS models.regression.logistic.MOST_ROWS", (N, 7), logistic, ROUNDING),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),

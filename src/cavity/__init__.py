@@ -25,8 +25,11 @@ _PUBLIC = {
     "LinearRegressionPosterior": "models.regression.linear",
     "LogisticRegression": "models.regression.logistic",
     "LogisticRegressionPosterior": "models.regression.logistic",
+    "MixedGLM": "models.mixed.model",
+    "MixedGLMPosterior": "models.mixed.posterior",
     "NotPositiveDefiniteError": "base.errors",
     "NumericalWarning": "base.errors",
+    "RandomEffects": "models.mixed.terms",
     "Selection": "models.mixture.selection",
     "SettingsWarning": "base.errors",
     "Source": "blocks.sources",
@@ -87,6 +90,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
     from cavity.models.learnt import Learnt as Learnt
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
+    from cavity.models.mixed.model import MixedGLM as MixedGLM
+    from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior
+    from cavity.models.mixed.terms import RandomEffects as RandomEffects
     from cavity.models.mixture.model import GaussianMixture as GaussianMixture
     from cavity.models.mixture.posterior import GaussianMixturePosterior as GaussianMixturePosterior
     from cavity.models.mixture.selection import Selection as Selection

@@ -45,6 +45,36 @@ def check(work, start, expected):
         np.testing.assert_array_equal(other, found[0])
 
 
+def test_a_task_a_call_gives_the_same_bits(monkeypatch):
+    """Kernels return between tasks, so that Ctrl-C is heard."""
+    matrix, _ = draw(3 * tiled.TILE - 1)
+    found = []
+    for most in (tiled.MOST_FLOPS, 1e-3):
+        monkeypatch.setattr(tiled, "MOST_FLOPS", most)
+        with Threads(2) as threads:
+            out = matrix.copy()
+            assert tiled.factor(out, threads) == 0
+            for work in (tiled.invert, tiled.square):
+                work(out, threads)
+            tiled.add_squares(out, matrix[:3], matrix[3:5], threads)
+            tiled.stack(out, matrix[:, :300].copy(), threads)
+            tiled.solve(out, out[:5], threads)
+            found.append(out)
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_who_is_interrupted_ends_the_work_of_all():
+    state = np.zeros(2, np.longlong)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiled._work(interrupted, (), state)
+    assert state[1]
+    tiled._work(interrupted, (), state)  # nobody calls any more
+
+
 def test_tiles_are_those_of_the_kernel():
     kernel = _core.load("tiled", _core.BASELINE)
     assert (tiled.TILE, tiled.LEAF) == (kernel.TILE, kernel.LEAF)
@@ -75,6 +105,56 @@ def test_squares_of_rows_are_added(n, m, k):
     rng = np.random.default_rng(1)
     up, down = rng.normal(size=(m, n)), rng.normal(size=(k, n))
     check(lambda a, threads: tiled.add_squares(a, up, down, threads), matrix, matrix + up.T @ up - down.T @ down)
+
+
+@pytest.mark.parametrize("triangular", [False, True])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 0), (127, 40), (129, 256), (270, 600)])
+def test_rows_are_stacked_below_a_triangle(n, m, triangular):
+    """As by the QR factorisation of all rows, but for signs."""
+    _, factor = draw(n)
+    columns = np.random.default_rng(3).normal(size=(n, n if triangular else m))
+    columns = np.tril(columns) if triangular else columns
+    expected = np.linalg.qr(np.concatenate([factor.T, columns.T]), mode="r").T
+    found = []
+
+    def work(a, threads):
+        tiled.stack(a, columns.copy(), threads, triangular=triangular)
+        found.append(np.diag(a))
+        a *= np.sign(np.diag(a))
+
+    check(work, factor, expected * np.sign(np.diag(expected)))
+    assert np.all(found[0] == found[1])
+    assert np.all(found[0] == found[2])
+
+
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 9), (128, 130), (270, 290)])
+def test_orthonormal_columns(n, d):
+    """As by LAPACK, whether or not rows depend on each other."""
+    rows = np.random.default_rng(5).normal(size=(n, d))
+    rows[n // 2] = rows[0]
+    rows[n // 3] = 0.0
+    found = []
+    for n_threads in (1, 2, 3):
+        with Threads(n_threads) as threads:
+            found.append(tiled.orthonormal(rows, threads))
+    columns, triangle = found[0]
+    np.testing.assert_array_equal(triangle, np.tril(triangle))
+    np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(triangle @ columns.T, rows, rtol=0, atol=1e-13)
+    for each in found[1:]:
+        np.testing.assert_array_equal(each[0], columns)
+        np.testing.assert_array_equal(each[1], triangle)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
+    """|R'R - A'A| is rounding of A: singular values from 1 to 1e-12, whose squares float64 could not tell."""
+    rng, n = np.random.default_rng(4), 150
+    left, right = np.linalg.qr(rng.normal(size=(400, n)))[0], np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.logspace(0, -12, n)
+    triangle = np.zeros((n, n))
+    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ALONE)
+    np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=1e-15 * 20)
 
 
 @pytest.mark.parametrize("inverted", [False, True])

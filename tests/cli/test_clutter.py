@@ -15,7 +15,7 @@ from cavity import data
 from cavity.base.errors import about
 from cavity.cli import options as shared
 
-SHIPPED = "banana, co2, faithful, galaxies, motorcycle, newcomb, pima"
+SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
 
 
 @pytest.fixture

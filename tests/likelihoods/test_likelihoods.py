@@ -307,7 +307,7 @@ def narrow_cavities(seed, likelihood, name, parameters, draw, n):
 
 @pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
 def test_narrow_cavities(likelihood, name, parameters, draw):
-    narrow_cavities(1, likelihood, name, parameters, draw, 3)
+    narrow_cavities(1, likelihood, name, parameters, draw, 2)
 
 
 @pytest.mark.long

@@ -158,7 +158,7 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
                 assert at == pytest.approx(p, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("mean", [pytest.param(300.0, marks=pytest.mark.long), 600.0])
+@pytest.mark.parametrize("mean", [100.0, *(pytest.param(mean, marks=pytest.mark.long) for mean in (300.0, 600.0))])
 def test_counts_of_any_size_have_quantiles(mean):
     q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
     here, known = np.full(4, mean), np.zeros(4)

@@ -217,7 +217,14 @@ def test_closed_forms_far_away(name, distance):
             assert max(errors(one(log_p, mean, sd), closed_form(z, mean, sd), sd)) < WORST
 
 
-@pytest.mark.parametrize(("name", "mean", "sd"), [(name, *cavity) for name in INTEGRALS for cavity in CAVITIES[name]])
+@pytest.mark.parametrize(
+    ("name", "mean", "sd"),
+    [
+        pytest.param(name, *cavity, marks=pytest.mark.long if k % 3 else ())
+        for name in INTEGRALS
+        for k, cavity in enumerate(CAVITIES[name])
+    ],
+)
 def test_integrals(name, mean, sd):
     log_p, exact, places = INTEGRALS[name]
     assert max(errors(one(log_p, mean, sd), integral(exact, mean, sd, *places), sd)) < WORST

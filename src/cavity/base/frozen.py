@@ -73,6 +73,8 @@ def _hashable(value):
     """What stands for a value of a field in a hash: the same for values that are equal."""
     if isinstance(value, np.ndarray):
         return value.shape, (value + 0.0).tobytes()  # zeros of one sign
+    if isinstance(value, dict):
+        return frozenset((name, _hashable(each)) for name, each in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, tuple) else value
 
 

@@ -28,8 +28,8 @@ class Labels:
     ordered: bool = False  # whether one category is more than the one before
 
     @classmethod
-    def of(cls, y):
-        """Read a column; ValueError or TypeError for a row without a label, or one that is none."""
+    def of(cls, y, name="y"):
+        """Read a column of that name; ValueError or TypeError for a row without a label, or one that is none."""
         if type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
             return cls(y)
         declared, ordered = _categories(y)
@@ -39,15 +39,15 @@ class Labels:
             if array.dtype.kind not in "USO" or array.ndim == 0:
                 return cls(array)
         elif declared is None and str(dtype) != "object" and frames.holds_numbers(y):
-            return cls(np.asarray(frames.numbers(y, "y")))
+            return cls(np.asarray(frames.numbers(y, name)))
         values = _objects(y)
         try:
             kinds = list(dict.fromkeys(values))
         except TypeError:
-            raise TypeError(f"y must hold one label a row, got {values[0]!r} in row 0") from None
+            raise TypeError(f"{name} must hold one label a row, got {values[0]!r} in row 0") from None
         if any(map(_is_missing, kinds)):
             row = next(i for i, each in enumerate(values) if _is_missing(each))
-            raise wrong("y", f"must hold a label in every row, got {values[row]} in row {row}")
+            raise wrong(name, f"must hold a label in every row, got {values[row]} in row {row}")
         if declared is not None:
             return cls(values, [each for each in declared if each in set(kinds)], declared, ordered)
         if all(isinstance(each, Real) for each in kinds):
@@ -55,7 +55,7 @@ class Labels:
         try:
             return cls(values, sorted(kinds))
         except TypeError:
-            raise TypeError(f"y must hold labels that can be sorted, got {frames.some(kinds)}") from None
+            raise TypeError(f"{name} must hold labels that can be sorted, got {frames.some(kinds)}") from None
 
     @property
     def are_numbers(self):

@@ -26,7 +26,8 @@ def apart(value, arrays, known=None):
     Parameters
     ----------
     value : object
-        Dataclasses, tuples, lists, dictionaries with strings as keys, arrays, numbers, strings and None.
+        Dataclasses, tuples, lists, dictionaries with strings as keys, arrays, numbers, strings and None. Fields of
+        dataclasses with {"kept": False} as metadata are left out, and come back with their defaults.
     arrays : dict of ndarray
         Takes the arrays, by their numbers as strings.
     known : dict, optional
@@ -57,7 +58,8 @@ def apart(value, arrays, known=None):
             return {"array": _number(value, arrays, known)}
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept")
-    parts = {each.name: apart(getattr(value, each.name), arrays, known) for each in fields(value)}
+    kept = [each.name for each in fields(value) if each.metadata.get("kept", True)]
+    parts = {name: apart(getattr(value, name), arrays, known) for name in kept}
     return {"record": type(value).__name__, "fields": parts}
 
 
@@ -116,7 +118,9 @@ def together(told, arrays, classes):
             return {name: together(each, arrays, classes) for name, each in values.items()}
         case {"record": name, "fields": parts}:
             record = object.__new__(classes[name])
-            put(record, **{each.name: together(parts[each.name], arrays, classes) for each in fields(classes[name])})
+            for each in fields(classes[name]):
+                known = each.name in parts
+                put(record, **{each.name: together(parts[each.name], arrays, classes) if known else each.default})
             return record
         case list():
             return [together(each, arrays, classes) for each in told]

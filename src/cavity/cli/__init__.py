@@ -25,6 +25,7 @@ from cavity.cli import (
     info,
     linear_regression,
     logistic_regression,
+    mixed,
     mixture,
     predict,
     streaming_gp,
@@ -34,7 +35,7 @@ from cavity.cli import options as shared
 from cavity.cli.config import with_config
 
 MODELS = (  # a command has the name of its file
-    *(clutter, glm, gp, linear_regression, logistic_regression, mixture, streaming_gp, unit_mixture),
+    *(clutter, glm, gp, linear_regression, logistic_regression, mixed, mixture, streaming_gp, unit_mixture),
 )
 STATUSES = """exit status:
   0    all went well

@@ -20,6 +20,7 @@ from cavity.cli import readers, tables
 from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent import Predictions, probabilities
+from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
 
@@ -96,6 +97,8 @@ def told_by(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture(posterior)
+    if isinstance(posterior, MixedGLMPosterior):
+        raise ValueError(f"{source} holds a mixed model, whose rows have groups: predict in Python, with its method")
     if isinstance(posterior, Predictions):
         return latent(posterior)
     if isinstance(posterior, ClutterPosterior):

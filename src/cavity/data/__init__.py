@@ -62,10 +62,12 @@ def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     Returns
     -------
     columns : dict of ndarray, shape (N,), or pandas.DataFrame
-        The columns by name, in the order of the file: float64, or strings where a column does not hold numbers.
+        The columns by name, in the order of the file: float64, or strings where a column holds no numbers, or numbers
+        that are categories.
     about : dict
         "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict); where they
-        have a meaning "units" (by column) and "rows" (how many of the first rows are for training).
+        have a meaning "units" (by column), "categories" (columns of numbers that are labels) and "rows" (how many of
+        the first rows are for training).
 
     Raises
     ------
@@ -86,7 +88,11 @@ def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
     folder = files(__name__)
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     header, *rows = csv.reader((folder / f"{name}.csv").read_text(encoding="utf-8").splitlines())
-    columns = {column: _array(cells) for column, cells in zip(header, zip(*rows, strict=True), strict=True)}
+    labels = about.get("categories", ())
+    columns = {
+        column: np.array(cells) if column in labels else _array(cells)
+        for column, cells in zip(header, zip(*rows, strict=True), strict=True)
+    }
     return (_frame(columns) if as_frame else columns), about
 
 

@@ -6,20 +6,21 @@ seen by the data; in these the problem is N x N (the dual form), so that a pass 
 """
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cavity import _core
-from cavity.base.lazy import lapack, linalg
-from cavity.base.triangles import inverse_lower, solve_lower, whiten
+from cavity.base.lazy import lapack
+from cavity.base.triangles import full, inverse_lower, solve_lower, whiten
 from cavity.blocks import tiled
+from cavity.blocks.executors import Threads
 from cavity.blocks.merge import merge, starts
 from cavity.blocks.reading import in_turn, is_stored
 from cavity.blocks.runs import map_runs
 from cavity.blocks.scratch import is_beyond, vector
 from cavity.blocks.sources import Source, rows
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
 
@@ -34,6 +35,7 @@ ROWS_A_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of
 FEW_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
 SMALL = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
+SHARED_ROWS = 256  # of the running covariance of a sweep, for a thread
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
 
@@ -61,11 +63,11 @@ def _in_tiles(h, g, root, threads):
         return None
     if tiled.factor(precision, threads):
         return None
-    factor = np.asfortranarray(np.tril(precision))
-    triangle = np.tril(precision)
+    factor = np.tril(precision)
+    triangle = factor.copy()
     tiled.invert(triangle, threads)
     triangle *= root
-    return factor, lapack.dpotrs(factor, pulled, lower=1)[0], triangle, triangle.T
+    return factor, lapack.dpotrs(factor.T, pulled, lower=0)[0], triangle, triangle.T
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class DenseBelief:
     u: np.ndarray  # (M,)
     mean: np.ndarray  # (M,): a
     root: np.ndarray  # (M, M): the covariance of a is root root'
-    triangle: np.ndarray | None  # (M, M) lower: the covariance is triangle' triangle; None where rows are not tiled
+    triangle: np.ndarray | None  # (M, M) lower: the covariance is triangle' triangle; None where only the root is known
+    threads: Threads = field(default=tiled.ALONE, metadata={"kept": False})
 
     @property
     def log_determinant(self):
@@ -105,17 +108,20 @@ class DenseBelief:
             changes = small.change(self.factor, self.u, old.factor, old.u, *np.empty((2, *self.factor.shape)))
             return max(changes) if np.isfinite(changes).all() else np.inf
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
-            # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F, both (M, M) but the shift
+            # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F of its lower triangle, both (M, M) but the shift
             shift = self.factor.T @ (self.u - old.u)
-            ratio = solve_lower(self.factor, old.factor)
-            ratio = ratio @ ratio.T
-            ratio.flat[:: len(ratio) + 1] -= 1.0
-            change = float(np.sqrt(np.maximum(shift @ shift, np.vdot(ratio, ratio))))
+            ratio = tiled.solve(self.factor, np.ascontiguousarray(old.factor.T), self.threads)
+            gap = -np.eye(len(ratio))
+            tiled.add_squares(gap, ratio, ratio[:0], self.threads)
+            squares = 2.0 * np.vdot(gap, gap) - np.vdot(np.diag(gap), np.diag(gap))
+            change = float(np.sqrt(np.maximum(shift @ shift, squares)))
         return change if np.isfinite(change) else np.inf
 
 
-class Dense:
+class Dense(Whitened):
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
+
+    parallel_only = False
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
@@ -129,9 +135,8 @@ class Dense:
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
             X = rows(X, slice(None))
             scaled = WeightRoot(prior_root).apply(X)
-            # (D, N), and F' with orthonormal columns before it
-            self.basis, lower = linalg.qr(scaled.T, mode="economic")
-            self.features = np.ascontiguousarray(lower.T)
+            # (D, N), with orthonormal columns, and F
+            self.basis, self.features = tiled.orthonormal(scaled, threads)
             self.base = X @ prior_mean + (0.0 if offset is None else offset)
             self.prior_mean, self.root = np.zeros(n), np.ones(n)
         else:
@@ -166,8 +171,11 @@ class Dense:
             return None
         factor, u, triangle, wide = found  # the root of the covariance of a is C L^-T
         root, step = (wide, self.root * u) if self.root.ndim == 1 else (self.root @ wide, self.root @ u)
-        triangle = self._triangle(root, triangle) if self.tiled else None
-        return DenseBelief(h, g, factor, u, self.prior_mean + step, np.ascontiguousarray(root), triangle)
+        if self.tiled:
+            root, triangle = np.ascontiguousarray(root), self._triangle(root, triangle)
+        elif self.root.ndim == 2:
+            triangle = None
+        return DenseBelief(h, g, factor, u, self.prior_mean + step, root, triangle, self.threads)
 
     def _triangle(self, root, triangle):
         """The lower triangular F with F'F = root root', which is root' itself unless C is a matrix."""
@@ -210,7 +218,9 @@ class Dense:
         mean = x @ belief.mean
         if self.base is not None:
             mean += self.base[part]
-        spread = x @ belief.root  # (n, M): V_ii = |x_i root|^2
+        triangle = belief.triangle
+        # (n, M): V_ii = |x_i root|^2
+        spread = x @ belief.root if triangle is None else tiled.solve(triangle, x.copy(), inverted=True)
         return mean, np.einsum("ij,ij->i", spread, spread)
 
     def _base(self, part):
@@ -223,14 +233,10 @@ class Dense:
             tiles.add(x, self._base(part), self.shifted, tau, rho, h, g)
             return h, g
         g += x.T @ (tau - rho * (x @ self.prior_mean + self._base(part)))
-        up = rho > 0
-        parts = ((np.add, slice(None)),) if up.all() else ((np.add, up), (np.subtract, rho < 0))
-        for add, chosen in parts:
-            weighted = np.sqrt(np.abs(rho[chosen]))[:, None] * x[chosen]
-            if len(weighted):
-                # h += X' R X over rows of one sign of rho: (M, n) (n, M), symmetric, for which NumPy takes the product
-                # of a matrix with its transpose; unlike SciPy's it lets other threads work
-                add(h, weighted.T @ weighted, out=h)
+        up, weighted = rho > 0, np.sqrt(np.abs(rho))[:, None] * x
+        down = rho < 0
+        # h += X' R X, (M, n) (n, M) for each sign of rho: the lower triangle only, until `reduce` is done
+        tiled.add_squares(h, weighted[up] if down.any() else weighted, weighted[down])
         return h, g
 
     def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
@@ -270,16 +276,19 @@ class Dense:
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
-
-        return merge(self.each_group(lambda blocks: self.summed(task, blocks)))
+        return self.whole(*merge(self.each_group(lambda blocks: self.summed(task, blocks))))
 
     def summed(self, task, blocks):
-        """The sums that task(part, x, h, g) makes of some blocks."""
+        """The sums that task(part, x, h, g) makes of some blocks; see `whole`."""
         h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
         for part, x in blocks:
             h, g, extra = task(part, x, h, g)
             total += extra
         return h, g, total
+
+    def whole(self, h, g, total):
+        """The sums of all blocks with all of h."""
+        return h if self.tiled else full(h), g, total
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
@@ -343,7 +352,7 @@ class Dense:
         of the coordinates takes all B changes at once.
         """
         size = self.joint_rows
-        skipped, log_z = 0, []
+        skipped, log_z, other = 0, [], np.empty_like(covariance)
         blocks = (
             (slice(together.start + low, together.start + high), x[low:high])
             for together, x in self._in_turn(part, SWEEP_ROWS // size * size)
@@ -368,9 +377,24 @@ class Dense:
             # (I + R V)^-1 [r, R U] (B, 1 + M): the mean moves by U' of its first column, S by -U' of the rest
             solved = np.linalg.solve(system, right)
             mean += spread.T @ solved[:, 0]
-            covariance -= spread.T @ solved[:, 1:]
-            covariance = 0.5 * (covariance + covariance.T)
+            covariance, other = self._narrowed(covariance, spread, solved[:, 1:], other), covariance
         return mean, covariance, skipped, log_z
+
+    def _narrowed(self, covariance, spread, change, out):
+        """The covariance less U' change, made symmetric; both matrices are overwritten, threads share their rows."""
+
+        def take(part):
+            covariance[part] -= spread[:, part].T @ change
+
+        def mean(part):
+            np.add(covariance[part], covariance[:, part].T, out=out[part])
+            out[part] *= 0.5
+
+        parts = [(slice(low, low + SHARED_ROWS),) for low in range(0, len(out), SHARED_ROWS)]
+        threads = self.threads or tiled.ALONE  # a worker of dask has none
+        threads.run(take, parts)
+        threads.run(mean, parts)
+        return out
 
     @property
     def joint_rows(self):

@@ -117,8 +117,7 @@ class DoubleLoop:
     def _towards(self, here, h, g):
         """The belief of the implied sites (None if it is not proper), and the slope of -F on the way there."""
         target = self.geometry.belief(h, g)
-        gradient = self.geometry.coordinates(here.belief, h - here.belief.h, g - here.belief.g)
-        slope = float(gradient @ gradient)
+        slope = self.geometry.slope(here.belief, h - here.belief.h, g - here.belief.g)
         self.changes.append(target.change_from(here.belief) if target is not None else np.sqrt(slope))
         return target, slope
 

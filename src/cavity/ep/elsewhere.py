@@ -71,7 +71,7 @@ class DenseElsewhere(Dense):
         found, handles = self._over(partial(_summed, function), sites, known, at, True)
         size = self._runs.layout.block_rows
         counts = (-(-(stop - start) // size) for start, stop in self._runs.spans)
-        return merge_runs(zip(counts, found, strict=True)), handles
+        return self.whole(*merge_runs(zip(counts, found, strict=True))), handles
 
     def _over(self, function, sites, known, at, merging):
         if self._own is None or self._own[0] is not sites:

@@ -141,7 +141,7 @@ class Engine:
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not self.warm:
-            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+            self._begin()
         h, g, skipped, new = self._renewed(self.damping.step, self.damping.down)
         if skipped and self.good is not None:
             self._retreat()
@@ -180,6 +180,16 @@ class Engine:
     def _copies(self):
         """Return the sites as vectors that nobody else has."""
         return self.tau.copy(), self.rho.copy()
+
+    def _begin(self):
+        """Leave the prior, from which all sites at once would overshoot: by some rows in turn, or sites given."""
+        if not self.geometry.parallel_only:
+            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+            return
+        first = self.geometry.first(self.sites, self.options)
+        belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
+        if belief is not None:
+            self.belief, (self.tau, self.rho) = belief, first
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""

@@ -3,7 +3,7 @@
 A geometry holds N values f_i that are jointly Gaussian under the prior, and turns N sites (tau_i, rho_i) on them into a
 belief about all of them. Beliefs carry the sums (h, g) of the natural parameters of their sites, in coordinates that
 the geometry chooses; the engine only adds and scales these. `dense.Dense` has weights as coordinates, `latent.Latent`
-the values themselves.
+the values themselves, `sparse.Sparse` the entries of a sparse precision.
 """
 
 from typing import Protocol
@@ -43,9 +43,13 @@ class Geometry(Protocol):
     ----------
     n_rows : int
         N, the number of sites.
+    parallel_only : bool
+        Whether sites are renewed from one belief only: then there is no `sweep`, but ``first(sites, options)``, tau and
+        rho to begin with, or None.
     """
 
     n_rows: int
+    parallel_only: bool
 
     def prior(self) -> Belief:
         """Return the belief without sites."""
@@ -63,7 +67,10 @@ class Geometry(Protocol):
         """Return the belief that a fit ends with: this one without rounding that sweeps carry on."""
 
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return a change of sums in coordinates in which the Fisher metric of the belief is the identity."""
+        """Return a change of sums in coordinates in which the Fisher metric of the belief is about the identity."""
+
+    def slope(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> float:
+        """Return the square of the length of a change of sums in the Fisher metric of the belief."""
 
     def vector(self):
         """Return N zeros that are read and written by slices: an array, or a vector in a scratch file."""
@@ -107,6 +114,17 @@ class Geometry(Protocol):
             The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
             normalisers of the others.
         """
+
+
+class Whitened:
+    """Base of geometries whose `coordinates` are those in which the Fisher metric is the identity."""
+
+    __slots__ = ()
+
+    def slope(self, belief, h, g):
+        """Return the square of the length of a change of sums in the Fisher metric."""
+        change = self.coordinates(belief, h, g)
+        return float(change @ change)
 
 
 def towards(geometry, start, h, g, length, accept=lambda belief: True):

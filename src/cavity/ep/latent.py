@@ -12,7 +12,7 @@ from scipy.linalg import blas, eigh
 from cavity import _core
 from cavity.blocks import tiled
 from cavity.blocks.executors import spans
-from cavity.ep.geometry import GROUPS
+from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import renew_block, visit
 
@@ -48,8 +48,10 @@ class LatentBelief:
         return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
-class Latent:
+class Latent(Whitened):
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
+
+    parallel_only = False
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads

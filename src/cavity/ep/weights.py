@@ -66,8 +66,8 @@ class WeightRoot:
 
 def weights_of(prior, geometry, belief):
     """Mean of w and its WeightRoot, from a belief of the dense geometry and the prior's (mean, root)."""
-    prior_mean, root = prior
+    (prior_mean, root), own = prior, np.ascontiguousarray(belief.root)
     if geometry.basis is None:
-        return belief.mean, WeightRoot(belief.root)
+        return belief.mean, WeightRoot(own)
     step = geometry.basis @ belief.mean
-    return prior_mean + (root * step if root.ndim == 1 else root @ step), WeightRoot(root, geometry.basis, belief.root)
+    return prior_mean + (root * step if root.ndim == 1 else root @ step), WeightRoot(root, geometry.basis, own)

@@ -16,6 +16,7 @@ MODELS = {  # of posteriors that `records` puts together: what makes the model t
     "gaussian_process": "models.gp.model.GaussianProcess",
     "glm": "models.glm.model.settled",
     "linear_regression": "models.regression.linear.LinearRegression",
+    "mixed": "models.mixed.model.settled",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
 }

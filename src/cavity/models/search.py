@@ -12,6 +12,7 @@ from cavity.blocks.job import QUIET
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
+FEW_ROWS = 10_000  # up to which these hold: errors of the gradient grow with the root of the number of rows
 TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
 MOST_STEPS = 200  # of L-BFGS-B in a round
 WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
@@ -23,16 +24,20 @@ SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
 GAIN_OF_A_ROUND = 1e-3
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
-CURVATURE_TOL = 1e-8  # of the fits for these
+CURVATURE_TOL = 1e-6  # of the fits for these: more changes the ninth digit
 FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
-def search_tol(slope):
-    """The tolerance of a fit on the way, where the last gradient had this largest entry."""
-    return float(np.clip(TOL_A_NAT * slope, SEARCH_TOL, ROUGH_TOL))
+def search_tol(slope, n_rows=FEW_ROWS):
+    """The tolerance of a fit on the way, where the last gradient had this largest entry: their errors are small to it.
+
+    Those of the gradient grow with the root of the number of rows.
+    """
+    finer = (FEW_ROWS / max(n_rows, FEW_ROWS)) ** 0.5
+    return float(np.clip(finer * TOL_A_NAT * slope, finer * SEARCH_TOL, ROUGH_TOL))
 
 
 STARTS = "starting points"  # the stage of a search before it climbs
@@ -45,8 +50,8 @@ class Objective:
     knows which settings are free: `unpack`, `gradient`, and their log prior with its slopes in the first entries.
     """
 
-    def __init__(self, evidence, vector):
-        self.evidence, self.vector = evidence, vector
+    def __init__(self, evidence, vector, n_rows=FEW_ROWS):
+        self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.values = []  # log evidence plus log prior of every evaluation
         self.slope = np.inf  # the largest entry of the last gradient
         self.failures = 0
@@ -54,7 +59,7 @@ class Objective:
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         settings = self.vector.unpack(x)
-        tol = max(search_tol(self.slope), self.evidence.options.tol)
+        tol = max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
             point = self.evidence.at(settings, tol=tol, double_loop=steps)

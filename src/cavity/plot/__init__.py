@@ -5,6 +5,7 @@ from cavity.plot.common import format_of, save
 from cavity.plot.glm import glm_figure
 from cavity.plot.gp import gp_figure, streaming_gp_figure
 from cavity.plot.line import unit_mixture_figure
+from cavity.plot.mixed import mixed_figure
 from cavity.plot.mixture import mixture_figure, selection_figure
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "format_of",
     "glm_figure",
     "gp_figure",
+    "mixed_figure",
     "mixture_figure",
     "save",
     "selection_figure",

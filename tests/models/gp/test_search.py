@@ -46,7 +46,9 @@ def test_gradient_with_every_covariance(kernel):
         assert_gradient(covariance(kernel)[0], likelihood, X, y, mean=0.3)
 
 
-@pytest.mark.parametrize("name", ["Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace", "Cauchy"])
+@pytest.mark.parametrize(
+    "name", ["Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace", pytest.param("Cauchy", marks=pytest.mark.long)]
+)
 def test_gradient_with_every_likelihood(name):
     likelihood, X, y = problem(name)
     assert_gradient(covariance()[0], likelihood, X, y, mean=[0.1, 0.2, -0.3])

@@ -13,6 +13,7 @@ from cavity import _core
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.blocks.merge import starts
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
+from cavity.ep.geometry import Whitened
 from cavity.models.clutter.points import extremes
 from cavity.models.clutter.sites import moment_change
 
@@ -33,7 +34,7 @@ class SphericalBelief:
         return float(moment_change((old.mean, old.variance), (self.mean, self.variance)))
 
 
-class Spherical:
+class Spherical(Whitened):
     """The geometry of one problem, as far as the double loop asks for it."""
 
     def __init__(self, points):

@@ -20,6 +20,7 @@ from cavity.ep.weights import weights_of
 from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, slopes
 
 PRIOR = "prior_variance"
+SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  # log factors to start from
 
 
 def engine_of(geometry, sites, options, start):
@@ -41,10 +42,13 @@ class Settings:
 class Vector:
     """The free settings as one vector: logs of factors on prior variances, then free numbers of the likelihood."""
 
+    scan = SCAN
+
     def __init__(self, names, groups, likelihood, unit):
         self.groups = groups
         self.labels = () if PRIOR not in names else (None,) if groups is None else np.unique(groups[groups >= 0])
         self.n_prior = len(self.labels)
+        self.warns_of_flat = self.n_prior == 1  # that one of several vanishes is what is asked for
         self.free = FreeParameters(likelihood, [name for name in names if name != PRIOR], unit)
         self.likelihood = likelihood
 
@@ -76,9 +80,28 @@ class Vector:
             out[self.groups == label] = np.exp(value)
         return out
 
+    def described(self, settings, problem):
+        """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
+        variance, names, units = problem.prior.variance, [], []
+        for label in self.labels:
+            own = np.unique(variance if label is None else variance[self.groups == label])
+            same = own.size == 1 and variance.ndim < 2
+            name = PRIOR if same else f"{PRIOR} factor"
+            names.append(name if self.n_prior == 1 else f"{name}[{label}]")
+            units.append(float(own[0]) if same else 1.0)
+        factors = np.exp(settings.log_factors) * np.array(units)
+        slopes_of = np.diag(np.append(factors, np.zeros(self.free.size)))
+        slopes_of[self.n_prior :, self.n_prior :] = self.free.jacobian(settings.likelihood)
+        values = [*factors.tolist(), *self.free.values(settings.likelihood)]
+        return [*names, *self.free.labels()], values, slopes_of
+
     def gradient(self, evidence, point):
         """That of the log evidence at a point."""
         return evidence.gradient(point, self)
+
+    def flat(self, x, i):
+        """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
+        return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 
     def log_prior(self, _):
         """No settings are more likely than others."""
@@ -165,7 +188,7 @@ class Evidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start = replace(options, job=QUIET), None
+        self.options, self.start, self.asked = replace(options, job=QUIET), None, options.job
         self._job = options.job.within("search")
         self._memory = Memory(self, self._job)
 
@@ -181,6 +204,12 @@ class Evidence:
         return problem.with_prior(
             prior.mean, prior.variance * self.vector.factors(settings.log_factors, len(prior.mean))
         )
+
+    def best(self, settings):
+        """The problem of a model with these settings."""
+        problem = self.problem_at(settings)
+        model = replace(problem.model, prior_variance=problem.prior.variance, likelihood=settings.likelihood)
+        return replace(problem, model=model)
 
     def sites(self, likelihood):
         """The sites of the rows."""

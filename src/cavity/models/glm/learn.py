@@ -27,7 +27,6 @@ from cavity.models.search import (
     warn_without_start,
 )
 
-LEARN_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 FLAT = 1e-3  # nats that it must fall: less makes no difference between models
@@ -123,15 +122,20 @@ class Found:
 
 def learned(problem, names, groups, threads, options):
     """Maximise the log evidence over what is named; return what was `Found`."""
-    starts = _likelihoods(problem, names)
+    starts = starting_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
+    return searched(Evidence(problem, vector, threads, options), starts)
+
+
+def searched(evidence, starts):
+    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
+    vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
         return Found(problem)
-    evidence = Evidence(problem, vector, threads, options)
-    objective, bounds = Objective(evidence, vector), vector.bounds(*starts)
-    job = options.job
+    objective, bounds = Objective(evidence, vector, problem.used.n), vector.bounds(*starts)
+    job = evidence.asked
     start = _start(objective, vector, starts, bounds, job.stage(STARTS))
     x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
     if objective.values:
@@ -139,26 +143,20 @@ def learned(problem, names, groups, threads, options):
         status = ended(objective, value, slope, job)
     else:
         warn_without_start(len(starts))
-    settings = vector.unpack(x)
-    names, units = _labels(vector, problem.prior.variance)
+    settings, sites = vector.unpack(x), evidence.start
+    names, values, slopes_of = vector.described(settings, problem)
     sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
     if status == CONVERGED:
-        sd, note = _errors(evidence, vector, x, bounds, value, names, job.stage("standard errors"))
+        sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
     evidence.remember()
-    factors = np.exp(settings.log_factors) * units
-    values = [*factors.tolist(), *vector.free.values(settings.likelihood)]
-    scale = [*factors.tolist(), *np.ones(vector.free.size).tolist()]
-    errors = tuple(None if each is None else each * times for each, times in zip(sd, scale, strict=True))
-    learnt = Learnt(tuple(names), tuple(values), errors, note)
-    best = evidence.problem_at(settings)
-    model = replace(problem.model, prior_variance=best.prior.variance, likelihood=settings.likelihood)
-    return Found(replace(best, model=model), evidence.start, learnt, STOPPED if job.stopped else status)
+    learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
+    return Found(evidence.best(settings), sites, learnt, STOPPED if job.stopped else status)
 
 
 # ------------------------------------------------------------------------------------------ starts
 
 
-def _likelihoods(problem, names):
+def starting_likelihoods(problem, names):
     """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
     likelihood, rows = problem.model.likelihood, problem.used
     wanted = [name for name in names if name != PRIOR]
@@ -210,29 +208,18 @@ def _start(objective, vector, likelihoods, bounds, job):
     best = best_of(tried, job) if several else 0
     if job.stopped or not vector.n_prior:
         return tried[best]
-    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in LEARN_SCAN]
+    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
     return scan[best_of(scan, job.going_on(several * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
 
 
-def _labels(vector, variance):
-    """Return names of the free numbers, and what a factor on the prior variance of each group is to be times."""
-    names, units = [], []
-    for label in vector.labels:
-        own = np.unique(variance if label is None else variance[vector.groups == label])
-        same = own.size == 1 and variance.ndim < 2
-        name = PRIOR if same else f"{PRIOR} factor"
-        names.append(name if vector.n_prior == 1 else f"{name}[{label}]")
-        units.append(float(own[0]) if same else 1.0)
-    return [*names, *vector.free.labels()], np.array(units)
+def _errors(evidence, vector, x, bounds, value, names, slopes_of, job):
+    """Return the standard errors of what the free numbers stand for, None where there are none, and why.
 
-
-def _errors(evidence, vector, x, bounds, value, names, job):
-    """Return the standard errors of the free numbers, None where there are none, and why.
-
-    They come from the curvature of the log evidence. Where it has no maximum, a warning says so.
+    `slopes_of` are the derivatives of that, (n, n). The errors come from the curvature of the log evidence. Where it
+    has no maximum, a warning says so.
     """
     none = [None] * len(x)
     if len(x) > MOST_ERRORS:
@@ -248,16 +235,11 @@ def _errors(evidence, vector, x, bounds, value, names, job):
     if bent is None:
         return none, NO_FIXED_POINT
     inside = ~np.isin(free, flat)
-    slopes_of = np.eye(len(x))
-    slopes_of[vector.n_prior :, vector.n_prior :] = vector.free.jacobian(vector.unpack(x).likelihood)
     return errors_of(bent[np.ix_(inside, inside)], free[inside], slopes_of, names)
 
 
 def _has_no_maximum(evidence, vector, x, i, bounds, value):
-    """Whether the evidence does not fall far out in a free number; a warning says so.
-
-    None for prior variances of several groups: that some vanish is what is asked for.
-    """
+    """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
@@ -266,7 +248,7 @@ def _has_no_maximum(evidence, vector, x, i, bounds, value):
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
         if point.converged and -point.log_evidence <= value + FLAT:
-            if i >= vector.n_prior or vector.n_prior == 1:
+            if i >= vector.n_prior or vector.warns_of_flat:
                 _warn_flat(vector, x, i, way)
             return True
     return False
@@ -274,7 +256,7 @@ def _has_no_maximum(evidence, vector, x, i, bounds, value):
 
 def _warn_flat(vector, x, i, way):
     if i < vector.n_prior:
-        name, place, limit = "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
+        name, place, limit = vector.flat(x, i)
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"

@@ -17,16 +17,16 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive
-from cavity.base.lazy import lapack
 from cavity.base.names import Public
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.blocks import tiled
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import QUIET, Event, Job
 from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.runs import by_blocks
+from cavity.blocks.runs import by_blocks, map_runs
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
@@ -37,7 +37,8 @@ from cavity.mean_field.options import AscentOptions
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, opened
 
-ROWS_OF_QR = 4096  # of a block, or four times the columns
+ROWS_OF_QR = 4096  # of a block
+WIDE = 512  # columns from which threads share the tiles of a block instead of blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +162,7 @@ class LinearRegression(Public):
         Notes
         -----
         The rows are read once, into the triangular factor of [X y] (no squares of X are formed, so that nearly
-        dependent columns keep their digits); a pass then costs 5 D^3 operations whatever N. q(w) is the best one for
+        dependent columns keep their digits); a pass then costs 2 D^3 operations whatever N. q(w) is the best one for
         q(alpha) and q(tau), eqs. (10.99) and (10.100) of [B]_.
 
         Examples
@@ -175,7 +176,7 @@ class LinearRegression(Public):
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
-        X.block_rows = max(ROWS_OF_QR, 4 * X.n_features)
+        X.block_rows = ROWS_OF_QR
         rows = RegressionRows.of(X, y if is_elsewhere(y) else row_vector(y, "y", X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
@@ -191,31 +192,47 @@ class LinearRegression(Public):
             n_samples=rows.n,
             columns=rows.X.names,
             roles=roles,
-            _root=root,
+            _root=np.ascontiguousarray(root),
             **engine.outcome(done, rows.n, options),
         )
 
 
 def triangle_of(X, y, start, _):
-    """Return the triangular factor of a block of [X y]."""
-    block = np.empty((len(y), X.shape[1] + 1), order="F")
-    block[:, :-1], block[:, -1] = X, y
-    return _triangle(block)
+    """Return the triangle L of a block of [X y], L L' = [X y]'[X y]."""
+    out = np.zeros((X.shape[1] + 1, X.shape[1] + 1))
+    tiled.stack(out, _columns(X, y), tiled.ALONE)
+    return out
 
 
-def stacked(upper, lower):
-    """Return the triangular factor of rows of which it is known for those above and those below."""
-    return _triangle(np.asfortranarray(np.concatenate([upper, lower])))
+def stacked(triangle, other):
+    """Return the triangle of rows of which it is known for those above and those below."""
+    out = triangle.copy()
+    tiled.stack(out, other.copy(), tiled.ALONE, triangular=True)
+    return out
 
 
-def _triangle(matrix):
-    """Return the triangular factor of a matrix in Fortran order, which is overwritten.
+def _columns(X, y):
+    """Return the columns of [X y], (D + 1, n)."""
+    out = np.empty((X.shape[1] + 1, len(X)))
+    out[:-1], out[-1] = X.T, y
+    return out
 
-    By LAPACK as SciPy has it, which other threads need not wait for, unlike NumPy's.
+
+def _triangle(rows, threads):
+    """Return the triangle of all rows.
+
+    Threads take blocks of a few columns, and share tiles of the blocks of many, one block after the other.
     """
-    size = int(lapack.dgeqrf_lwork(*matrix.shape)[0])
-    factored, *_ = lapack.dgeqrf(matrix, lwork=size, overwrite_a=1)
-    return np.ascontiguousarray(np.triu(factored[: matrix.shape[1]]))
+    if rows.X.n_features < WIDE:
+        return rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
+    out = np.zeros((rows.X.n_features + 1, rows.X.n_features + 1))
+    with Threads(1, threads.job) as inline:
+        for _ in map_runs(
+            lambda run, _: tiled.stack(out, _columns(*run.arrays), threads), None, (rows.X, rows.y), inline, grain=1
+        ):
+            if not np.isfinite(out[-1]).all():
+                rows.X.summary(threads)
+    return out
 
 
 class LinearSweeps:
@@ -224,12 +241,12 @@ class LinearSweeps:
     n_rows = None  # sweeps see their sums only
 
     def __init__(self, model, rows, threads, job=QUIET):
-        self._model = model
+        self._model, self._threads = model, threads
         self.n_samples, size = rows.X.shape
         self._prior = WeightPrior.of(model, size)
-        triangle = job.resumed()
+        triangle = job.resumed()  # R, R'R = [X y]'[X y]
         if triangle is None:
-            triangle = rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
+            triangle = np.ascontiguousarray(_triangle(rows, threads).T)
             job.keep(lambda: triangle)
         self._factor, self._target = triangle[:, :size], triangle[:, size]
 
@@ -255,17 +272,21 @@ class LinearSweeps:
         """Return q(w) for the state: its mean, a root of its covariance, E[w_i^2] and E|y - Xw|^2."""
         alpha, noise = state
         scale, size = np.sqrt(self._noise(noise)[0]), self._factor.shape[1]
-        stacked = np.zeros((len(self._factor) + size, size + 1))
-        stacked[: len(self._factor), :size] = scale * self._factor
-        stacked[: len(self._factor), size] = scale * self._target
-        stacked[len(self._factor) :, :size] = np.diag(np.sqrt(self._prior.mean(alpha)))
-        upper = np.linalg.qr(stacked, mode="r")
-        root, singular = lapack.dtrtri(upper[:size, :size])
-        if singular:
+        triangle, prior = np.zeros((size + 1, size + 1)), np.zeros((size + 1, size))
+        np.multiply(scale, self._factor.T, out=triangle[:size, : len(self._factor)])
+        np.multiply(scale, self._target, out=triangle[size, : len(self._factor)])
+        np.fill_diagonal(prior, np.sqrt(self._prior.mean(alpha)))
+        tiled.stack(triangle, prior, self._threads, triangular=True)
+        inverse, target = triangle[:size, :size].copy(), triangle[size, :size]
+        if not np.all(np.diag(inverse)):
             raise np.linalg.LinAlgError("the precision of the weights is singular to rounding")
-        mean = root @ upper[:size, size]
+        tiled.invert(inverse, self._threads)
+        root = inverse.T
+        mean = root @ target
         residual = self._target - self._factor @ mean
-        misfit = float(residual @ residual + np.sum((self._factor @ root) ** 2))
+        # X root (D + 1, D) of the rows of the factor of X
+        spread = tiled.solve(inverse, self._factor.copy(), self._threads, inverted=True)
+        misfit = float(residual @ residual + np.einsum("ij,ij->", spread, spread))
         return mean, root, mean**2 + np.einsum("ij,ij->i", root, root), misfit
 
     def sweep(self, state):

@@ -1,0 +1,60 @@
+"""`cavity fit mixed`: fixed effects, and effects that differ by group, by a formula."""
+
+from cavity.cli import options as shared
+from cavity.cli import readers
+from cavity.cli.options import POSITIVE, Number
+from cavity.likelihoods.named import NAMED
+
+HELP = "regression and classification with effects that differ by group"
+DATA = readers.DATA.format("cbpp")
+DRAWN = "fixed effects, and those of the groups"
+PRIOR = Number("--prior-variance", POSITIVE, "V", "of each fixed effect (default in the scale of column and target)")
+
+
+def add_options(command):
+    """Add the options to the command."""
+    model = command.add_argument_group("model")
+    words = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
+    model.add_argument("--formula", required=True, help=words)
+    words = "default probit for a target of two values, else gaussian"
+    model.add_argument("--likelihood", choices=NAMED, help=words)
+    shared.add(model, PRIOR)
+    words = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
+    model.add_argument("--effects-prior", choices=("flat", "avoid-zero"), default="flat", help=words)
+    readers.add_options(command)
+    shared.checkpoints(command)
+    shared.iteration(command, max_iter=200, tol=1e-8)
+
+
+def fit(options):
+    """Fit a mixed model by expectation propagation over a sparse posterior.
+
+    Standard deviations of the groups, and scales of the likelihood, maximise the log evidence.
+    """
+    from cavity.models.mixed.model import MixedGLM
+
+    table = readers.whole(options)
+    columns = {name: _column(table, name) for name in table.names if name not in table.unnamed}
+    settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
+    model = MixedGLM(options.formula, options.likelihood, **settings)
+    posterior, seconds = shared.timed(model.fit, columns, **shared.fit_options(options))
+    return posterior, report(table, posterior, seconds), lambda plot: plot.mixed_figure(posterior)
+
+
+def _column(table, name):
+    """A column of numbers or of text, as numbers that are labels are; what is missing is nan or None."""
+    if not (table.is_text(name) or name in table.about.get("categories", ())):
+        return table.matrix([name])[:, 0]
+    return [each or None for each in table.text(name).tolist()]
+
+
+def report(table, posterior, seconds):
+    """Yield the lines of the printed result."""
+    yield f"{table.source}: {posterior.n_samples} rows"
+    yield "effects"
+    yield from repr(posterior.summary()).splitlines()[1:]
+    yield "posterior"
+    yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield f"  leave-one-out    log score {posterior.loo_log_density.mean():.6f} nats per row"
+    yield "fit"
+    yield shared.end_line("EP", posterior, "", seconds)

@@ -1,0 +1,242 @@
+"""The geometry of sparse latent Gaussian models: sites on f = X a + base, a ~ N(a0, P^-1), where X and P are sparse.
+
+The precision of a belief is Q = P + X' R X, R the precisions of the sites: its pattern is that of P + X'X for the whole
+fit, so the order of elimination is found once. The means and variances of all f need Q^-1 on that pattern alone, which
+is the selected inverse [T]_, so that a belief costs about three factorisations of Q [CH]_.
+
+The sums (h, g) of the engine are X' R X on the pattern, (E,), and X'(tau - rho X a0 - rho base), (n,).
+
+References
+----------
+.. [CH] B. Cseke and T. Heskes, "Approximate marginals in latent Gaussian models", JMLR 12, 2011.
+.. [T] K. Takahashi, J. Fagan and M.-S. Chin, "Formation of a sparse bus impedance matrix and its application to short
+   circuit study", PICA Conference Proceedings, 1973.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base.lazy import sparse
+from cavity.blocks.executors import spans
+from cavity.blocks.row_pairs import RowPairs
+from cavity.blocks.sparse_cholesky import SparseCholesky
+from cavity.ep.geometry import GROUPS
+from cavity.ep.visits import renew_block
+
+MATCHED_ROWS = 1024  # rows whose sites are matched together
+DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
+
+
+class Pattern:
+    """Where P + X'X has entries, and the order in which its factor eliminates them: found once for a fit.
+
+    Parameters
+    ----------
+    X : scipy.sparse CSR (N, n)
+        Rows.
+    rows, columns : ndarray (e,) of int
+        The entries of the lower triangle of P, row >= column, with all of the diagonal.
+    order : ndarray (n,) of int, optional
+        The order of elimination; by default minimum degree.
+    """
+
+    def __init__(self, X, rows, columns, order=None):
+        n = X.shape[1]
+        ones = sparse.csr_array((np.ones(X.nnz), X.indices, X.indptr), X.shape)
+        prior = sparse.csc_array((np.ones(len(rows)), (rows, columns)), (n, n))
+        both = sparse.csc_array(sparse.tril(ones.T @ ones) + prior)
+        both.sort_indices()
+        self.n, self.X = n, X
+        self.cholesky = SparseCholesky(both.indptr, both.indices, order)
+        self.order = self.cholesky.order if order is None else order
+        self.pairs = RowPairs(X.indptr, X.indices, X.data, self.cholesky)
+        self.indptr, self.rows, self.columns = both.indptr, both.indices, np.repeat(np.arange(n), np.diff(both.indptr))
+        self.places = self.cholesky.positions(self.rows, self.columns)
+        self.times = np.where(self.rows == self.columns, 1.0, 2.0)  # how often an entry stands in the whole matrix
+        self.prior = np.searchsorted(self.columns * n + self.rows, columns * n + rows)
+
+    def product(self, entries, b):
+        """The product of the symmetric matrix of these entries (E,) with b (n,)."""
+        lower = sparse.csc_array((entries, (self.rows, self.columns)), (self.n, self.n))
+        return lower @ b + lower.T @ b - lower.diagonal() * b
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Precision:
+    """P of a prior, or of what takes its place in an update."""
+
+    entries: np.ndarray  # (e,), those of the lower triangle as `Pattern` was told
+    log_determinant: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseBelief:
+    """A Gaussian over a: its mean, its covariance on the pattern, and the marginals of all f."""
+
+    h: np.ndarray  # (E,)
+    g: np.ndarray  # (n,)
+    step: np.ndarray  # (n,): the mean of a less a0
+    inverse: np.ndarray  # (E,): Q^-1 on the pattern
+    f_mean: np.ndarray  # (N,)
+    f_variance: np.ndarray  # (N,)
+    square: float  # step' P step
+    log_ratio: float  # log |Q|/|P|
+    trace: float  # of h Q^-1
+
+    def prior_gap(self):
+        """log of the posterior's density over the prior's, at the posterior mean."""
+        return 0.5 * (self.square + self.log_ratio)
+
+    def divergence(self):
+        """KL(q || prior)."""
+        return self.prior_gap() - 0.5 * self.trace
+
+    def change_from(self, old):
+        """The largest change of a marginal of f: means in sd of this belief, variances relative."""
+        shift = np.abs(self.f_mean - old.f_mean) / np.sqrt(self.f_variance)
+        return float(max(np.max(shift), np.max(np.abs(old.f_variance / self.f_variance - 1.0))))
+
+
+class Sparse:
+    """Rows on a `Pattern`, a prior and offsets; see the head of the file.
+
+    `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
+    """
+
+    parallel_only = True
+
+    def __init__(self, pattern, prior_mean, precision, offset, threads, first=None):
+        self.first = (lambda sites, options: None) if first is None else first
+        self.pattern, self.threads, self.n_rows = pattern, threads, pattern.X.shape[0]
+        self.prior_mean, self.precision = prior_mean, precision
+        self.base = pattern.pairs.matvec(prior_mean)
+        if offset is not None:
+            self.base += offset
+        self.prior_entries = np.zeros(len(pattern.places))
+        self.prior_entries[pattern.prior] = precision.entries
+        self.groups = spans(self.n_rows, GROUPS, MATCHED_ROWS)
+        self._values = np.zeros(pattern.cholesky.n_entries)
+
+    # ------------------------------------------------------------------------------------------ beliefs
+
+    def factorised(self, h):
+        """L of P + h in the storage of the pattern, until the next call of a method; None if there is none."""
+        entries = self.prior_entries + h
+        if not np.isfinite(entries).all():
+            return None
+        values = self._values
+        values.fill(0.0)
+        values[self.pattern.places] = entries
+        return None if self.pattern.cholesky.factor(values, self.threads) else values
+
+    def belief(self, h, g):
+        """The posterior whose sites sum to (h, g), or None if it is not proper."""
+        pattern, cholesky = self.pattern, self.pattern.cholesky
+        factor = self.factorised(h)
+        if factor is None or not np.isfinite(g).all():
+            return None
+        step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
+        cholesky.invert(factor, self.threads)  # in its place
+        inverse = factor[pattern.places]
+        f_mean, f_variance = self.base + pattern.pairs.matvec(step), pattern.pairs.variances(factor, self.threads)
+        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range of float64 is no belief
+            square = float(step @ pattern.product(self.prior_entries, step))
+            trace = float(np.sum(pattern.times * h * inverse))
+        if not (np.isfinite([square, trace]).all() and np.isfinite(f_mean).all() and np.all(f_variance > 0)):
+            return None
+        log_ratio = log_determinant - self.precision.log_determinant
+        return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace)
+
+    def prior(self):
+        """The prior as a SparseBelief."""
+        return self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
+
+    def settled(self, belief):
+        """The belief that a fit ends with: this one, as none carries rounding on."""
+        return belief
+
+    def sharpened(self, belief, factor):
+        """The belief with its covariance divided by `factor` and the same mean."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.belief(factor * belief.h + (factor - 1.0) * self.prior_entries, factor * belief.g)
+
+    def coordinates(self, belief, h, g):
+        """A change of sums in units of the marginals of a: the Fisher metric if these were independent.
+
+        That of all of a would need every entry of Q^-1; `slope` has what must be exact.
+        """
+        pattern = self.pattern
+        sd = np.sqrt(belief.inverse[pattern.rows == pattern.columns])
+        scaled = h * sd[pattern.rows] * sd[pattern.columns] * np.sqrt(0.5 * pattern.times)
+        return np.append(scaled, (g - pattern.product(h, belief.step)) * sd)
+
+    def slope(self, belief, h, g):
+        """The square of the length of a change of sums in the Fisher metric, from how it moves the moments of a.
+
+        These are a central difference of those of two beliefs nearby.
+        """
+        length = float(np.linalg.norm(self.coordinates(belief, h, g)))
+        if not 0.0 < length < np.inf:
+            return length
+        part, ends = DIFFERENCE / max(length, DIFFERENCE), (None,)
+        while None in ends:
+            ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
+            part = 0.1 * part if None in ends else part
+        up, down = ends
+        pattern, middle = self.pattern, 0.5 * (up.step + down.step)
+        moved, narrowed = (up.step - down.step) / (2.0 * part), (down.inverse - up.inverse) / (2.0 * part)
+        # natural parameters (g, -h/2) against moments (E a, E a a') less a0
+        by_mean = moved @ (g - pattern.product(h, middle))
+        return max(0.0, float(by_mean + 0.5 * np.sum(pattern.times * h * narrowed)))
+
+    # ------------------------------------------------------------------------------------------ blocks of rows
+
+    def vector(self):
+        """A number for each row, zeros."""
+        return np.zeros(self.n_rows)
+
+    def each_group(self, function):
+        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
+
+        def group(start, stop):
+            return function(
+                (slice(low, min(low + MATCHED_ROWS, stop)), None) for low in range(start, stop, MATCHED_ROWS)
+            )
+
+        return self.threads.imap(group, self.groups)
+
+    def values(self, belief, part, _):
+        """The means and variances of f of a block."""
+        return belief.f_mean[part], belief.f_variance[part]
+
+    def add(self, part, _, tau, rho, h, g):
+        """Put the sites of a block into (h, g) of the rows."""
+        h[part] = rho
+        g[part] = tau - rho * self.base[part]
+        return h, g
+
+    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
+        """Renew the sites of a block from one belief and put them into (h, g) of the rows."""
+        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
+
+    def reduce(self, task):
+        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
+        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
+
+        def group(blocks):
+            return sum(task(part, x, h, g)[2] for part, x in blocks)
+
+        total = sum(self.each_group(group))
+        return *self._summed(h, g), total
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return self._summed(rho, tau - rho * self.base)
+
+    def _summed(self, h, g):
+        """X' diag(h) X on the pattern, and X' g."""
+        values, pairs = self._values, self.pattern.pairs
+        values.fill(0.0)
+        pairs.add(h, values, self.threads)
+        return values[self.pattern.places], pairs.transposed(g, self.threads)

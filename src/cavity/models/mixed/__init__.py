@@ -1,0 +1,1 @@
+"""Mixed models: effects of columns, and effects that differ by group."""

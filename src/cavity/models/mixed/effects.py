@@ -1,0 +1,123 @@
+"""The joint Gaussian posterior of all effects, and what it says about rows."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cavity.base.lazy import sparse
+from cavity.base.rows import check_moments
+from cavity.blocks.executors import Threads, single_blas
+from cavity.blocks.sparse_cholesky import SparseCholesky
+
+TOGETHER = 1 << 20  # numbers of the dense rows that are solved for at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """N(mean, Q^-1), Q by the columns of its lower triangle."""
+
+    mean: np.ndarray  # (n,)
+    indptr: np.ndarray
+    indices: np.ndarray
+    entries: np.ndarray  # (E,): of Q
+    order: np.ndarray  # (n,): of elimination
+
+    @classmethod
+    def of(cls, geometry, belief):
+        """Return the effects of a belief of `ep.sparse`."""
+        pattern = geometry.pattern
+        entries = geometry.prior_entries + belief.h
+        found = cls(
+            geometry.prior_mean + belief.step,
+            pattern.indptr,
+            pattern.rows,
+            entries,
+            pattern.order.astype(np.intp),
+        )
+        vars(found).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
+        return found
+
+    @cached_property
+    def cholesky(self):
+        """The analysis of the pattern."""
+        return SparseCholesky(self.indptr, self.indices, self.order)
+
+    @cached_property
+    def columns(self):
+        """The column of each entry."""
+        return np.repeat(np.arange(len(self.mean)), np.diff(self.indptr))
+
+    @cached_property
+    def factor(self):
+        """The Cholesky factor of Q in the storage of the analysis."""
+        values = np.zeros(self.cholesky.n_entries)
+        values[self.cholesky.positions(self.indices, self.columns)] = self.entries
+        with Threads(1) as threads, single_blas():
+            if self.cholesky.factor(values, threads):
+                raise ArithmeticError("the posterior precision of the effects has lost its digits to rounding")
+        return values
+
+    @cached_property
+    def inverse(self):
+        """Q^-1 on the pattern of Q, (E,)."""
+        values = self.factor.copy()
+        with Threads(1) as threads, single_blas():
+            self.cholesky.invert(values, threads)
+        return values[self.cholesky.positions(self.indices, self.columns)]
+
+    @cached_property
+    def variance(self):
+        """The variance of each effect, (n,)."""
+        return self.inverse[self.indptr[:-1]]  # the diagonal is the first entry of each column
+
+    def covariance(self, index):
+        """The joint covariance of some effects, (m, m)."""
+        index = np.asarray(index)
+        return self.cross(sparse.csr_array((np.ones(len(index)), (np.arange(len(index)), index)), self._shape(index)))
+
+    def _shape(self, index):
+        return len(index), len(self.mean)
+
+    def cross(self, rows):
+        """The joint covariance of a few linear combinations, rows (m, n), a CSR array."""
+        half = self._half(rows.toarray())
+        return half @ half.T
+
+    def predict(self, rows, offset):
+        """Means and variances of rows (N, n), a CSR array, with an offset.
+
+        Where all pairs of effects of a row are on the pattern the covariances are at hand; other rows take a solve.
+        """
+        mean, variance = rows @ self.mean + offset, np.zeros(rows.shape[0])
+        known = np.ones(rows.shape[0], dtype=bool)
+        keys = self.columns * len(self.mean) + self.indices
+        counts = np.diff(rows.indptr)
+        for count in np.unique(counts[counts > 0]):
+            here = np.flatnonzero(counts == count)
+            places = rows.indptr[here][:, None] + np.arange(count)
+            index, values = rows.indices[places], rows.data[places]
+            for i, j in zip(*np.tril_indices(count), strict=True):
+                low, high = np.minimum(index[:, i], index[:, j]), np.maximum(index[:, i], index[:, j])
+                wanted = low.astype(np.int64) * len(self.mean) + high
+                found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+                known[here] &= keys[found] == wanted
+                variance[here] += (1.0 if i == j else 2.0) * values[:, i] * values[:, j] * self.inverse[found]
+        rest = np.flatnonzero(~known)
+        step = max(1, TOGETHER // len(self.mean))
+        for low in range(0, len(rest), step):
+            part = rest[low : low + step]
+            variance[part] = np.sum(self._half(rows[part].toarray()) ** 2, axis=1)
+        check_moments(mean, variance)
+        return mean, variance
+
+    def _half(self, dense):
+        """L^-1 P x of rows x: their squares sum to x' Q^-1 x."""
+        with Threads(1) as threads, single_blas():
+            return self.cholesky.solve(self.factor, dense, threads, half="forward")
+
+    def sample(self, n, rng):
+        """Draws (n, all effects)."""
+        z = rng.standard_normal((n, len(self.mean)))
+        with Threads(1) as threads, single_blas():
+            return self.mean + self.cholesky.solve(self.factor, z, threads, half="backward")

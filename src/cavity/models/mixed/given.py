@@ -1,0 +1,146 @@
+"""The rows of a mixed model as a user gives them: from a formula and a data frame, or as X, y and groups."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frames import names_of
+from cavity.base.rows import Rows, row_vector, with_exposure
+from cavity.blocks.taking import taken
+from cavity.models.glm.defaults import resolved
+from cavity.models.glm.design import design_of
+from cavity.models.glm.weights import prepared_rows
+from cavity.models.mixed.formula import design
+from cavity.models.mixed.terms import effects_of, new_rows, terms_of
+
+GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reader:
+    """How rows become columns of fixed effects, levels of terms and values of their columns."""
+
+    terms: tuple  # without rows
+    columns: tuple | None  # names of the columns of X, before an intercept is put there
+    n_features: int
+    roles: dict | None = None
+    intercept: bool = False  # whether one is put there
+    centre: np.ndarray | None = None
+    spread: np.ndarray | None = None
+
+    def read(self, X, groups, levels, others):
+        """Return new rows of fixed effects (n, D), (codes, Z) of each term, and other arguments by their names."""
+        others, needed = dict(others), dict.fromkeys(each for term in self.terms for each in term.levels.columns)
+        asked = {} if groups is not None else dict.fromkeys(map(GROUPS.format, needed))
+        X, found, _ = taken(X, others | asked, self.columns, self.roles)
+        if groups is None:
+            groups = dict(zip(needed, found[len(others) :], strict=True))
+            if any(column is None for column in groups.values()):
+                raise ValueError(f"groups must have the columns {', '.join(map(repr, needed))}, got none")
+        X = design_of(X, "full")
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        values = new_rows(self.terms, X, groups, levels)
+        return self.prepared(X), values, dict(zip(others, found, strict=False))
+
+    def prepared(self, X):
+        """Return columns of X as the fixed effects take them."""
+        return prepared_rows(X, self.centre, self.spread, self.intercept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormulaReader(Reader):
+    """How a formula makes these of the rows of a data frame."""
+
+    coding: Any = None
+
+    def read(self, X, groups, levels, others):
+        """Return new rows of fixed effects (n, D), (codes, Z) of each term, and other arguments by their names."""
+        if groups is not None:
+            raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
+        asked = {name: value for name, value in others.items() if name != "y"}
+        frame, found, _ = taken(X, asked, None, self.roles)
+        fixed, base, values = self.coding.rows(frame, self.terms, levels)
+        found = dict(zip(asked, found, strict=True))
+        if base is not None:
+            more = found["offset"]
+            found["offset"] = base if more is None else base + row_vector(more, "offset", len(base))
+        if "y" in others:
+            found["y"] = self.coding.observations(frame) if others["y"] is None else others["y"]
+        return self.prepared(fixed), values, found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """Rows of a fit, and how new ones will be read."""
+
+    rows: Rows
+    terms: tuple
+    reader: Reader
+    chosen: tuple = ()
+
+    def with_fixed_effects(self, glm):
+        """Return the rows as the fixed effects take them, and the settings of these in numbers."""
+        found = resolved(glm, self.rows)
+        kept = {name: found.kept[name] for name in ("intercept", "centre", "spread")}
+        given = replace(self, rows=found.rows, reader=replace(self.reader, **kept), chosen=found.kept["chosen"])
+        return given, found.model
+
+
+def given_by(model, X, y, groups, offset, exposure, sample_weight):
+    """Return y, and a function of the likelihood and of coded y that gives the `Given`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For what is not there, or is no column.
+    """
+    others = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+    if model.formula:
+        return _by_formula(model, X, y, groups, others)
+    return _by_columns(model.effects, X, y, groups, others)
+
+
+def _by_formula(model, frame, y, groups, others):
+    for name, value in (("y", y), ("groups", groups)):
+        if value is not None:
+            words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
+            raise arrays.wrong(name, words)
+    frame, (offset, exposure, weight), roles = taken(frame, others)
+    found = design(model.effects, frame)
+    bare = tuple(term.without_rows() for term in found.terms)
+    reader = FormulaReader(bare, found.names, len(found.names), roles, coding=found.coding)
+
+    def given(likelihood, y):
+        X, known = found.X, found.offset
+        if offset is not None:
+            own = row_vector(offset, "offset", len(X))
+            known = own if known is None else known + own
+        known = with_exposure(likelihood, known, exposure, X)
+        return Given(Rows.checked(likelihood, X, y, known, weight), tuple(found.terms), reader)
+
+    return found.y, given
+
+
+def _by_columns(effects, X, y, groups, others):
+    effects = effects_of(effects)
+    wanted = dict.fromkeys(each for one in effects for each in one.group)
+    arguments = {"y": y} | others
+    if groups is None:
+        if names_of(X) is None:
+            words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
+            raise arrays.wrong("groups", words, TypeError)
+        arguments |= {GROUPS.format(name): name for name in wanted}
+    X, (y, offset, exposure, weight, *columns), roles = taken(X, arguments)
+    groups = dict(zip(wanted, columns, strict=True)) if groups is None else groups
+    names, X = names_of(X), design_of(X, "full")
+    terms = terms_of(effects, X, names, groups)
+    reader = Reader(tuple(term.without_rows() for term in terms), names, X.shape[1], roles)
+
+    def given(likelihood, y):
+        known = with_exposure(likelihood, offset, exposure, X)
+        return Given(Rows.checked(likelihood, X, y, known, weight), tuple(terms), reader)
+
+    return y, given

@@ -1,0 +1,226 @@
+"""What a mixed model learns by the log evidence: covariances of its random effects, and parameters of the likelihood.
+
+A covariance matrix is V = C C' with C = U diag(exp(l)) B: U the units of the effects, B unit lower triangular. Its free
+numbers are l and the entries of B below the diagonal: whatever they are V is proper, and its scale is in l alone.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, unit_of
+from cavity.models.defaults import location_and_spread
+from cavity.models.glm.evidence import Evidence
+from cavity.models.glm.learn import searched, starting_likelihoods
+from cavity.models.mixed.layout import inverse
+
+FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
+DEPENDS = 1e-2  # share of its sd that an effect has of its own where it counts as determined by others
+FLAT, AVOID_ZERO = "flat", "avoid-zero"
+
+
+@dataclass(frozen=True, slots=True)
+class MixedSettings:
+    """What is searched: the covariances of all terms, and the likelihood."""
+
+    covariances: tuple
+    likelihood: object
+
+
+class Root:
+    """The free numbers of one covariance matrix (k, k), and what it is for them."""
+
+    def __init__(self, units):
+        self.units, self.k = units, len(units)
+        self.below = np.tril_indices(self.k, -1)
+        self.size = self.k + len(self.below[0])
+
+    def factor(self, x):
+        """exp(l) in units, (k,), and C (k, k)."""
+        triangle = np.eye(self.k)
+        triangle[self.below] = x[self.k :]
+        scale = self.units * np.exp(x[: self.k])
+        return scale, scale[:, None] * triangle
+
+    def covariance(self, x):
+        """V."""
+        factor = self.factor(x)[1]
+        return factor @ factor.T
+
+    def slopes(self, x, by_covariance):
+        """Derivatives in the free numbers of what has these in V, a symmetric matrix: G with d = tr(G dV)."""
+        scale, factor = self.factor(x)
+        by_factor = 2.0 * by_covariance @ factor  # tr(G (dC C' + C dC')) = 2 tr(C' G dC)
+        return np.append(np.sum(by_factor * factor, axis=1), (scale[:, None] * by_factor)[self.below])
+
+    def described(self, x):
+        """Standard deviations and then correlations, and their derivatives in the free numbers."""
+        covariance = self.covariance(x)
+        sd = np.sqrt(np.diagonal(covariance))
+        correlation = covariance / sd / sd[:, None]
+        slopes_of = np.empty((self.size, self.size))
+        for i in range(self.k):
+            slopes_of[i] = self.slopes(x, _unit(self.k, i, i)) / (2.0 * sd[i])
+        for row, (i, j) in enumerate(zip(*self.below, strict=True), self.k):
+            moved = self.slopes(x, _unit(self.k, i, j)) / (sd[i] * sd[j])
+            slopes_of[row] = moved - correlation[i, j] * (slopes_of[i] / sd[i] + slopes_of[j] / sd[j])
+        return [*sd.tolist(), *correlation[self.below].tolist()], slopes_of
+
+
+def _unit(k, i, j):
+    """The matrix whose product with dV has the trace dV_ij."""
+    out = np.zeros((k, k))
+    out[i, j] += 0.5
+    out[j, i] += 0.5
+    return out
+
+
+class MixedVector:
+    """The free settings as one vector: numbers of open covariances, then free numbers of the likelihood."""
+
+    scan = (0.0,)
+    warns_of_flat = True
+
+    def __init__(self, terms, given, names, likelihood, rows, prior):
+        """`given` are the covariances, None where they are open; `names` those of open parameters."""
+        unit = location_and_spread(likelihood, rows)[1]
+        self.terms, self.given, self.prior = terms, given, prior
+        pairs = list(zip(terms, given, strict=True))
+        self.roots = [Root(_units(term, unit)) if each is None else None for term, each in pairs]
+        self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
+        self.n_prior = sum(root.size for _, root in self.open)
+        self.likelihood, self.free = likelihood, FreeParameters(likelihood, names, unit_of(rows.y))
+
+    @property
+    def size(self):
+        """The number of free settings."""
+        return self.n_prior + self.free.size
+
+    def parts(self, x):
+        """The free numbers of each open covariance."""
+        ends = np.cumsum([root.size for _, root in self.open])
+        return np.split(x[: self.n_prior], ends[:-1]) if self.open else []
+
+    def pack(self, log_factor, likelihood):
+        """The vector of a factor on the variances that the search begins with."""
+        start = np.log(FIRST_SHARE) + 0.5 * log_factor
+        parts = [np.append(np.full(root.k, start), np.zeros(root.size - root.k)) for _, root in self.open]
+        return np.concatenate([*parts, self.free.pack(likelihood)])
+
+    def unpack(self, x):
+        """The settings of a vector."""
+        parts = iter(self.parts(x))
+        both = zip(self.roots, self.given, strict=True)
+        covariances = tuple(given if root is None else root.covariance(next(parts)) for root, given in both)
+        return MixedSettings(covariances, self.free.unpack(x[self.n_prior :], self.likelihood))
+
+    def bounds(self, *others):
+        """(low, high) of every entry."""
+        far = 0.5 * np.log(PARAMETER_RANGE)
+        prior = [[(-far, far)] * root.k + [(-np.inf, np.inf)] * (root.size - root.k) for _, root in self.open]
+        likelihood = self.free.bounds(self.likelihood, *map(self.free.pack, others))
+        return np.concatenate([np.reshape([pair for part in prior for pair in part], (-1, 2)), likelihood])
+
+    def described(self, settings, _):
+        """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
+        x = self.vector(settings)
+        names, values, slopes_of, first = [], [], np.zeros((self.size, self.size)), 0
+        for (term, root), part in zip(self.open, self.parts(x), strict=True):
+            found, own = root.described(part)
+            names += component_names(term)
+            values += found
+            slopes_of[first : first + root.size, first : first + root.size] = own
+            first += root.size
+        slopes_of[first:, first:] = self.free.jacobian(settings.likelihood)
+        return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], slopes_of
+
+    def vector(self, settings):
+        """The vector of some settings."""
+        parts = []
+        for root, covariance in zip(self.roots, settings.covariances, strict=True):
+            if root is not None:
+                factor = np.linalg.cholesky(covariance / root.units / root.units[:, None])
+                diagonal = np.diagonal(factor)
+                parts.append(np.append(np.log(diagonal), (factor / diagonal[:, None])[root.below]))
+        return np.concatenate([*parts, self.free.pack(settings.likelihood)])
+
+    def flat(self, x, i):
+        """A component beyond which the evidence does not fall, in words: what, where, and what that means."""
+        names, values, _ = self.described(self.unpack(x), None)
+        firsts = np.cumsum([0, *(root.size for _, root in self.open)])
+        which = int(np.searchsorted(firsts, i, side="right")) - 1
+        first, root = firsts[which], self.open[which][1]
+        place = i - first
+        if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < DEPENDS * values[i]:
+            meaning = "; as far as these data tell the effects of a level determine each other"
+            return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
+        return names[i], f"{values[i]:.2g}", "; as far as these data tell there is no such effect"
+
+    def gradient(self, evidence, point):
+        """That of the log evidence at a point."""
+        return evidence.gradient(point, self)
+
+    def log_prior(self, settings):
+        """That of the open covariances, and its slopes: log |V|/2 of each to keep away from zero, or nothing."""
+        if self.prior == FLAT:
+            return 0.0, np.zeros(0)
+        opened = [each for root, each in zip(self.roots, settings.covariances, strict=True) if root is not None]
+        value = sum(0.5 * np.linalg.slogdet(covariance)[1] for covariance in opened)
+        parts = [np.append(np.ones(root.k), np.zeros(root.size - root.k)) for _, root in self.open]
+        return float(value), np.concatenate([np.zeros(0), *parts])
+
+
+def _units(term, spread):
+    """Units of the effects of a term: what moves f by a spread of y in a typical row."""
+    size = np.sqrt(np.mean((term.Z / np.max(np.abs(term.Z), axis=0)) ** 2, axis=0)) * np.max(np.abs(term.Z), axis=0)
+    return spread / size
+
+
+def component_names(term):
+    """Names of the standard deviations and correlations of the effects of a term."""
+    group, columns = term.group, term.columns
+    below = zip(*np.tril_indices(len(columns), -1), strict=True)
+    return [f"sd({each} | {group})" for each in columns] + [
+        f"corr({columns[j]}, {columns[i]} | {group})" for i, j in below
+    ]
+
+
+class MixedEvidence(Evidence):
+    """The log evidence of a mixed model at given covariances and parameters of the likelihood."""
+
+    def problem_at(self, settings):
+        """The problem with these covariances."""
+        return self.problem.with_covariances(settings.covariances)
+
+    def best(self, settings):
+        """The problem of a model with these settings."""
+        problem = self.problem_at(settings)
+        return replace(problem, model=replace(problem.model, likelihood=settings.likelihood))
+
+    def prior_gradient(self, point, vector):
+        """Derivatives in the free numbers of covariances: of the expected log prior, as sites are constants.
+
+        With W = V^-1, J levels and S the sum of the second moments of their effects it is tr(G dV), where
+        G = (W S W - J W)/2.
+        """
+        layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
+        rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
+        moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
+        x, found, first = vector.vector(point.settings), [], 0
+        for root, covariance, sums, (levels, _) in zip(
+            vector.roots, point.settings.covariances, moments, layout.shapes, strict=True
+        ):
+            if root is not None:
+                precision = inverse(covariance)
+                slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
+                found.append(root.slopes(x[first : first + root.size], slopes_of))
+                first += root.size
+        return np.concatenate(found)
+
+
+def learned(problem, names, threads, options):
+    """Maximise the log evidence over open covariances and what is named of the likelihood; return what was `Found`."""
+    starts = starting_likelihoods(problem, names)
+    given, prior = problem.covariances, problem.model.effects_prior
+    vector = MixedVector(problem.terms, given, names, starts[0], problem.used, prior)
+    return searched(MixedEvidence(problem, vector, threads, options), starts)

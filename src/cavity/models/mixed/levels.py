@@ -1,0 +1,176 @@
+"""The levels of groups: the different labels of columns, or their combinations, and rows as numbers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.arrays import wrong
+from cavity.base.frames import column_at, names_of, only_column, some
+from cavity.base.labels import Labels
+from cavity.base.types import IntArray
+
+NEW = -1  # the number of a level that no row of the fit has
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """The levels of a group in order: combinations of the labels of its columns, those that rows have.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Names of the columns.
+    labels : tuple of tuple
+        The labels of each column, sorted, or in the order of its categories.
+    combinations : ndarray (L, number of columns)
+        For each level the number of the label of each column.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[object, ...], ...]
+    combinations: IntArray
+
+    @classmethod
+    def of(cls, columns, table):
+        """Return the levels of the rows of some columns of a table of groups, and the number of each row's, (N,)."""
+        coded = [_coded(table[each], each) for each in columns]
+        sizes = tuple(len(labels) for labels, _ in coded)
+        joint, codes = np.unique(_joined([codes for _, codes in coded], sizes), return_inverse=True)
+        combinations = np.stack(np.unravel_index(joint, sizes), axis=1)
+        return cls(columns, tuple(labels for labels, _ in coded), combinations), codes
+
+    def __len__(self):
+        return len(self.combinations)
+
+    @property
+    def group(self):
+        """The name of the group, as formulas have it: "school:class"."""
+        return ":".join(self.columns)
+
+    @property
+    def names(self):
+        """The names of the levels, as a list of texts."""
+        columns = [
+            [str(labels[k]) for k in part] for labels, part in zip(self.labels, self.combinations.T, strict=True)
+        ]
+        return [":".join(parts) for parts in zip(*columns, strict=True)]
+
+    def codes(self, table):
+        """Return the number of the level of each row of a table of groups, NEW where the fit had none of it."""
+        sizes = tuple(map(len, self.labels))
+        parts = [_numbered(table[each], each, labels) for each, labels in zip(self.columns, self.labels, strict=True)]
+        known = np.all([part != NEW for part in parts], axis=0)
+        joint = _joined([np.where(known, part, 0) for part in parts], sizes)
+        there = _joined(list(self.combinations.T), sizes)
+        place = np.minimum(np.searchsorted(there, joint), len(there) - 1)
+        return np.where(known & (there[place] == joint), place, NEW)
+
+    def number(self, level):
+        """Return the number of a level by its label, or a tuple of them; ValueError if there is none."""
+        labels = level if isinstance(level, tuple) else (level,)
+        if len(labels) == len(self.columns):
+            code = int(self.codes({name: [each] for name, each in zip(self.columns, labels, strict=True)})[0])
+            if code != NEW:
+                return code
+        raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
+
+
+def _joined(parts, sizes):
+    """Numbers of combinations, in the order of their parts."""
+    return np.ravel_multi_index(parts, sizes)
+
+
+def labels_of(values, called):
+    """Return the labels of a column that is `called` so in messages: texts or finite numbers, in every row."""
+    if arrays.is_masked(values):
+        raise TypeError(f"{called} must not be a masked array; drop the masked rows first")
+    column = Labels.of(only_column(values), called)
+    if column.kinds is None and not column.are_numbers:
+        raise wrong(called, f"must hold one label a row, got shape {np.shape(column.values)}")
+    if column.kinds is None and not np.isfinite(column.values).all():
+        row = int(np.argmin(np.isfinite(column.values)))
+        raise wrong(called, f"must have a value in every row, got {column.values[row]} in row {row}")
+    other = next((each for each in column.kinds or () if not isinstance(each, str | float | int | np.generic)), None)
+    if other is not None:
+        raise TypeError(f"{called} must hold texts or numbers, got {other!r}; give str of them")
+    return column
+
+
+def _coded(values, name):
+    """The labels of a column in order, and the number of each row's."""
+    column = labels_of(values, f"groups[{name!r}]")
+    if column.kinds is None:
+        labels, codes = np.unique(column.values, return_inverse=True)
+        return tuple(map(_plain, labels.tolist())), codes
+    return tuple(column.kinds), _looked_up(column.values, column.kinds)
+
+
+def _numbered(values, name, labels):
+    """The number of each row's label among those of the fit."""
+    column = labels_of(values, f"groups[{name!r}]")
+    return _looked_up(column.values if isinstance(column.values, list) else column.values.tolist(), labels)
+
+
+def _looked_up(values, labels):
+    number = {each: k for k, each in enumerate(labels)}
+    return np.fromiter((number.get(each, NEW) for each in values), dtype=np.intp, count=len(values))
+
+
+def _plain(value):
+    """A label as users write it: a whole number as an int."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def group_columns(groups, wanted, n):
+    """Return the columns of groups by their names, each of n rows."""
+    wanted = list(dict.fromkeys(wanted))
+    if not wanted:
+        return {}
+    there = tuple(map(str, groups)) if isinstance(groups, Mapping) else names_of(groups)
+    if there is None:  # one column
+        if len(wanted) != 1:
+            raise wrong("groups", f"must have columns with the names {some(wanted)}, got {type(groups).__name__}")
+        table = {wanted[0]: groups}
+    else:
+        missing = [each for each in wanted if each not in there]
+        if missing:
+            words = f"must have the columns of the random effects: {some(missing)} missing; there is {some(there)}"
+            raise wrong("groups", words)
+        table = {name: groups[name] if isinstance(groups, Mapping) else _by_name(groups, name) for name in wanted}
+    for name, column in table.items():
+        is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
+        if not is_column or len(column) != n:
+            got = f"{len(column)} of them" if is_column else repr(column)
+            raise wrong(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
+    return table
+
+
+def _by_name(table, name):
+    return column_at(table, names_of(table).index(name))
+
+
+def new_codes(terms, table, levels="known"):
+    """Return the numbers of the levels of new rows for each term; see `new_rows`."""
+    arrays.choice(levels, "levels", ("known", "new"))
+    found = {}
+    for term in terms:
+        if term.group not in found:
+            found[term.group] = term.levels.codes(table)
+            if levels == "known":
+                _check_known(term.levels, found[term.group], table)
+    return [found[term.group] for term in terms]
+
+
+def _check_known(levels, codes, table):
+    """Raise ValueError naming the first levels that are new."""
+    rows = np.flatnonzero(codes == NEW)
+    if not rows.size:
+        return
+    columns = [labels_of(table[each], each).values for each in levels.columns]
+    names = list(dict.fromkeys(":".join(str(_plain(column[i])) for column in columns) for i in rows.tolist()))
+    words = f"must have levels of the fit, got {some(names)} of {levels.group!r} in row {rows[0]}"
+    raise wrong("groups", f"{words}; levels='new' takes unknown ones as new")

@@ -1,0 +1,276 @@
+"""Generalised linear mixed models by expectation propagation over a sparse posterior.
+
+References
+----------
+.. [CH] B. Cseke and T. Heskes, "Approximate marginals in latent Gaussian models", JMLR 12, 2011.
+.. [CRGLD] Y. Chung, S. Rabe-Hesketh, V. Dorie, A. Gelman and J. Liu, "A nondegenerate penalized likelihood estimator
+   for variance parameters in multilevel models", Psychometrika 78, 2013.
+.. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
+   and other regression models", Annals of Applied Statistics 2, 2008.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frozen import Frozen, put, unchecked
+from cavity.base.labels import coded
+from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.blocks.executors import threads_of
+from cavity.blocks.job import Event, Job
+from cavity.ep.options import Options
+from cavity.likelihoods import Binomial, Likelihood
+from cavity.likelihoods.parameters import open_parameters
+from cavity.models.defaults import checked_likelihood, likelihood_for
+from cavity.models.glm.model import GLM
+from cavity.models.mixed.given import given_by
+from cavity.models.mixed.learn import AVOID_ZERO, FLAT
+from cavity.models.mixed.posterior import posterior_of
+from cavity.models.mixed.problem import MixedProblem
+from cavity.models.mixed.solution import solved
+from cavity.models.mixed.terms import RandomEffects, effects_of
+
+if TYPE_CHECKING:
+    from cavity.models.mixed.posterior import MixedGLMPosterior
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedGLM(Frozen):
+    """Generalised linear mixed model: effects of all rows, and random effects that differ by group, fitted by EP [CH]_.
+
+    Each row has a latent value f = x'w + sum over terms of z'b + offset, b the effects of the row's level of the term,
+    and an observation y with likelihood p(y|f). The fixed effects w have a Gaussian prior; the effects of each level of
+    a term are N(0, V), where V, a number or a small matrix, is given or maximises the log evidence. With Gaussian noise
+    all this is exact: a linear mixed model, whose fixed effects are integrated out as in REML.
+
+    Parameters
+    ----------
+    effects : str, RandomEffects, or sequence of RandomEffects
+        A formula in lme4's notation, as ``"good ~ service + (1 | student) + (1 | lecturer)"``, which `fit` reads from a
+        data frame and needs the formula extra; or the random effects alone, where `fit` is given X and y. A string
+        without "~" is the group of an intercept.
+    likelihood : cavity.likelihoods.Likelihood or str, optional
+        As in `GLM`: an object, or a name as "probit", "binomial" or "poisson"; scales and dispersions that are left
+        open are found by the fit. By default y decides; "binomial" for ``p(successes, trials)`` of a formula.
+    prior_mean : float or array_like (D,), default 0.0
+        Mean of the prior of the fixed effects.
+    prior_variance : float, array_like (D,) or (D, D), optional
+        Variance of every fixed effect, of each, or the covariance matrix of all; by default in the scale of the data,
+        as in `GLM` [GJ]_.
+    covariances : dict, optional
+        Variances, or covariance matrices (k, k), of terms by their names, as `MixedGLMPosterior.terms` has them: those
+        given are not learnt.
+    effects_prior : {"flat", "avoid-zero"}, default "flat"
+        The prior of covariances that are learnt: flat, so that they maximise the log evidence; or in proportion to
+        ``|V|^(1/2)``, for one effect the sd itself, which keeps variances away from 0 where there are few levels
+        (equations 5 and 7 of [CRGLD]_ with the rate going to 0).
+    intercept : bool or float, optional
+        As in `GLM`, for X without a constant column; formulas have their own.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For settings outside their domain, naming them.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> school, x = rng.integers(20, size=600), rng.normal(size=600)
+    >>> f = 0.5 * x + rng.normal(size=20)[school]
+    >>> y = f + rng.normal(size=600) > 0
+    >>> model = cavity.MixedGLM("school", "probit")
+    >>> posterior = model.fit(np.column_stack([np.ones(600), x]), y, groups={"school": school})
+    >>> posterior.converged, posterior.learnt.names
+    (True, ('sd(intercept | school)',))
+    """
+
+    effects: str | RandomEffects | Sequence[RandomEffects | str]
+    likelihood: Likelihood | Any = None
+    prior_mean: FloatOrArray = 0.0
+    prior_variance: FloatOrArray = None
+    covariances: Mapping[str, Any] | None = None
+    effects_prior: str = FLAT
+    intercept: bool | float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.formula:
+            put(self, effects=effects_of(self.effects))
+        put(self, likelihood=checked_likelihood(self.likelihood))
+        fixed = self._fixed()
+        put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance")})
+        if self.formula and self.intercept not in (None, False):
+            words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
+            raise arrays.wrong("intercept", words)
+        arrays.choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
+        if self.covariances is not None:
+            if not isinstance(self.covariances, Mapping):
+                words = f"must be a dict of variances by names of terms, got {self.covariances!r}"
+                raise arrays.wrong("covariances", words, TypeError)
+            put(self, covariances={str(name): _covariance(value, name) for name, value in self.covariances.items()})
+
+    @property
+    def formula(self) -> bool:
+        """Whether the effects are a formula."""
+        return isinstance(self.effects, str) and "~" in self.effects
+
+    def fit(
+        self,
+        X: Data,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        damping: float = 1.0,
+        power: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        callback: Callable[[Event], object] | None = None,
+        progress: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+    ) -> MixedGLMPosterior:
+        """Approximate the posterior of all effects, and find what is open of covariances and likelihood.
+
+        Parameters
+        ----------
+        X : data frame, or array_like (N, D)
+            With a formula a data frame with all its columns. Else the columns of the fixed effects; a data frame may
+            have y, groups and others among its columns, which are named below.
+        y : array_like (N,) or str, optional
+            Observations, as the likelihood wants them; a formula says what they are.
+        groups : dict of columns (N,), data frame, or one column, optional
+            Labels of the groups by their names; by default columns of X, which are then no features.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out.
+        damping : float in (0, 1], default 1.0
+            Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
+        power : float in [1e-6, 1], default 1.0
+            Exponent of power EP; 1 is EP.
+        max_iter : int, default 200
+            Most passes of one fit at given covariances; of the steps of the double loop, where passes do not settle,
+            three times as many.
+        tol : float, default 1e-8
+            Stopping rule: a pass moves the mean of no row's f by more than tol posterior standard deviations, and its
+            variance by no more than the relative amount tol (divided by the damping in use).
+        n_threads : int, optional
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
+        callback : callable, optional
+            Called as callback(event) with a `cavity.Event` after each pass of the last fit, and evaluation of the
+            search; a true result stops the fit and keeps what is known.
+        progress : bool, default False
+            Whether to show progress on stderr: a bar where tqdm is installed, else lines.
+        checkpoint : str or path-like, optional
+            File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
+            and options, and ends in the same bits. The file stays when the fit is done.
+        checkpoint_every : float, default 60.0
+            Seconds from one writing of it to the next; 0 writes it after each pass.
+
+        Returns
+        -------
+        MixedGLMPosterior
+            The frozen posterior.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad data or options, before any work: a group with missing labels, a slope of a constant column, a term
+            of the formula that is not understood, naming it.
+        ImportError
+            For a formula, if the formula extra is not installed, with the command that installs it.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        NumericalWarning
+            If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
+            tell.
+
+        Notes
+        -----
+        All sites are renewed from one belief (parallel EP). A pass costs a sparse Cholesky factorisation of the
+        posterior precision, whose order of elimination is found once from the groups, and its selected inverse: time
+        and memory grow with the rows and, for nested groups, with their number; two crossed factors cost the cube of
+        the number of levels of the smaller one.
+
+        Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
+        Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
+        """
+        y, given = given_by(self, X, y, groups, offset, exposure, sample_weight)
+        likelihood = self.likelihood
+        if likelihood is None:  # counts of a formula are pairs of successes and trials
+            likelihood = Binomial() if self.formula and np.ndim(y) == 2 else likelihood_for(y)
+        y, classes = coded(y, likelihood)
+        options = Options.checked(
+            schedules=("parallel",),
+            schedule="parallel",
+            damping=damping,
+            power=power,
+            max_iter=max_iter,
+            tol=tol,
+            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
+        )
+        n_threads = threads_of(n_threads)
+        given = given(likelihood, y)
+        covariances = _given(self.covariances or {}, given.terms)
+        given, fixed = given.with_fixed_effects(self._fixed(likelihood))
+        numbers = {"prior_mean": fixed.prior_mean, "prior_variance": fixed.prior_variance}
+        model = unchecked(self, likelihood=likelihood, intercept=False, **numbers)
+        rows = given.rows
+        data = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
+        for term in given.terms:
+            data |= {f"levels of {term.name}": term.codes, f"columns of {term.name}": term.Z}
+        with options.job, options.job.opened(model, data, options=options):
+            problem = MixedProblem.of(model, rows, given.terms, covariances)
+            solution = solved(problem, open_parameters(likelihood), options, n_threads)
+        solution.fit.warn(options)
+        chosen = given.chosen + (() if self.likelihood is not None else ("likelihood",))
+        return posterior_of(solution, given.reader, classes=classes, chosen=chosen or None)
+
+    def _fixed(self, likelihood=None):
+        """The model of the fixed effects, which checks their settings."""
+        intercept = False if self.formula else self.intercept
+        return GLM(likelihood, self.prior_mean, self.prior_variance, intercept=intercept)
+
+
+def _covariance(value, name):
+    """A variance or a covariance matrix of a term, as a matrix."""
+    name = f"covariances[{name!r}]"
+    value = arrays.finite_array(value, name, ndim=(0, 2))
+    value = value.reshape(1, 1) if value.ndim == 0 else arrays.symmetric(value, name)
+    arrays.cholesky(value, name)
+    return arrays.owned(value)
+
+
+def _given(covariances, terms):
+    """The covariance of each term, None where it is open; ValueError for names and shapes that are none of theirs."""
+    unknown = [name for name in covariances if name not in [term.name for term in terms]]
+    if unknown:
+        there = ", ".join(repr(term.name) for term in terms)
+        raise arrays.wrong("covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+    for term in terms:
+        k, given = len(term.columns), covariances.get(term.name)
+        if given is not None and given.shape != (k, k):
+            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
+            raise arrays.wrong(f"covariances[{term.name!r}]", words)
+    return [covariances.get(term.name) for term in terms]
+
+
+def settled(**settings):
+    """Return the model of a posterior: its settings are numbers, and X is as its fixed effects take it."""
+    return MixedGLM(**settings, intercept=False)

@@ -1,0 +1,56 @@
+"""What a fit of a mixed model is given, checked once: rows, terms, and the prior of all effects."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from cavity.base.rows import Rows
+from cavity.blocks.job import QUIET
+from cavity.ep.sparse import Pattern, Sparse
+from cavity.models.glm.problem import Prior
+from cavity.models.mixed.layout import Layout, inverse
+from cavity.models.mixed.start import first_sites
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedProblem:
+    """Rows, terms and prior of a fit."""
+
+    model: object  # the MixedGLM
+    rows: Rows  # all that were given; X are the columns of the fixed effects
+    used: Rows  # those of positive weight
+    terms: tuple  # of all rows
+    layout: Layout
+    pattern: Pattern  # of the rows in use
+    prior: Prior  # of the fixed effects
+    covariances: tuple  # (k, k) of each term
+
+    @classmethod
+    def of(cls, model, rows, terms, covariances):
+        """Return the problem of a model whose settings of the fixed effects are numbers."""
+        layout = Layout(rows.X.shape[1], tuple(term.shape for term in terms))
+        mask, used = rows.in_use, rows.used()
+        values = [(term.codes[mask], term.Z[mask]) for term in terms]
+        pattern = Pattern(layout.rows(used.X, values), *layout.entries(), layout.order())
+        prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
+        return cls(model, rows, used, tuple(terms), layout, pattern, prior, tuple(covariances))
+
+    @property
+    def prior_mean(self):
+        """That of all effects, (n,)."""
+        mean = np.zeros(self.layout.size)
+        mean[: self.layout.n_fixed] = self.prior.mean
+        return mean
+
+    def with_covariances(self, covariances):
+        """Return the same with other covariances of the terms."""
+        return replace(self, covariances=tuple(covariances))
+
+    def geometry(self, threads, job=QUIET):
+        """Return where the sites of the rows in use act."""
+        variance, d = self.prior.variance, self.layout.n_fixed
+        fixed = inverse(variance) if variance.ndim == 2 else np.diag(1.0 / np.broadcast_to(variance, (d,)))
+        precision = self.layout.precision(fixed, self.covariances)
+        first = partial(first_sites, self, threads)
+        return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)

@@ -1,0 +1,259 @@
+"""What a file of a mixed model holds, and the parts of its posterior made of it again."""
+
+import numpy as np
+
+from cavity.base import arrays as arrays_of
+from cavity.base.records import (
+    FLAG,
+    NONNEGATIVE,
+    NUMBERS,
+    TABLE,
+    TEXT,
+    Array,
+    Made,
+    Nullable,
+    Record,
+    Setting,
+    check_settings,
+    integer,
+    names,
+    one_of,
+    together,
+)
+from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.learnt import LEARNT
+from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.formula import Coding
+from cavity.models.mixed.given import FormulaReader, Reader
+from cavity.models.mixed.learn import AVOID_ZERO, FLAT
+from cavity.models.mixed.levels import Levels
+from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
+
+LABEL = str | int | float
+LABELS = Setting(
+    "lists of strings and numbers",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and all(isinstance(each, list | tuple) and all(isinstance(one, LABEL) for one in each) for each in value)
+    ),
+)
+LIST = Setting("a list", lambda value: isinstance(value, list | tuple))
+TERM = {"group": names(), "columns": names(), "index": Nullable(NUMBERS), "labels": LABELS}
+CODING = {"formula": TEXT, "columns": names(), "labels": TABLE}
+EFFECTS = {"group": names(), "slopes": LIST, "intercept": FLAG, "correlated": FLAG}
+
+
+# ------------------------------------------------------------------------------------------ the reader of rows
+
+
+def _taken_apart(reader):
+    """The parts of a Reader by the names that files have for them."""
+    coding = getattr(reader, "coding", None)
+    parts = {
+        name: getattr(reader, name) for name in ("columns", "n_features", "roles", "intercept", "centre", "spread")
+    }
+    parts["terms"] = reader.terms
+    parts |= {f"levels_{i}": term.levels.combinations for i, term in enumerate(reader.terms)}
+    if coding is not None:
+        parts["coding"] = coding
+        parts |= {f"coded_{i}": column for i, column in enumerate(_coded(coding).values())}
+    return parts
+
+
+def _coded(coding):
+    """The columns that a coding keeps, by their names, categories as numbers."""
+    return coding.numbers | coding.codes
+
+
+def _reader(terms, n_features, coding=None, **parts):
+    """The Reader of these parts."""
+    found = []
+    for i, (columns, term) in enumerate(terms):
+        levels = Levels(columns, term["labels"], np.asarray(parts.pop(f"levels_{i}")))
+        codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
+        found.append(Term(levels, term["columns"], term["index"], codes, Z))
+    roles, names_of = parts.pop("roles", None), parts.pop("columns", None)
+    known = {
+        "intercept": parts.pop("intercept"),
+        "centre": parts.pop("centre", None),
+        "spread": parts.pop("spread", None),
+    }
+    if coding is None:
+        return Reader(tuple(found), names_of, n_features, roles, **known)
+    columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
+    labels = {name: tuple(each) for name, each in coding["labels"].items()}
+    numbers = {name: column for name, column in columns.items() if name not in labels}
+    codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
+    made = Coding(coding["formula"], numbers, codes, labels)
+    return FormulaReader(tuple(found), names_of, n_features, roles, **known, coding=made)
+
+
+def _terms(value):
+    """Groups and settings of terms, as a file has them."""
+    checked = [check_settings(TERM, each) for each in value]
+    return [
+        (
+            term["group"],
+            term
+            | {"labels": tuple(map(tuple, term["labels"]))}
+            | {"index": None if term["index"] is None else tuple(map(int, term["index"]))},
+        )
+        for term in checked
+    ]
+
+
+def _terms_apart(terms):
+    return [
+        {
+            "group": list(term.levels.columns),
+            "columns": list(term.columns),
+            "index": None if term.index is None else list(map(int, term.index)),
+            "labels": [list(map(_plain, each)) for each in term.levels.labels],
+        }
+        for term in terms
+    ]
+
+
+def _plain(label):
+    """A label as JSON has it."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _coding_apart(coding):
+    labels = {name: list(map(_plain, each)) for name, each in coding.labels.items()}
+    return {"formula": coding.formula, "columns": list(_coded(coding)), "labels": labels}
+
+
+# ------------------------------------------------------------------------------------------ the settings of the model
+
+
+def _effects(value):
+    """The effects of a model: a formula, or RandomEffects."""
+    if isinstance(value, str):
+        return value
+    return tuple(RandomEffects(**check_settings(EFFECTS, each)) for each in value)
+
+
+def _effects_apart(effects):
+    if isinstance(effects, str):
+        return effects
+    return [{name: getattr(each, name) for name in EFFECTS} for each in effects]
+
+
+def _arrays_of(settings):
+    arrays = {
+        "mean": Array("D"),
+        "variance": Array("D", "nonnegative"),
+        "covariance": Array("D D", "symmetric"),
+        "prior_mean": Array("() | D"),
+        "prior_variance": Array("() | D | D D"),
+        "effects_mean": Array("n"),
+        "effects_indptr": Array("m", "nonnegative", "i"),
+        "effects_indices": Array("e", "nonnegative", "i"),
+        "effects_entries": Array("e"),
+        "effects_order": Array("n", "nonnegative", "i"),
+        **dict.fromkeys(("_loo?", "_tau?", "_rho?"), Array("N", "any")),
+        "_influence?": Array("N", "known"),
+        "reader_centre?": Array("C"),
+        "reader_spread?": Array("C", "positive"),
+        **EP_TRACE,
+    }
+    for i, _ in enumerate(settings["reader_terms"]):
+        arrays[f"reader_levels_{i}"] = Array(f"l{i} g{i}", "nonnegative", "i")
+    for i, _ in enumerate(settings.get("reader_coding", {}).get("columns", ())):
+        arrays[f"reader_coded_{i}"] = Array("r", "any", "fi")
+    return arrays
+
+
+def _fits(arrays, settings, sizes):
+    """Whether effects, terms and sites are as many as there should be, as a rule of the record."""
+    if sizes["m"] != sizes["n"] + 1 or arrays["effects_indptr"][-1] != sizes["e"]:
+        return "array 'effects_indptr' must have an entry more than there are effects, and end at the number of entries"
+    words = _pattern(arrays, settings, sizes)
+    if words is not None:
+        return words
+    columns = {
+        term_name(":".join(group), term["columns"]): len(term["columns"]) for group, term in settings["reader_terms"]
+    }
+    if {name: each.shape for name, each in settings["covariances"].items()} != {
+        name: (k, k) for name, k in columns.items()
+    }:
+        return f"setting 'covariances' must have matrices of the terms {', '.join(columns)}"
+    for name, each in settings["covariances"].items():
+        arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
+    random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, (_, term) in enumerate(settings["reader_terms"]))
+    if sizes["D"] + random != sizes["n"]:
+        return f"there must be {sizes['D'] + random} effects, as the terms say, got {sizes['n']}"
+    found = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
+    try:
+        _ = Effects(**found).factor
+    except ArithmeticError:
+        return "array 'effects_entries' must be those of a positive definite matrix"
+    return None
+
+
+def _pattern(arrays, settings, sizes):
+    """Whether the effects have a pattern and an order, and levels are combinations of labels; words if not."""
+    indptr, indices, n = arrays["effects_indptr"], arrays["effects_indices"], sizes["n"]
+    columns = np.repeat(np.arange(n), np.maximum(np.diff(indptr), 0))
+    if np.any(np.diff(indptr) < 1) or indptr[0] or len(columns) != sizes["e"]:
+        return "array 'effects_indptr' must begin at 0 and grow"
+    if np.any(indices >= n) or np.any(np.diff(columns * n + indices) < 1) or np.any(indices[indptr[:-1]] != range(n)):
+        return "array 'effects_indices' must have the rows of a lower triangle, in order"
+    if not np.array_equal(np.sort(arrays["effects_order"]), np.arange(n)):
+        return "array 'effects_order' must have the number of each effect once"
+    n_columns = settings["reader_n_features"]
+    for i, (group, term) in enumerate(settings["reader_terms"]):
+        index = term["index"]
+        if (index is None) != ("reader_coding" in settings):
+            return "setting 'reader_terms' must number columns of X where there is no formula, and only there"
+        if index is not None and (
+            len(index) != len(term["columns"]) or any(not CONSTANT <= j < n_columns for j in index)
+        ):
+            return "setting 'reader_terms' must number columns of X"
+        sizes_of = np.array([len(each) for each in term["labels"]])
+        levels = arrays[f"reader_levels_{i}"]
+        if levels.shape[1] != len(group) or len(sizes_of) != len(group) or np.any(levels >= sizes_of):
+            return f"array 'reader_levels_{i}' must have numbers of labels, a column for each of the group"
+        if np.any(np.diff(np.ravel_multi_index(levels.T, tuple(sizes_of))) < 1):
+            return f"array 'reader_levels_{i}' must be in order"
+    return None
+
+
+COVARIANCES = Made(
+    lambda found: {name: np.array(value, dtype=np.float64) for name, value in found.items()},
+    Setting("an object of matrices", lambda value: isinstance(value, dict) and all(map(NUMBERS.test, value.values()))),
+    lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
+)
+RECORD = Record(
+    _arrays_of,
+    FITTED
+    | {
+        "effective_parameters": NONNEGATIVE,
+        "has_offset?": FLAG,
+        "chosen?": names(),
+        "learnt?": LEARNT,
+        "effects": Made(
+            _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
+        ),
+        "effects_prior": one_of(FLAT, AVOID_ZERO),
+        "covariances": COVARIANCES,
+        "reader_terms": Made(_terms, LIST, _terms_apart),
+        "reader_n_features": integer(),
+        "reader_intercept": FLAG,
+        "reader_coding?": Made(lambda found: check_settings(CODING, found), TABLE, _coding_apart),
+    },
+    (*map(together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _fits),
+    {
+        "effects_": "_effects.",
+        "effects_prior": "model.effects_prior",
+        "effects": "model.effects",
+        "covariances": "model.covariances",
+        "reader_": "_reader.",
+        "columns": "_reader.columns",
+        "roles": "_reader.roles",
+        "likelihood": "model.likelihood",
+        "prior_": "model.prior_",
+    },
+    {"_reader": (_taken_apart, _reader)},
+)

@@ -1,0 +1,49 @@
+"""From a problem to the posterior of all effects."""
+
+from dataclasses import dataclass, replace
+
+from cavity.base.loop import CONVERGED
+from cavity.blocks.executors import Threads, single_blas
+from cavity.ep.engine import Engine
+from cavity.ep.fit import Fit
+from cavity.ep.sites import Sites
+from cavity.ep.sparse import Pattern, Precision, Sparse
+from cavity.models.glm.learn import Found
+from cavity.models.learnt import Learnt
+from cavity.models.mixed.effects import Effects
+from cavity.models.mixed.learn import learned
+from cavity.models.mixed.problem import MixedProblem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedSolution:
+    """How a fit ended, and what it knows of the effects."""
+
+    problem: MixedProblem  # with what was learnt, if anything was
+    fit: Fit
+    effects: Effects
+    learnt: Learnt | None = None
+    searched: str = CONVERGED  # how the search for what was learnt ended
+
+
+def solved(problem, names, options, n_threads=1):
+    """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
+    is_open = bool(names) or any(each is None for each in problem.covariances)
+    with Threads(n_threads, options.job) as threads, single_blas():
+        found = learned(problem, names, threads, options) if is_open else Found(problem)
+        problem, rows = found.problem, found.problem.used
+        sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
+        geometry = problem.geometry(threads)
+        last = options.job.ending().within("last")
+        fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
+        return MixedSolution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
+
+
+def updated(likelihood, rows, matrix, effects, options):
+    """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
+    pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
+    precision = Precision(effects.entries, effects.cholesky.log_determinant(effects.factor))
+    with Threads(1) as threads, single_blas():
+        geometry = Sparse(pattern, effects.mean, precision, rows.offset, threads)
+        fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights, options.power), options).run()
+        return fit, Effects.of(geometry, fit.belief)

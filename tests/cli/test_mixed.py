@@ -1,0 +1,75 @@
+"""`cavity fit mixed` as users run it, and its picture."""
+
+import json
+
+import numpy as np
+import pytest
+from support.commands import runner
+
+import cavity
+from cavity import data, plot
+
+pytest.importorskip("formulae")
+FORMULA = "p(incidence, size) ~ period + (1 | herd)"
+
+
+@pytest.fixture
+def run(capsys):
+    """Run `cavity fit mixed` in this process; return status, printed text, errors."""
+    return runner(capsys, "fit", "mixed")
+
+
+def test_a_fit_is_that_of_the_library(run, tmp_path):
+    saved, picture = tmp_path / "cbpp.npz", tmp_path / "cbpp.png"
+    words = "cbpp", "--formula", FORMULA, "--prior-variance", "100", "--output", str(saved), "--plot", str(picture)
+    status, out, _ = run(*words)
+    assert status == 0
+    for line in ("cbpp: 56 rows", "  log evidence     -106.032422 nats", "  sd(intercept | herd)"):
+        assert line in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    frame = data.table("cbpp", as_frame=True)[0]
+    posterior = cavity.MixedGLM(FORMULA, prior_variance=100.0).fit(frame)
+    again = cavity.load(saved)
+    np.testing.assert_array_equal(again.mean, posterior.mean)
+    np.testing.assert_array_equal(again.predict(frame), posterior.predict(frame))
+
+
+def test_json(run):
+    status, out, _ = run("sleepstudy", "--formula", "Reaction ~ Days + (1 | Subject)", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["summary"]["rows"] == ["intercept", "Days"]
+    assert found["summary"]["below"]["rows"] == ["sd(intercept | Subject)", "noise_variance"]
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        ("Reaction ~ Days + (1 | Person)", "'Person' missing; there is 'Reaction', 'Days', 'Subject'"),
+        ("Reaction ~ Days + (1 | Subject", "is not understood"),
+        ("Reaction ~ Days + (Days - 1 | Days * 2)", "is not understood"),
+    ],
+)
+def test_bad_formulas(run, formula, words):
+    status, out, errors = run("sleepstudy", "--formula", formula)
+    assert status == 2
+    assert not out
+    assert words in errors
+
+
+def test_predictions_need_python(run, tmp_path, capsys):
+    saved = tmp_path / "s.npz"
+    assert run("sleepstudy", "--formula", "Reaction ~ Days + (1 | Subject)", "--output", str(saved))[0] == 0
+    status, _, errors = runner(capsys, "predict")(str(saved), "sleepstudy", "--output", str(tmp_path / "p.csv"))
+    assert status == 2
+    assert "holds a mixed model" in errors
+
+
+def test_the_picture_shows_every_term():
+    frame = data.table("sleepstudy", as_frame=True)[0]
+    posterior = cavity.MixedGLM("Reaction ~ Days + (Days | Subject)").fit(frame)
+    figure = plot.mixed_figure(posterior, "Sleep")
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["fixed effects (intercept 251.4 ± 14)", "intercept of Subject", "Days of Subject"]
+    assert [text.get_text() for text in figure.axes[2].get_yticklabels()][-1] == "308"
+    assert len(posterior.plot().axes) == 3

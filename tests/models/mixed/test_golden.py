@@ -1,0 +1,75 @@
+"""MixedGLM against golden numbers, by columns and by formula."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from support import mixed
+
+import cavity
+from cavity import data
+
+
+def fitted(case, likelihood, by_formula, **settings):
+    """The fit of a case, from its columns or from a data frame by its formula."""
+    if not by_formula:
+        columns = {"X": pandas.DataFrame(case.X, columns=case.names), "y": case.y, "groups": case.groups}
+        return cavity.MixedGLM(list(case.effects), likelihood, **settings).fit(**columns)
+    pytest.importorskip("formulae")
+    name = "cbpp" if "herd" in case.groups else "sleepstudy"
+    return cavity.MixedGLM(case.formula, likelihood, **settings).fit(data.table(name, as_frame=True)[0])
+
+
+@pytest.mark.parametrize("by_formula", [False, True])
+def test_cbpp(by_formula):
+    case = mixed.cbpp()
+    known, variance = case.known, case.known["fixed_variance"]
+    given = fitted(case, "binomial", by_formula, prior_variance=variance, covariances={"herd": known["variance"]})
+    assert given.log_evidence == pytest.approx(known["log_evidence"], abs=1e-9)
+    np.testing.assert_allclose(given.mean, known["fixed"], atol=1e-7)
+    np.testing.assert_allclose(given.sd, known["fixed_sd"], atol=1e-7)
+    learnt = fitted(case, "binomial", by_formula, prior_variance=variance)
+    assert learnt.log_evidence == pytest.approx(known["best_log_evidence"], abs=1e-9)
+    assert float(learnt.model.covariances["herd"][0, 0]) == pytest.approx(known["best_variance"], abs=1e-6)
+
+
+@pytest.mark.parametrize("by_formula", [False, True])
+def test_sleepstudy_is_reml(by_formula):
+    """With a wide prior of the fixed effects, whose constant is taken off; the prior is felt in the fourth digit."""
+    case, s2 = mixed.sleepstudy(), 1e10
+    known = case.known
+    posterior = fitted(case, "gaussian", by_formula, prior_variance=s2)
+    assert posterior.log_evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=1e-5)
+    learnt = dict(zip(posterior.learnt.names, posterior.learnt.values, strict=True))
+    assert [learnt["sd(intercept | Subject)"], learnt["sd(Days | Subject)"]] == pytest.approx(known["sd"], rel=1e-5)
+    assert learnt["corr(intercept, Days | Subject)"] == pytest.approx(known["correlation"], abs=1e-5)
+    assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=1e-6)
+    np.testing.assert_allclose(posterior.mean, known["fixed"], rtol=1e-6)
+    np.testing.assert_allclose(posterior.sd, known["fixed_sd"], rtol=1e-5)
+
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mixed.json").read_text())
+
+
+@pytest.mark.parametrize("name", mixed.GIVEN)
+def test_given_variances(name):
+    """Numbers of golden/make_mixed.py, under priors that are wide and whatever the scales of the columns."""
+    case, known = mixed.GIVEN[name](), GOLDEN[name]
+    covariances = dict(zip([term.name for term in case.terms], case.known["covariances"], strict=True))
+    settings = {"prior_variance": case.known["fixed_variance"], "covariances": covariances}
+    posterior = fitted(case, case.likelihood, False, **settings)
+    d = len(posterior.mean)
+    assert posterior.converged
+    assert posterior.n_iter < 20
+    assert posterior.log_evidence == pytest.approx(known["log_evidence"], abs=1e-7)
+    np.testing.assert_allclose(posterior.mean, known["mean"][:d], rtol=1e-6)
+    np.testing.assert_allclose(posterior.sd, known["sd"][:d], rtol=1e-6)
+    effects = [moments for term in posterior.terms for moments in zip(*posterior.effect_moments(term), strict=True)]
+    np.testing.assert_allclose(np.concatenate([mean for mean, _ in effects]), known["mean"][d:], atol=1e-7)
+    np.testing.assert_allclose(np.sqrt(np.concatenate([each for _, each in effects])), known["sd"][d:], rtol=1e-6)
+    assert posterior.loo_log_density.sum() == pytest.approx(known["loo"], abs=1e-6)
+    truth = known["truth"]
+    assert 0 < truth["log_evidence"] - posterior.log_evidence < 0.2
+    np.testing.assert_allclose(posterior.mean, truth["fixed"], atol=0.05 * max(truth["fixed_sd"]))

@@ -1,0 +1,303 @@
+"""Mixed models: golden values, the dense model of the same prior, exact marginal likelihoods, laws, bad input."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import cavity
+from cavity import likelihoods
+from cavity.models.mixed import solution
+from cavity.models.mixed.learn import MixedEvidence, MixedVector, Root
+
+RNG = np.random.default_rng(0)
+N = 150
+GROUPS = {"g": RNG.integers(7, size=N), "h": np.array(["a", "b", "c", "d"])[RNG.integers(4, size=N)]}
+X = np.column_stack([np.ones(N), RNG.normal(size=N)])
+EFFECTS = [cavity.RandomEffects("g", 1), "h"]
+COVARIANCES = {"1 + x2 | g": np.array([[0.6, 0.2], [0.2, 0.4]]), "h": 0.3}
+F = X @ [0.3, 0.5] + np.array([-1.0, 1.3, -0.5, 0.2, 0.9, -0.8, 0.1])[GROUPS["g"]]
+F += np.array([0.5, 0.6, -0.8, 0.9, -0.3, -0.6, 0.1])[GROUPS["g"]] * X[:, 1]
+F += np.array([0.6, -0.5, 0.4, -0.7])[np.unique(GROUPS["h"], return_inverse=True)[1]]
+
+
+def dense():
+    """The design of all effects, and the prior covariance, of the same model written out."""
+    g, h = GROUPS["g"], np.unique(GROUPS["h"], return_inverse=True)[1]
+    slopes = np.zeros((N, 14))
+    slopes[np.arange(N), 2 * g], slopes[np.arange(N), 2 * g + 1] = 1.0, X[:, 1]
+    return np.column_stack([X, slopes, np.eye(4)[h]])
+
+
+def prior():
+    covariance = np.zeros((20, 20))
+    covariance[:2, :2] = 9.0 * np.eye(2)
+    covariance[2:16, 2:16] = np.kron(np.eye(7), COVARIANCES["1 + x2 | g"])
+    covariance[16:, 16:] = 0.3 * np.eye(4)
+    return covariance
+
+
+def model(likelihood, **settings):
+    return cavity.MixedGLM(EFFECTS, likelihood, **({"prior_variance": 9.0, "covariances": COVARIANCES} | settings))
+
+
+CASES = {
+    "probit": (likelihoods.Probit(), np.where(F + RNG.normal(size=N) > 0, 1, -1)),
+    "poisson": (likelihoods.Poisson(), RNG.poisson(np.exp(np.minimum(F, 3.0)))),
+    "student-t": (likelihoods.StudentT(0.3, 3.0), F + 0.5 * RNG.standard_t(2, size=N)),
+    "gaussian": (likelihoods.Gaussian(0.5), F + 0.7 * RNG.normal(size=N)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_dense_model_of_the_same_prior(name):
+    likelihood, y = CASES[name]
+    ours = model(likelihood).fit(X, y, groups=GROUPS, tol=1e-10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cavity.SettingsWarning)
+        theirs = cavity.GLM(likelihood, prior_variance=prior()).fit(dense(), y, tol=1e-10)
+    assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(ours.mean, theirs.mean[:2], atol=1e-8)
+    np.testing.assert_allclose(ours.covariance, theirs.covariance[:2, :2], atol=1e-8)
+    np.testing.assert_allclose(ours.effect_moments("1 + x2 | g")[0].ravel(), theirs.mean[2:16], atol=1e-8)
+    np.testing.assert_allclose(ours.effect_moments("h")[1].ravel(), theirs.variance[16:], rtol=1e-7)
+    np.testing.assert_allclose(ours.loo_log_density, theirs.loo_log_density, atol=1e-7)
+    np.testing.assert_allclose(ours.predict(X, groups=GROUPS), theirs.predict(dense()), atol=1e-7)
+    keys = ["x2", ("h", "c"), ("1 + x2 | g", 3, "x2")]
+    mean, covariance = ours.joint(keys)
+    index = [1, 18, 9]
+    np.testing.assert_allclose(mean, theirs.mean[index], atol=1e-8)
+    np.testing.assert_allclose(covariance, theirs.covariance[np.ix_(index, index)], atol=1e-8)
+    combined = ours.contrast({"x2": 1.0, ("1 + x2 | g", 3, "x2"): 2.0})
+    weights = np.zeros(20)
+    weights[[1, 9]] = 1.0, 2.0
+    assert float(combined.mean) == pytest.approx(weights @ theirs.mean, abs=1e-8)
+    assert float(combined.variance) == pytest.approx(weights @ theirs.covariance @ weights, rel=1e-7)
+
+
+def test_gaussian_noise_is_exact():
+    """Evidence, predictions of new levels, groups left out and updates are those of the joint Gaussian of y."""
+    likelihood, y = CASES["gaussian"]
+    posterior = model(likelihood).fit(X, y, groups=GROUPS)
+    D = dense()
+    of_y = stats.multivariate_normal(np.zeros(N), D @ prior() @ D.T + 0.5 * np.eye(N))
+    assert posterior.log_evidence == pytest.approx(of_y.logpdf(y), abs=1e-9)
+    left = posterior.leave_group_out("h", X, y, groups=GROUPS)
+    for level, found in zip("abcd", left, strict=True):
+        rest = GROUPS["h"] != level
+        without = stats.multivariate_normal(np.zeros(rest.sum()), of_y.cov[np.ix_(rest, rest)])
+        assert found == pytest.approx(of_y.logpdf(y) - without.logpdf(y[rest]), abs=1e-8)
+    first = np.arange(N) < 100
+    some = {name: column[first] for name, column in GROUPS.items()}
+    more = {name: column[~first] for name, column in GROUPS.items()}
+    updated = model(likelihood).fit(X[first], y[first], groups=some).update(X[~first], y[~first], groups=more)
+    assert updated.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(updated.mean, posterior.mean, atol=1e-8)
+    np.testing.assert_allclose(updated.predict(X, groups=GROUPS), posterior.predict(X, groups=GROUPS), atol=1e-8)
+    with pytest.raises(ValueError, match="an update has none"):
+        updated.loo()
+
+
+def test_new_levels_are_drawn_from_their_prior():
+    likelihood, y = CASES["probit"]
+    posterior = model(likelihood).fit(X, y, groups=GROUPS)
+    rows = np.array([[1.0, 2.0]])
+    mean, variance = posterior.predict(rows, groups={"g": [99], "h": ["z"]}, levels="new")
+    V = COVARIANCES["1 + x2 | g"]
+    assert mean[0] == pytest.approx(rows[0] @ posterior.mean)
+    assert variance[0] == pytest.approx(rows[0] @ (posterior.covariance + V) @ rows[0] + 0.3)
+    new = posterior.rows(rows, {"g": [99], "h": ["z"]}, "new")
+    assert posterior.predict_proba(new)[0, 1] == pytest.approx(stats.norm.cdf(mean[0] / np.sqrt(1 + variance[0])))
+    assert posterior.log_density(new, [1])[0] == pytest.approx(np.log(posterior.predict_proba(new)[0, 1]))
+    draws = posterior.sample_y(new, 4000, rng=1)
+    assert np.mean(draws == 1) == pytest.approx(posterior.predict_proba(new)[0, 1], abs=0.03)
+    with pytest.raises(ValueError, match=r"groups must have levels of the fit, got '99' of 'g' in row 0"):
+        posterior.predict(rows, groups={"g": [99], "h": ["a"]})
+
+
+@pytest.mark.parametrize("prior_of", ["flat", "avoid-zero"])
+def test_gradients_are_those_of_differences(prior_of):
+    """Of the log evidence and log prior, in all free numbers of covariances and likelihood."""
+    y = CASES["student-t"][1]
+    likelihood = likelihoods.StudentT(0.3, 4.0)
+    kept = {}
+    fitted = cavity.MixedGLM(EFFECTS, likelihood, prior_variance=9.0, effects_prior=prior_of)
+    original = solution.learned
+
+    def spied(problem, names, threads, options):
+        vector = MixedVector(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
+        evidence = MixedEvidence(problem, vector, threads, options)
+        x = vector.pack(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
+
+        def value(x):
+            point = evidence.at(vector.unpack(x), tol=1e-12)
+            return point.log_evidence + vector.log_prior(point.settings)[0], point
+
+        gradient = vector.gradient(evidence, value(x)[1])
+        gradient[: vector.n_prior] += np.append(vector.log_prior(vector.unpack(x))[1], np.zeros(vector.n_prior))[
+            : vector.n_prior
+        ]
+        steps = 1e-4 * np.eye(vector.size)
+        kept["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
+        kept["gradient"] = gradient
+        np.testing.assert_allclose(vector.vector(vector.unpack(x)), x[: vector.size], atol=1e-9)
+        return original(problem, names, threads, options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solution, "learned", spied)
+        fitted.fit(X, y, groups=GROUPS)
+    np.testing.assert_allclose(kept["gradient"], kept["differences"], atol=2e-6)
+
+
+def test_what_is_described_has_the_derivatives_it_says():
+    root, x = Root(np.array([1.0, 0.2, 3.0])), np.array([0.1, -0.3, 0.2, 0.5, -0.4, 0.7])
+    values, slopes = root.described(x)
+    for i in range(len(x)):
+        step = 1e-6 * (np.arange(len(x)) == i)
+        high, low = (np.array(root.described(x + way * step)[0]) for way in (1, -1))
+        np.testing.assert_allclose(slopes[:, i], (high - low) / 2e-6, atol=1e-7)
+    covariance = root.covariance(x)
+    np.testing.assert_allclose(np.square(values[:3]), np.diagonal(covariance))
+    assert values[3] == pytest.approx(covariance[1, 0] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
+
+
+def test_the_maximum_of_the_evidence_is_one():
+    """Learnt covariances: no other ones nearby have a larger log evidence."""
+    likelihood, y = CASES["poisson"]
+    posterior = model(likelihood, covariances={"h": 0.3}).fit(X, y, groups=GROUPS)
+    learnt = posterior.model.covariances["1 + x2 | g"]
+    assert posterior.learnt.names == ("sd(intercept | g)", "sd(x2 | g)", "corr(intercept, x2 | g)")
+    np.testing.assert_allclose(posterior.learnt.values[:2], np.sqrt(np.diagonal(learnt)), rtol=1e-9)
+    for change in ([[1.1, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, 0.9]], [[1.0, 0.8], [0.8, 1.0]]):
+        other = model(likelihood, covariances={"1 + x2 | g": learnt * change, "h": 0.3}).fit(X, y, groups=GROUPS)
+        assert other.log_evidence < posterior.log_evidence
+
+
+def test_order_of_rows_and_levels_does_not_matter():
+    likelihood, y = CASES["probit"]
+    one = model(likelihood).fit(X, y, groups=GROUPS)
+    order = np.random.default_rng(2).permutation(N)
+    renamed = {"g": (GROUPS["g"][order] * 5) % 7, "h": GROUPS["h"][order]}
+    other = model(likelihood).fit(X[order], y[order], groups=renamed)
+    assert other.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(other.mean, one.mean, atol=1e-7)
+    np.testing.assert_allclose(other.loo_log_density, one.loo_log_density[order], atol=1e-6)
+    np.testing.assert_allclose(
+        other.effect_moments("1 + x2 | g")[0][(np.arange(7) * 5) % 7], one.effect_moments("1 + x2 | g")[0], atol=1e-7
+    )
+
+
+def test_the_same_bits_for_any_number_of_threads():
+    likelihood, y = CASES["probit"]
+    ones = [model(likelihood, covariances=None).fit(X, y, groups=GROUPS, n_threads=n) for n in (1, 2, 3)]
+    for other in ones[1:]:
+        assert other.log_evidence == ones[0].log_evidence
+        assert other.mean.tobytes() == ones[0].mean.tobytes()
+        assert other.learnt.values == ones[0].learnt.values
+
+
+def test_weights_are_copies_and_zero_leaves_out():
+    likelihood, y = CASES["poisson"]
+    weights = np.ones(N)
+    weights[:5], weights[5:9] = 2.0, 0.0
+    one = model(likelihood).fit(X, y, groups=GROUPS, sample_weight=weights, tol=1e-10)
+    index = np.repeat(np.arange(N), weights.astype(int))
+    groups = {name: column[index] for name, column in GROUPS.items()}
+    other = model(likelihood).fit(X[index], y[index], groups=groups, tol=1e-10)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-8)
+    np.testing.assert_allclose(one.mean, other.mean, atol=1e-8)
+    rows = {name: column[5:9] for name, column in GROUPS.items()}
+    out = one.log_density(one.rows(X[5:9], rows), y[5:9])
+    np.testing.assert_allclose(one.loo_log_density[5:9], out, rtol=1e-10)
+
+
+def test_odd_data():
+    """One level, one row a level, separable labels, a level without rows in use: proper, finite, converged."""
+    y = np.where(X[:, 1] > 0, 1, -1)
+    for groups, weights in (
+        (np.zeros(N), None),
+        (np.arange(N), None),
+        (GROUPS["g"], np.where(GROUPS["g"] == 3, 0.0, 1.0)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", cavity.NumericalWarning)
+            posterior = cavity.MixedGLM("g", "probit").fit(X, y, groups={"g": groups}, sample_weight=weights)
+        assert posterior.converged
+        assert np.isfinite(posterior.log_evidence)
+        mean, variance = posterior.effect_moments("g")
+        assert np.isfinite(mean).all()
+        assert np.all(variance > 0)
+
+
+def test_no_variance_where_there_is_none():
+    """The evidence falls with the variance down to nothing: a warning says so, or a prior keeps it away from zero."""
+    rng = np.random.default_rng(5)
+    y, groups = rng.normal(size=N), {"g": np.arange(N) % 5}
+    y -= np.bincount(groups["g"], y)[groups["g"]] / np.bincount(groups["g"])[groups["g"]]
+    with pytest.warns(cavity.NumericalWarning, match=r"sd\(intercept \| g\).*no such effect"):
+        posterior = cavity.MixedGLM("g", "gaussian").fit(X, y, groups=groups)
+    assert posterior.learnt.values[0] < 0.02
+    away = cavity.MixedGLM("g", "gaussian", effects_prior="avoid-zero").fit(X, y, groups=groups)
+    assert away.learnt.values[0] > 0.02
+    assert away.learnt.sd[0] is not None
+
+
+BAD = [
+    (dict(effects=3), TypeError, "effects must be RandomEffects"),
+    (dict(effects="g", effects_prior="normal"), ValueError, "effects_prior must be"),
+    (dict(effects="g", covariances=1.0), TypeError, "covariances must be a dict"),
+    (
+        dict(effects="g", covariances={"g": -1.0}),
+        cavity.NotPositiveDefiniteError,
+        r"covariances\['g'\] must be positive",
+    ),
+    (dict(effects="g", covariances={"k": 1.0}), ValueError, "covariances must be of the terms 'g', got 'k'"),
+    (dict(effects="g", covariances={"g": np.eye(2)}), ValueError, r"must have shape \(1, 1\)"),
+    (dict(effects="g", prior_variance=-1.0), ValueError, "prior_variance must be positive"),
+    (dict(effects=[cavity.RandomEffects("g", 0)]), ValueError, "slopes must differ between rows"),
+    (dict(effects="k"), ValueError, "groups"),
+]
+
+
+@pytest.mark.parametrize(("settings", "kind", "words"), BAD)
+def test_bad_settings(settings, kind, words):
+    with pytest.raises(kind, match=words):
+        cavity.MixedGLM(**{"likelihood": "probit"} | settings).fit(
+            X, CASES["probit"][1], groups={"g": GROUPS["g"], "q": 0}
+        )
+
+
+def test_bad_data():
+    likelihood, y = CASES["probit"]
+    with pytest.raises(TypeError, match="groups must hold the labels of 'g', 'h'"):
+        model(likelihood).fit(X, y)
+    with pytest.raises(ValueError, match=r"groups\['g'\] must have a value in every row, got nan in row 3"):
+        model(likelihood).fit(X, y, groups=GROUPS | {"g": np.where(np.arange(N) == 3, np.nan, GROUPS["g"])})
+    posterior = model(likelihood).fit(X, y, groups=GROUPS)
+    with pytest.raises(ValueError, match="X must have 2 columns"):
+        posterior.predict(np.ones((3, 3)), groups={"g": [1, 2, 3], "h": ["a", "a", "b"]})
+    with pytest.raises(ValueError, match="term must be"):
+        posterior.effects("k")
+    with pytest.raises(ValueError, match="must say which of"):
+        posterior.joint([("1 + x2 | g", 3)])
+    with pytest.raises(ValueError, match="X must hold the 150 rows of the fit"):
+        posterior.leave_group_out("h", X[:9], y[:9], groups={name: column[:9] for name, column in GROUPS.items()})
+
+
+def test_data_frames_by_name():
+    pandas = pytest.importorskip("pandas")
+    likelihood, y = CASES["poisson"]
+    frame = pandas.DataFrame({"one": 1.0, "x": X[:, 1], "g": GROUPS["g"], "h": GROUPS["h"], "y": y})
+    effects = [cavity.RandomEffects("g", "x"), "h"]
+    named = cavity.MixedGLM(
+        effects, likelihood, prior_variance=9.0, covariances={"1 + x | g": COVARIANCES["1 + x2 | g"], "h": 0.3}
+    )
+    posterior = named.fit(frame, "y")
+    bare = model(likelihood).fit(X, y, groups=GROUPS)
+    assert posterior.log_evidence == bare.log_evidence
+    assert posterior.coefficient_names == ("one", "x")
+    np.testing.assert_array_equal(posterior.predict(frame.drop(columns="y")), bare.predict(X, groups=GROUPS))
+    np.testing.assert_array_equal(posterior.log_density(frame), bare.log_density(bare.rows(X, GROUPS), y))
+    left = posterior.leave_group_out("h", frame)
+    np.testing.assert_array_equal(left, bare.leave_group_out("h", X, y, groups=GROUPS))

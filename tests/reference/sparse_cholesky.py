@@ -1,0 +1,44 @@
+"""Cholesky factors and selected inverses of symmetric matrices, entry by entry."""
+
+import math
+
+import numpy as np
+
+
+def filled(pattern, order):
+    """The entries (i, j), i >= j, of L in the numbers of pivots: each pivot joins those after it that it touches."""
+    n = len(pattern)
+    near = [{k for k in range(n) if pattern[order[j], order[k]] and k != j} for j in range(n)]
+    entries = []
+    for j in range(n):
+        later = {k for k in near[j] if k > j}
+        for k in later:
+            near[k] |= later - {k}
+        entries += [(j, j), *((k, j) for k in sorted(later))]
+    return entries
+
+
+def factor(matrix):
+    """L with L L' = matrix, and 0 or the number, from 1, of the first pivot that is not positive."""
+    n = len(matrix)
+    L = np.zeros((n, n))
+    for j in range(n):
+        for i in range(j, n):
+            rest = matrix[i, j] - math.fsum(L[i, :j] * L[j, :j])
+            if i == j and not rest > 0.0:
+                return L, j + 1
+            L[i, j] = math.sqrt(rest) if i == j else rest / L[j, j]
+    return L, 0
+
+
+def selected_inverse(L, entries):
+    """Those entries of (L L')^-1 by the equations of Takahashi, Fagan and Chen (1973), from the last to the first."""
+    Z = {}
+    columns = {}
+    for i, j in entries:
+        columns.setdefault(j, []).append(i)
+    for j in sorted(columns, reverse=True):
+        for i in sorted(columns[j], reverse=True):
+            rest = math.fsum(L[k, j] * Z[max(i, k), min(i, k)] for k in columns[j] if k > j)
+            Z[i, j] = ((i == j) / L[j, j] - rest) / L[j, j]
+    return Z

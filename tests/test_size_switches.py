@@ -302,6 +302,12 @@ SWITCHES = [
     Switch("models.regression.linear.WIDE", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
     Switch("models.regression.logistic.LEAST_ROWS models.regression.logistic.MOST_ROWS", (N, 7), logistic, ROUNDING),
+    Switch(
+        "models.regression.logistic.MOST_NUMBERS models.regression.logistic.BLOCK_NUMBERS",
+        (N * D, 8),
+        logistic,
+        ROUNDING,
+    ),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
     Switch(
         "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.LEAST_ROWS",

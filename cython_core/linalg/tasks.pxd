@@ -4,6 +4,7 @@ cdef extern from *:
     """
     #if defined(_WIN32)
     #define WIN32_LEAN_AND_MEAN
+    #define NOMINMAX
     #include <windows.h>
     #define cv_yield() ((void) SwitchToThread())
     #else

@@ -37,6 +37,7 @@ from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opene
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
+MOST_NUMBERS = 1 << 20  # of the least rows: with thousands of columns these would take too long to be interrupted
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 _likelihood = Logit()
@@ -166,7 +167,8 @@ class LogisticRegression(Public):
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
-        X.block_rows = min(MOST_ROWS, max(LEAST_ROWS, BLOCK_NUMBERS // X.n_features))
+        least = max(1, min(LEAST_ROWS, MOST_NUMBERS // X.n_features))
+        X.block_rows = min(MOST_ROWS, max(least, BLOCK_NUMBERS // X.n_features))
         rows = RegressionRows.of(X, y if is_elsewhere(y) else observations(_likelihood, y, X.n_rows))
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:

@@ -213,3 +213,26 @@ def test_a_glm_takes_in_more_rows():
     fitted = PROBIT.fit(X[:100], LABELS[:100])
     found = fitted.update(array(X), array(LABELS))
     assert found.log_evidence == fitted.update(X, LABELS).log_evidence
+
+
+def test_states_of_shards_merge_to_that_of_all_rows():
+    rows, y = X[:3000, :1], np.sin(X[:3000, 0])
+    model = cavity.StreamingGP(
+        cavity.covariances.RBF(1.0, 1.0), cavity.likelihoods.Gaussian(0.1), inducing=np.linspace(-6.0, 8.0, 15)[:, None]
+    )
+    parts = [slice(start, start + 1000) for start in range(0, 3000, 1000)]
+    first, *others = dask.compute(*(dask.delayed(model.fit)(rows[part], y[part], learn=False) for part in parts))
+    for other in others:
+        first = first.merge(other)
+    whole = model.fit(rows, y, learn=False)
+    np.testing.assert_allclose(first.log_bound, whole.log_bound, rtol=1e-10)
+    for found, known in zip(first.predict(rows[:50]), whole.predict(rows[:50]), strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-6, atol=1e-9)
+
+
+def test_estimators_of_scikit_learn_do_not_load_collections():
+    from cavity.sklearn import BayesianGaussianMixture, GaussianProcessRegressor
+
+    for estimator, given in ((BayesianGaussianMixture(), ()), (GaussianProcessRegressor(), (Y,))):
+        with pytest.raises(TypeError, match="collections of dask would be read whole"):
+            estimator.fit(array(X), *given)

@@ -1,0 +1,233 @@
+"""Effects of a mixed model by their names: tables, joint moments, contrasts, components of variance, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays, summary
+from cavity.base.frames import coefficient_names, some
+from cavity.base.results import drawn
+from cavity.base.types import FloatArray
+from cavity.distributions.gaussian import Gaussian
+from cavity.models.coefficients import Coefficients
+from cavity.models.mixed.layout import Layout
+from cavity.models.mixed.learn import component_names
+
+
+class NamedEffects(Coefficients):
+    """Base of posteriors of fixed and random effects.
+
+    It reads `mean`, `learnt`, the covariances of the `model`, ``_effects``, the `Effects`, and ``_reader``, which has
+    the terms.
+    """
+
+    __slots__ = ()
+
+    @property
+    def coefficient_names(self) -> tuple[str, ...]:
+        """Names of the fixed effects, (D,): "intercept" for that of an added column of ones, then those of X."""
+        return coefficient_names(self.columns, len(self.mean), self._reader.intercept)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns of X, if it had any: those that a formula makes, or those of a data frame."""
+        return self._reader.columns
+
+    @property
+    def roles(self) -> dict[str, Any] | None:
+        """Names of the columns that were y, groups, ..., by these words, where they were given by name."""
+        return self._reader.roles
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the terms of random effects: the group, or "1 + x | group" where there are more than intercepts."""
+        return tuple(term.name for term in self._reader.terms)
+
+    @property
+    def _layout(self):
+        """Where effects stand."""
+        return Layout(len(self.mean), tuple(term.shape for term in self._reader.terms))
+
+    def _number(self, term):
+        """The number of a term by its name."""
+        return self.terms.index(arrays.choice(term, "term", self.terms))
+
+    def effects(self, term: str, level: float = 0.95) -> summary.Table:
+        """Return the random effects of a term as a table: one row for each level and column.
+
+        Parameters
+        ----------
+        term : str
+            Its name, one of `terms`.
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        Table
+            Mean, sd, interval and P(>0); ``effects(term).to_frame()`` is a data frame.
+
+        Raises
+        ------
+        ValueError
+            For a term that is not there, naming those that are.
+        """
+        part = self._layout.part(self._number(term))
+        columns, levels = self.effect_names(term)
+        ends = columns if len(columns) > 1 else ("",)
+        names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
+        mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
+        return summary.summarized(f"Effects of {term}", summary.gaussian(names, mean, sd), level)
+
+    def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
+        """Return what the effects of a term are called.
+
+        Parameters
+        ----------
+        term : str
+            Its name, one of `terms`.
+
+        Returns
+        -------
+        columns : tuple of str
+            What the k effects of a level are coefficients of; "intercept" of the constant.
+        levels : list of str
+            The levels, those of several columns joined by ":".
+        """
+        found = self._reader.terms[self._number(term)]
+        return found.columns, found.levels.names
+
+    def plot(self, title: str | None = None) -> Any:
+        """Draw the fixed effects, and those of each term from the smallest to the largest; needs the plot extra.
+
+        Parameters
+        ----------
+        title : str, optional
+            What the data are.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            To be saved with ``savefig``.
+        """
+        return drawn("mixed_figure", self, title)
+
+    def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
+        """Return the posterior means and variances of the effects of a term.
+
+        Parameters
+        ----------
+        term : str
+            Its name, one of `terms`.
+
+        Returns
+        -------
+        mean, variance : ndarray (levels, k)
+            Of the levels in the order of `effects`, and of the k columns of the term.
+        """
+        number = self._number(term)
+        part, shape = self._layout.part(number), self._layout.shapes[number]
+        return self._effects.mean[part].reshape(shape), self._effects.variance[part].reshape(shape)
+
+    def _place(self, key):
+        """The place of an effect: the name of a fixed one, or (term, level) or (term, level, column)."""
+        if isinstance(key, str):
+            return self.coefficient_names.index(arrays.choice(key, "effect", self.coefficient_names))
+        if not (isinstance(key, tuple) and len(key) in (2, 3)):
+            words = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
+            raise arrays.wrong("effect", words, TypeError)
+        number = self._number(key[0])
+        term, k = self._reader.terms[number], 0
+        if len(key) == 3:
+            k = term.columns.index(arrays.choice(key[2], "column", term.columns))
+        elif len(term.columns) > 1:
+            raise arrays.wrong("effect", f"must say which of {some(term.columns)} of the term is meant, got {key!r}")
+        return self._layout.starts[number] + term.levels.number(key[1]) * len(term.columns) + k
+
+    def joint(self, effects: Any) -> tuple[FloatArray, FloatArray]:
+        """Return the joint moments of some effects.
+
+        Parameters
+        ----------
+        effects : sequence of str or tuple
+            Names of fixed effects, and (term, level) or (term, level, column) of random ones.
+
+        Returns
+        -------
+        mean : ndarray (m,)
+            Posterior means.
+        covariance : ndarray (m, m)
+            Their joint posterior covariance.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For an effect that is not there.
+        """
+        index = np.array([self._place(each) for each in effects], dtype=np.intp)
+        return self._effects.mean[index], self._effects.covariance(index)
+
+    def contrast(self, weights: Mapping[Any, float]) -> Gaussian:
+        """Return the posterior of a linear combination of effects, as the difference of two levels.
+
+        Parameters
+        ----------
+        weights : dict of float
+            Weights of effects, which are named as in `joint`.
+
+        Returns
+        -------
+        Gaussian
+            With `mean` and `variance`.
+
+        Examples
+        --------
+        >>> import cavity, numpy as np
+        >>> group = np.repeat(["a", "b"], 4)
+        >>> model = cavity.MixedGLM("g", "gaussian", covariances={"g": 1.0})
+        >>> posterior = model.fit(np.ones((8, 1)), [1.0, 1.2, 0.8, 1.1, 2.0, 2.1, 1.8, 2.2], groups={"g": group})
+        >>> difference = posterior.contrast({("g", "b"): 1.0, ("g", "a"): -1.0})
+        >>> round(float(difference.mean), 2), round(float(difference.variance), 3)
+        (0.99, 0.014)
+        """
+        if not isinstance(weights, Mapping) or not weights:
+            raise arrays.wrong("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
+        mean, covariance = self.joint(weights)
+        values = np.array([arrays.number(each, "weights") for each in weights.values()])
+        return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
+
+    def variance_components(self) -> summary.Table:
+        """Return standard deviations and correlations of random effects, and parameters of the likelihood.
+
+        Returns
+        -------
+        Table
+            The values, and the standard errors of the logs of standard deviations, and of correlations and other
+            parameters themselves, from the curvature of the log evidence; none of what was given.
+        """
+        names, values, errors = [], [], []
+        learnt = {} if self.learnt is None else dict(zip(self.learnt.names, self.learnt.sd, strict=True))
+        for term in self._reader.terms:
+            covariance = np.atleast_2d(self.model.covariances[term.name])
+            sd = np.sqrt(np.diagonal(covariance))
+            below = np.tril_indices(len(sd), -1)
+            found = [*sd, *(covariance / sd / sd[:, None])[below]]
+            for name, value in zip(component_names(term), found, strict=True):
+                error = learnt.get(name)
+                names.append(name)
+                values.append(value)
+                errors.append(np.nan if error is None else error / value if name.startswith("sd(") else error)
+        for name in learnt:
+            if name not in names:
+                names.append(name)
+                values.append(self.learnt.values[self.learnt.names.index(name)])
+                errors.append(np.nan if learnt[name] is None else learnt[name])
+        columns = {"value": np.array(values), "standard error": np.array(errors)}
+        notes = ("standard errors of sds are those of their logs",)
+        return summary.Table("Variance components", tuple(names), columns, {}, notes)
+
+    def _below(self, level):
+        return self.variance_components()

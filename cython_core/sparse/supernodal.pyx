@@ -14,16 +14,8 @@ from libc.math cimport sqrt
 from scipy.linalg.cython_blas cimport dgemm, dgemv, dsymm, dsyrk, dtrsm, dtrsv
 from scipy.linalg.cython_lapack cimport dpotrf, dpotri
 
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #include <intrin.h>
-    static __inline long long cv_next(long long *counter) { return _InterlockedExchangeAdd64(counter, 1); }
-    #else
-    static inline long long cv_next(long long *counter) { return __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED); }
-    #endif
-    """
-    long long next_task "cv_next"(long long *counter) noexcept nogil
+from cavity._core.tasks cimport next_number
+
 
 cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *most) noexcept nogil:
     """The number of a task, or -1 if none before `stop` is left or this call has done its share."""
@@ -31,7 +23,7 @@ cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *mos
     if most[0] == 0:
         return -1
     most[0] -= 1
-    task = next_task(counter)
+    task = next_number(counter)
     return task if task < stop else -1
 
 
@@ -301,22 +293,22 @@ def update_rows(Supernodes nodes,
                 Py_ssize_t t,                # in    a supernode, less the updates of earlier ones afterwards
                 Py_ssize_t first,            # in    range of its sources
                 Py_ssize_t last,
+                Py_ssize_t size,             # in    rows of a task, at most TILE
                 Py_ssize_t stop,             # in    the number of tasks
                 Py_ssize_t most,             # in    tasks of a call
                 int[::1] places,             # work
                 double[::1] tile,            # work  (TILE * TILE,)
                 long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows of its panel, the longest first."""
+    """A round for a large supernode: tasks are rows of its panel, the longest first."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t rows = width_of(tree, t) + below_of(tree, t), top
     cdef long long start = tree.sources_at[t]
     with nogil:
         while True:
-            top = TILE_ROWS * (stop - 1 - take(&counter[0], stop, &most))
-            if top >= TILE_ROWS * stop:
+            top = size * (stop - 1 - take(&counter[0], stop, &most))
+            if top >= size * stop:
                 break
-            update(tree, &values[0], t, start + first, start + last, top, min(top + TILE_ROWS, rows), &places[0],
-                   &tile[0])
+            update(tree, &values[0], t, start + first, start + last, top, min(top + size, rows), &places[0], &tile[0])
 
 
 cdef void invert_column(const Tree *tree, double *values, Py_ssize_t s, int *places, double *work) noexcept nogil:
@@ -466,22 +458,23 @@ def inverse_strips(Supernodes nodes,
                    double[::1] values,       # in    the selected inverse in later panels, Y below s
                    Py_ssize_t s,             # in    a supernode
                    double[:, ::1] strips,    # out   (b, w): Z22 Y
+                   Py_ssize_t size,          # in    rows of a task, at most TILE
                    Py_ssize_t stop,          # in    the number of tasks
                    Py_ssize_t most,          # in    tasks of a call
                    int[::1] places,          # work
                    double[::1] work,         # work  (TILE * b,)
                    long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows below it."""
+    """A round for a large supernode: tasks are rows below it."""
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t w = width_of(tree, s), b = below_of(tree, s), top
     cdef int width = <int> w, inner = <int> b, rows
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * take(&counter[0], stop, &most)
+            top = size * take(&counter[0], stop, &most)
             if top < 0:
                 break
-            rows = <int> min(TILE_ROWS, b - top)
+            rows = <int> min(size, b - top)
             gather(tree, &values[0], s, top, top + rows, True, &places[0], &work[0])
             dgemm("N", "N", &width, &rows, &inner, &one, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
                   &zero, &strips[top, 0], &width)
@@ -490,20 +483,21 @@ def inverse_strips(Supernodes nodes,
 def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then Z11; the lower triangle
                    double[:, ::1] low,       # in    (b, w): Y
                    double[:, ::1] strips,    # in    (b, w): Z22 Y
+                   Py_ssize_t size,          # in    rows of a task, at most TILE
                    Py_ssize_t stop,          # in    the number of tasks
                    Py_ssize_t most,          # in    tasks of a call
                    double[::1] tile,         # work  (TILE * TILE,)
                    long long[::1] counter):
-    """A round for a large supernode: tasks are TILE rows of its own."""
+    """A round for a large supernode: tasks are rows of its own."""
     cdef Py_ssize_t w = corner.shape[0], top, i, j
     cdef int width = <int> w, inner = <int> low.shape[0], rows, columns
     cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
-            top = TILE_ROWS * take(&counter[0], stop, &most)
+            top = size * take(&counter[0], stop, &most)
             if top < 0:
                 break
-            rows, columns = <int> min(TILE_ROWS, w - top), <int> top
+            rows, columns = <int> min(size, w - top), <int> top
             if columns:
                 dgemm("N", "T", &columns, &rows, &inner, &one, &strips[0, 0], &width, &low[0, top], &width, &one,
                       &corner[top, 0], &width)

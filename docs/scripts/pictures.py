@@ -1,4 +1,4 @@
-"""Draw the pictures of the pages on mixtures and Gaussian processes: `python docs/scripts/pictures.py`."""
+"""Draw the pictures of the pages on mixtures, processes and mixed models: `python docs/scripts/pictures.py`."""
 
 from pathlib import Path
 
@@ -17,6 +17,7 @@ def main():
     mixtures()
     processes()
     stream()
+    groups()
 
 
 def mixtures():
@@ -56,6 +57,13 @@ def stream():
         state.update(X[start : start + 12], y[start : start + 12])
     figure = streaming_gp_figure(state, X, y, ["year"], f"co2 [{about['units']['co2']}]", about["title"])
     figure.savefig(HERE / "co2.png", dpi=DPI)
+
+
+def groups():
+    """Fit who uses contraceptives, with effects of towns by district."""
+    women, about = cavity.data.table("contraception", as_frame=True)
+    formula = "use ~ age + I(age**2) + I(livch != '0') + urban + (urban | district)"
+    cavity.MixedGLM(formula, "logit").fit(women).plot(about["title"]).savefig(HERE / "contraception.png", dpi=DPI)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def streaming(**settings):
     return cavity.StreamingGP(covariance(), **settings)
 
 
-GROUPS = {"g": ["a", "b", "a", "b", "c", "a", "b"], "h": [1, 2, 2, 1, 2, 1, 1]}
+EFFECTS_OF = {"g": ["a", "b", "a", "b", "c", "a", "b"], "h": [1, 2, 2, 1, 2, 1, 1]}
 MIXED = {"intercept": True, "prior_variance": 1.0, "covariances": {"1 + x1 | g": [[1.0, 0.3], [0.3, 0.5]], "h": 0.5}}
 POSTERIORS = {
     "clutter": lambda: cavity.Clutter().fit(X[:, 0]),
@@ -100,7 +100,7 @@ POSTERIORS = {
     ),
     "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),
     "mixed": lambda: cavity.MixedGLM([cavity.RandomEffects("g", 0), "h"], "probit", **MIXED).fit(
-        X, LABELS, groups=GROUPS
+        X, LABELS, groups=EFFECTS_OF
     ),
     "streaming_gp": lambda: streaming().fit(X, Y, learn=False),
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),
@@ -147,7 +147,7 @@ def uses(posterior):
         rows = [lambda: p.log_density(X_new), lambda: p.responsibilities(X_new)]
         return [*rows, lambda: p.weights, lambda: p.covariance, lambda: p.component_covariances(), *draws]
     if kind == "mixed":
-        groups = {name: column[:2] for name, column in GROUPS.items()}
+        groups = {name: column[:2] for name, column in EFFECTS_OF.items()}
         moments = [lambda: p.predict(X_new, groups=groups), lambda: p.effects("h").columns["mean"]]
         return [*moments, lambda: p.summary().columns["mean"], lambda: p.joint([("h", 1)])[1], *draws]
     if kind in ("gaussian_process", "streaming_gp"):

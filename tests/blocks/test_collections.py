@@ -75,7 +75,7 @@ def test_names_and_labels_of_frames():
     assert source.names == ("a", "b", "c", "kind")
     with pytest.raises(TypeError, match=r"got text in column 'kind'"):
         open_source(frame, "X", ndim=(2,))
-    left, (y,), roles = taken(frame[["a", "b", "c"]], {"y": "b"})
+    left, (y,), roles = taken(frame[["a", "b", "c"]], {"y": "b"}, elsewhere=True)
     assert left.names == ("a", "c")
     assert roles == {"y": "b"}
     assert np.array_equal(y.rows(), X[:, 1])  # it was not read until now
@@ -130,7 +130,7 @@ def test_a_chunk_that_changes_is_told():
 
 
 def test_cut_rows_are_views_where_they_can_be():
-    cut = collections.Cut((20, 3), [(0, N, 10, 30)], None, (), "X")
+    cut = collections.Cut((20, 3), ((0, N, 10, 30),), None, (), "X")
     assert np.shares_memory(cut([X]), X)
     assert not np.shares_memory(cut([np.asfortranarray(X)]), X)
 

@@ -13,7 +13,7 @@ SHAPES = {  # rows, columns, nonzeros of a row, parts of the rows that are summe
     "one": (1, 1, 1, 1),
     "many rows an entry": (3000, 9, 3, 16),
     "few rows an entry": (3000, 300, 4, 1),
-    "some": (5000, 30, 3, 6),
+    "some": (5000, 30, 3, 8),
     "empty rows": (500, 4, 0, 1),
 }
 

@@ -150,17 +150,22 @@ def test_dense_algebra(name, natural):
 
 
 @pytest.mark.parametrize("task", [1.0, 3e3])
+@pytest.mark.parametrize("large", [0.0, 5e3, np.inf])
 @pytest.mark.parametrize("name", ["random", "dense", "arrow", "grid", "crossed"])
-def test_tasks_of_any_size(name, task, monkeypatch):
-    """All supernodes are large, and work is shared by tiles; or trees are cut into many rounds."""
+def test_tasks_of_any_size(name, large, task, monkeypatch):
+    """All supernodes are large, some, or none; trees are cut into many rounds."""
     monkeypatch.setattr(sparse_cholesky, "TASK", task)
     monkeypatch.setattr(sparse_cholesky, "TASKS", 1)
+    monkeypatch.setattr(sparse_cholesky, "LARGE", large)
+    monkeypatch.setattr(sparse_cholesky, "LEAST_ROWS", 2)
     check(MATRICES[name])
 
 
-def test_several_tiles():
-    """Large supernodes above and below others, of more rows than a tile has."""
-    matrix = blocks(300, 270, 3, 520)
+@pytest.mark.parametrize("large", [0.0, np.inf])
+def test_several_tiles(large, monkeypatch):
+    """Supernodes above and below others, of more rows than a tile has."""
+    monkeypatch.setattr(sparse_cholesky, "LARGE", large)
+    matrix = blocks(260, 3, 270)
     n = len(matrix)
     cholesky = analysed(matrix)
     b = np.random.default_rng(1).normal(size=(2, n))
@@ -271,6 +276,7 @@ def test_entries_outside_the_pattern_are_refused():
 def test_the_pivot_that_is_not_positive_is_named(bad, natural, task, monkeypatch):
     """The first one in the order that was asked for, as in dense algebra, in the numbers of the matrix."""
     monkeypatch.setattr(sparse_cholesky, "TASK", task)
+    monkeypatch.setattr(sparse_cholesky, "LARGE", task)
     matrix = MATRICES["crossed"].copy()
     matrix[bad, bad] -= 1.001 * np.linalg.eigvalsh(matrix)[0] + 1e-3 * np.diag(matrix)[bad] + 1.0
     cut = matrix.copy()

@@ -31,7 +31,7 @@ def frame(**columns):
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
@@ -189,9 +189,50 @@ def test_what_needs_the_rows_in_one_process_is_refused():
         PROBIT.fit(rows, labels, learn="prior_variance")
     with pytest.raises(ValueError, match="X is a collection of dask: approximation='diagonal' needs the rows"):
         cavity.GLM("probit", approximation="diagonal", intercept=True).fit(rows, labels)
-    with pytest.raises(
-        ValueError, match="X is a collection of dask, of which all rows count: leave out those of weight"
-    ):
+    with pytest.raises(ValueError, match="X is a collection of dask, of which all rows count, once in ADF: leave out"):
         PROBIT.fit(rows, labels, sample_weight=array(np.where(Y > 0, 1.0, 0.0)))
     with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 0\] = nan \(row 3998 of chunk 2\)"):
         PROBIT.fit(array(np.where(np.arange(N)[:, None] == 30_000, np.nan, X)), labels)
+
+
+def test_models_of_one_process_say_so():
+    words = "is a collection of dask, and this is done with the rows in one process"
+    covariance = cavity.covariances.RBF(1.0, [1.0, 1.0])
+    for fit in (
+        lambda: cavity.Clutter().fit(array(X)),
+        lambda: (
+            cavity.GaussianProcess(covariance, cavity.likelihoods.Gaussian(1.0)).fit(X[:9], Y[:9]).predict(array(X))
+        ),
+        lambda: cavity.StreamingGP(covariance, cavity.likelihoods.Gaussian(1.0)).fit(frame(y=Y), "y"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            fit()
+
+
+def test_a_glm_takes_in_more_rows():
+    fitted = PROBIT.fit(X[:100], LABELS[:100])
+    found = fitted.update(array(X), array(LABELS))
+    assert found.log_evidence == fitted.update(X, LABELS).log_evidence
+
+
+def test_states_of_shards_merge_to_that_of_all_rows():
+    rows, y = X[:3000, :1], np.sin(X[:3000, 0])
+    model = cavity.StreamingGP(
+        cavity.covariances.RBF(1.0, 1.0), cavity.likelihoods.Gaussian(0.1), inducing=np.linspace(-6.0, 8.0, 15)[:, None]
+    )
+    parts = [slice(start, start + 1000) for start in range(0, 3000, 1000)]
+    first, *others = dask.compute(*(dask.delayed(model.fit)(rows[part], y[part], learn=False) for part in parts))
+    for other in others:
+        first = first.merge(other)
+    whole = model.fit(rows, y, learn=False)
+    np.testing.assert_allclose(first.log_bound, whole.log_bound, rtol=1e-10)
+    for found, known in zip(first.predict(rows[:50]), whole.predict(rows[:50]), strict=True):
+        np.testing.assert_allclose(found, known, rtol=1e-6, atol=1e-9)
+
+
+def test_estimators_of_scikit_learn_do_not_load_collections():
+    from cavity.sklearn import BayesianGaussianMixture, GaussianProcessRegressor
+
+    for estimator, given in ((BayesianGaussianMixture(), ()), (GaussianProcessRegressor(), (Y,))):
+        with pytest.raises(TypeError, match="collections of dask would be read whole"):
+            estimator.fit(array(X), *given)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import cavity
 from cavity.blocks.job import Job
 from cavity.models import search
 
@@ -86,3 +87,23 @@ def test_no_root_where_ep_fails_or_the_callback_stops():
     bounds = np.array([[-9.0, 9.0]] * 5)
     assert search.newton_root(Quadratic(fails_from=4), np.zeros(5), bounds) is None
     assert search.newton_root(Quadratic(), np.zeros(5), bounds, Job.checked(lambda event: True)) is None
+
+
+@pytest.mark.parametrize("kind", ["glm", "gp", "streaming", "mixed"])
+def test_evaluations_and_their_times_are_in_the_trace(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 1)), rng.normal(size=40)
+    fits = {
+        "glm": lambda: cavity.GLM("gaussian", prior_variance=1.0, intercept=False).fit(X, y),
+        "gp": lambda: cavity.GaussianProcess("rbf").fit(X, y),
+        "streaming": lambda: cavity.StreamingGP("rbf", n_inducing=8).fit(X, y),
+        "mixed": lambda: cavity.MixedGLM("g", "gaussian", prior_variance=1.0, effects_prior="avoid-zero").fit(
+            np.ones((40, 1)), y, groups={"g": np.arange(40) % 4}
+        ),
+    }
+    posterior = fits[kind]()
+    seconds, values = posterior.trace["seconds"], posterior.trace["learning"]
+    assert len(seconds) == len(values) > 1
+    assert np.all(np.diff(seconds) > 0)
+    posterior.save(tmp_path / "posterior.npz")
+    assert "seconds" not in cavity.load(tmp_path / "posterior.npz").trace

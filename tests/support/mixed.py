@@ -47,8 +47,9 @@ def cbpp():
         Binomial(),
         "p(incidence, size) ~ period + (1 | herd)",
         {
-            "fixed_variance": 100.0,
+            "fixed_variance": np.full(4, 100.0),
             "variance": 0.4123,
+            "covariances": [0.4123],
             "log_evidence": -106.06125909337922,
             "truth": (-106.030, 0.002),  # by importance sampling, with its standard error
             "fixed": [-1.40279595, -1.00902062, -1.15126113, -1.63483511],
@@ -132,6 +133,7 @@ def grouseticks():
 
 
 GIVEN = {  # cases of golden/mixed.json
+    "cbpp": cbpp,
     "contraception": contraception,
     "contraception, places": lambda: contraception("places"),
     "contraception, slopes": lambda: contraception("slopes"),

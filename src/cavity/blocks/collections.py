@@ -5,11 +5,11 @@
 A collection is a part of a source as a file is, with the rows of its chunks one after the other. Blocks are counted
 over all rows, whatever the chunks are, so what a pass adds up has the bits of the same rows in an array. A run is 2^k
 blocks that begin at a multiple of 2^k and lie in one chunk, where chunks hold several blocks; a block that two of them
-share is a run of its own, so that hardly anything moves. One task of dask is one run and one pass: the state goes in,
-once for all tasks of a pass, statistics come out, and the chunk is read where dask has it. How many blocks a run has is
+share is a run of its own, which workers keep. A task of dask is one pass over the runs of a chunk, or over some of
+them: the state goes in, statistics come out, and the chunk is read where dask has it. How many blocks a task has is
 decided by the time that a block took in the last pass, and changes no bit.
 
-Nothing is persisted here: a collection that the user has persisted is read from the memory of the workers, any other
+No chunk is persisted here: a collection that the user has persisted is read from the memory of the workers, any other
 one is computed again in every pass, as a file is read. Whoever is in force for dask works: its client, or the local
 scheduler. What a worker loses dask computes anew from the graph, which has the state in it.
 """
@@ -17,6 +17,7 @@ scheduler. What a worker loses dask computes anew from the graph, which has the 
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
+from uuid import uuid4
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from cavity.blocks import remote
 from cavity.blocks.parts import ArrayRows, NamedRows
 from cavity.blocks.tables import FrameRows
 
+LEAST_WHOLE = 4  # rows for each that is kept anew because it lies in several chunks
 SMALL_ROWS, SMALL_NUMBERS = 1 << 14, 1 << 20  # of collections that are read at once: passes over them go nowhere
 
 
@@ -69,6 +71,7 @@ class Chunks:
     ends: list
     seconds: dict = field(default_factory=dict)  # that a block took in the last pass, by tasks
     builds: set = field(default_factory=set)  # of processes that have worked on them
+    edges: dict = field(default_factory=dict)  # futures of rows that lie in several chunks, by client and `Cut`
 
     @classmethod
     def of(cls, data, sizes):
@@ -117,8 +120,8 @@ class ChunkRows(NamedRows):
 
     def some(self, index, vector=False):
         """The rows with some of the columns, by their numbers; a vector of the only one."""
-        inner = self._index if self.ndim == 1 else list(index)
-        inner = inner if self.ndim == 1 or self._index is None else [self._index[j] for j in inner]
+        inner = self._index if self.ndim == 1 else tuple(index)
+        inner = inner if self.ndim == 1 or self._index is None else tuple(self._index[j] for j in inner)
         shape = self.shape[:1] if vector else (self.shape[0], len(index))
         columns = None if self.columns is None else tuple(self.columns[j] for j in index)
         return ChunkRows(self.chunks, self.name, shape, columns, self._table, inner)
@@ -156,7 +159,35 @@ class ChunkRows(NamedRows):
             keys.append(self.chunks.keys[number])
             parts.append((number, self.chunks.ends[number] - first, row - first, high - first))
             row = high
-        return keys, Cut((stop - start, *self._width), parts, self._index, self._changes, self.name)
+        return keys, Cut((stop - start, *self._width), tuple(parts), self._index, self._changes, self.name)
+
+    def moved(self, graph, spans, scheduler):
+        """Return (keys in the graph, what makes an array of them) for each of some runs of rows.
+
+        A client sends chunks as they are. Rows that lie in several are therefore cut out of each where it is, once, and
+        what they make is kept by the workers, if that is little of all.
+        """
+        found = [self.pieces(*span) for span in spans]
+        edges = [number for number, (keys, _) in enumerate(found) if len(keys) > 1]
+        rows = sum(spans[number][1] - spans[number][0] for number in edges)
+        if scheduler.client is None or rows * LEAST_WHOLE > self.shape[0]:
+            return found
+        new = [number for number in edges if (scheduler.client.id, found[number][1]) not in self.chunks.edges]
+        if new:
+            own, joined = dict(self.chunks.graph), []
+            for number in new:
+                keys, cut = found[number]
+                token = uuid4().hex
+                for place, key in enumerate(keys):
+                    own[f"cavity-edge-{token}", place] = cut.only(place), [key]
+                joined.append(f"cavity-edges-{token}")
+                own[joined[-1]] = cut.rest(), [(f"cavity-edge-{token}", place) for place in range(len(keys))]
+            for number, future in zip(new, scheduler.held(own, joined), strict=True):
+                self.chunks.edges[scheduler.client.id, found[number][1]] = future
+        for number in edges:
+            future = self.chunks.edges[scheduler.client.id, found[number][1]]
+            found[number] = [scheduler.named(graph, future, None)], Whole()
+        return found
 
     def fill(self, out, start, desk):
         """Fetch the rows from `start` on into out."""
@@ -199,8 +230,8 @@ class Cut:
     """What makes an array of float64, C-contiguous, of the rows of a few chunks; called on a worker."""
 
     shape: tuple
-    parts: list  # (number of the chunk, its rows, first row, row after the last) of each
-    index: list | None  # of columns, all if None
+    parts: tuple  # (number of the chunk, its rows, first row, row after the last) of each
+    index: tuple | None  # of columns, all if None
     changes: tuple  # functions that are called on the rows one after the other
     name: str
 
@@ -209,6 +240,17 @@ class Cut:
         for change in self.changes:
             found = np.require(change(found), np.float64, "C")
         return found
+
+    def only(self, place):
+        """What cuts the rows out of one of the chunks."""
+        *_, low, high = self.parts[place]
+        return Cut((high - low, *self.shape[1:]), (self.parts[place],), self.index, (), self.name)
+
+    def rest(self):
+        """What makes the array of what `only` has cut."""
+        sizes = [high - low for *_, low, high in self.parts]
+        parts = tuple((number, size, 0, size) for number, size in enumerate(sizes))
+        return Cut(self.shape, parts, None, self.changes, self.name)
 
     def _rows(self, chunks):
         out, done = None, 0
@@ -230,11 +272,19 @@ class Cut:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A `Cut` of what has been cut already."""
+
+    def __call__(self, chunks):
+        return chunks[0]
+
+
 def _chosen(chunk, index):
     """Return the columns of a chunk by their numbers, all if there are none."""
     if index is None:
         return chunk
-    return chunk[:, index] if isinstance(chunk, np.ndarray) else frames.picked(chunk, index)
+    return chunk[:, list(index)] if isinstance(chunk, np.ndarray) else frames.picked(chunk, list(index))
 
 
 def lazily(method, X, tail=(), dtype=np.float64, **settings):

@@ -21,8 +21,9 @@ TASK_SECONDS = 0.2  # of work in a task: dask takes about a millisecond for each
 FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes
 TASK_BYTES = 1 << 26  # most bytes of a run, which a task may have to convert
 TASKS_A_THREAD = 2  # at least, where there are so many blocks
-FETCHED = 8  # parts in which the results of a pass are fetched: so often is told how far it is
-MERGED, MOST_FETCHED = 8, 64  # sums that are added up on a worker, where there would be more of them to fetch
+FEW, FETCHED = 32, (2, 8)  # parts in which results are fetched, of few tasks and of more: so often progress is told
+MOST_COPIED = 1 << 22  # bytes that are sent to tasks in copies
+MERGED, MOST_FETCHED = 8, 64  # tasks whose sums are added up on a worker, where there would be more to fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a task returns: the blocks of its run and what it found, or the error that it met."""
+    """What comes of a run: its first block and their number, and what was found, or the error that was met."""
 
+    first: int
     blocks: int
     found: object
     seconds: float
@@ -84,7 +86,7 @@ class Work:
                 found, kept = found if held is not None else (found, None)
         except Exception as error:
             found, kept = error, None
-        done = Done(blocks, found, perf_counter() - begin, frozenset([build()]))
+        done = Done(self.start // given.block_rows, blocks, found, perf_counter() - begin, frozenset([build()]))
         return done if held is None else Held(kept, done)
 
 
@@ -93,20 +95,42 @@ def _called(task, held, run, broadcast):
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """A task of dask: the sum of runs that follow each other, 2^k blocks from a multiple of 2^k on."""
+class Several:
+    """A task of dask: work on runs that follow each other in one chunk, merged as far as that gives nodes of the tree.
 
+    `add` is that of `merge`; False where results stay apart.
+    """
+
+    works: tuple
     add: object
 
-    def __call__(self, parts):
-        """Return what was done; the first error counts."""
-        failed = next((part for part in parts if isinstance(part.found, Exception)), None)
-        if failed is not None:
-            return failed
-        with single_blas():
-            found = merge_runs(((part.blocks, part.found) for part in parts), self.add)
-        builds = frozenset().union(*(part.builds for part in parts))
-        return Done(sum(part.blocks for part in parts), found, sum(part.seconds for part in parts), builds)
+    def __call__(self, given, chunks):
+        """Return what was done in each run, up to an error."""
+        done = []
+        for work in self.works:
+            done.append(work(given, chunks))
+            if isinstance(done[-1].found, Exception):
+                return done[-1:]
+        return done if self.add is False else merged(self.add, done)
+
+
+def merged(add, *several):
+    """A task of dask: what was done in runs that follow each other, merged as far as it is nodes of the tree."""
+    stack = []
+    with single_blas():
+        for done in (each for some in several for each in some):
+            if isinstance(done.found, Exception):
+                return [done]
+            stack.append(done)
+            while len(stack) > 1 and stack[-2].blocks == stack[-1].blocks and not stack[-2].first & stack[-1].blocks:
+                stack[-2:] = [_both(*stack[-2:], add)]
+    return stack
+
+
+def _both(left, right, add):
+    """Return what was done in two runs together."""
+    found = merge_runs([(left.blocks, left.found), (right.blocks, right.found)], add)
+    return Done(left.first, 2 * left.blocks, found, left.seconds + right.seconds, left.builds | right.builds)
 
 
 @cache
@@ -135,24 +159,38 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     row_bytes = 8 * sum(source.n_features for source in sources if source is not None)
     most = 1 if grain == 1 else _most(layout, row_bytes, paces.get(pace), scheduler.threads)
     spans, token = _spans(chunks, layout, most), uuid.uuid4().hex
-    graph = {f"cavity-given-{token}": Given(task, broadcast, layout.block_rows, np.geterr())}
+    graph, given = scheduler.sent(Given(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
     for each in chunks:
         graph |= each.graph
-    keys = [(f"cavity-run-{token}", number) for number in range(len(spans))]
-    for key, span in zip(keys, spans, strict=True):
-        needed, cuts = zip(*((None, None) if part is None else part.pieces(*span) for part in parts), strict=True)
-        graph[key] = Work(*span, cuts), f"cavity-given-{token}", list(needed)
+    nothing = [(None, None)] * len(spans)
+    pieces = [nothing if part is None else part.moved(graph, spans, scheduler) for part in parts]
+    keys, spans = _tasks(graph, given, spans, pieces, most * layout.block_rows, add if merging else False)
     while merging and len(keys) > MOST_FETCHED:
-        most *= MERGED
-        keys, spans = _merging(graph, keys, spans, most * layout.block_rows, add)
+        keys, spans = _merging(graph, keys, spans, add)
     seconds, builds = 0.0, set()
-    for done in scheduler.values(graph, keys, spans, parts):
+    for done in (each for some in scheduler.values(graph, keys, spans, parts) for each in some):
         if isinstance(done.found, Exception):
             raise done.found
         seconds, builds = seconds + done.seconds, builds | done.builds
         yield done.blocks, done.found
     paces[pace] = seconds / layout.block_count
     _compare(builds, chunks[0].builds)
+
+
+def _tasks(graph, given, spans, pieces, most, add):
+    """Put tasks into the graph, each of runs in one chunk with so many rows at most; return their keys and rows."""
+    tasks = []  # [keys of the chunks, works]
+    for span, *found in zip(spans, *pieces, strict=True):
+        needed, cuts = zip(*found, strict=True)
+        one = all(keys is None or len(keys) == 1 for keys in needed)
+        if one and tasks and tasks[-1][0] == needed and span[1] - tasks[-1][1][0].start <= most:
+            tasks[-1][1].append(Work(*span, cuts))
+        else:
+            tasks.append((needed, [Work(*span, cuts)]))
+    keys = [(f"cavity-run-{uuid.uuid4().hex}", number) for number in range(len(tasks))]
+    for key, (needed, works) in zip(keys, tasks, strict=True):
+        graph[key] = Several(tuple(works), add), given, list(needed)
+    return keys, [(works[0].start, works[-1].stop) for _, works in tasks]
 
 
 def _part(source, layout):
@@ -191,16 +229,13 @@ def _spans(chunks, layout, most):
     return found
 
 
-def _merging(graph, keys, spans, rows, add):
-    """Add tasks that merge runs of so many rows together; return their keys and rows."""
-    groups = {}
-    for key, span in zip(keys, spans, strict=True):
-        groups.setdefault(span[0] // rows, []).append((key, span))
-    name, found = f"cavity-sum-{uuid.uuid4().hex}", []
-    for number, group in groups.items():
-        graph[name, number] = Merged(add), [key for key, _ in group]
-        found.append(((name, number), (group[0][1][0], group[-1][1][1])))
-    return zip(*found, strict=True)
+def _merging(graph, keys, spans, add):
+    """Add tasks that merge what a few others return; return their keys and rows."""
+    name = f"cavity-sum-{uuid.uuid4().hex}"
+    groups = [(keys[low : low + MERGED], spans[low : low + MERGED]) for low in range(0, len(keys), MERGED)]
+    for number, (some, _) in enumerate(groups):
+        graph[name, number] = merged, add, *some
+    return [(name, number) for number in range(len(groups))], [(some[0][0], some[-1][1]) for _, some in groups]
 
 
 def _compare(builds, known):
@@ -245,11 +280,11 @@ class Runs:
             Of what was found, in order, and of what was left behind. Without `rows`, runs have no arrays.
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
-        given, keys, tellers = f"cavity-given-{token}", [], []
-        graph = {given: Given(task, broadcast, self.layout.block_rows, np.geterr())}
+        keys, tellers, given = [], [], Given(task, broadcast, self.layout.block_rows, np.geterr())
+        graph, given = scheduler.sent(given, len(self.spans), token)
         graph |= self.part.chunks.graph if rows else {}
-        for number, span in enumerate(self.spans):
-            needed, cut = self.part.pieces(*span) if rows else (None, None)
+        pieces = self.part.moved(graph, self.spans, scheduler) if rows else [(None, None)] * len(self.spans)
+        for number, (span, (needed, cut)) in enumerate(zip(self.spans, pieces, strict=True)):
             held = [
                 scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
                 for i, each in enumerate(handles)
@@ -278,8 +313,8 @@ class Runs:
         token, scheduler = uuid.uuid4().hex, Scheduler()
         graph, keys, tellers = dict(self.part.chunks.graph), [], []
         graph[f"cavity-state-{token}"] = (Held(state),)
-        for number, (span, values) in enumerate(zip(self.spans, inputs, strict=True)):
-            needed, cut = self.part.pieces(*span)
+        pieces = self.part.moved(graph, self.spans, scheduler)
+        for number, (span, values, (needed, cut)) in enumerate(zip(self.spans, inputs, pieces, strict=True)):
             given = f"cavity-given-{token}-{number}"
             graph[given] = Given(task, values, self.layout.block_rows, np.geterr())
             before = keys[-1] if keys else f"cavity-state-{token}"
@@ -292,6 +327,13 @@ class Runs:
             if isinstance(done.found, Exception):
                 raise done.found
         return self.fetch(whole[-1:])[0], [done.found for done in said]
+
+
+def _size(value):
+    """Return the bytes of a value on its way."""
+    from distributed.protocol.pickle import dumps
+
+    return len(dumps(value))
 
 
 def computed(graph, tasks):
@@ -324,6 +366,16 @@ class Scheduler:
 
         return config.get("num_workers", None) or CPU_COUNT
 
+    def sent(self, given, n, token):
+        """Return a graph, and what stands in it for what all of n tasks need.
+
+        That is itself, unless it is large: then it is sent once, and workers have it from each other, which takes time.
+        """
+        if self.client is None or n * _size(given) <= MOST_COPIED:
+            return {}, given
+        key = f"cavity-given-{token}"
+        return {key: given}, key
+
     def held(self, graph, keys):
         """Return handles of what is at the keys."""
         return self.get(graph, list(keys)) if self.client is None else self.get(graph, list(keys), sync=False)
@@ -354,7 +406,7 @@ class Scheduler:
                 yield from self.get(graph, list(keys))
                 return
             futures = self.get(graph, list(keys), sync=False) if futures is None else futures
-            step = -(-len(futures) // FETCHED)
+            step = -(-len(futures) // FETCHED[len(futures) > FEW])
             for low in range(0, len(futures), step):
                 yield from self.client.gather(futures[low : low + step])
             futures = None

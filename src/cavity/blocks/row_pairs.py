@@ -16,12 +16,13 @@ _kernel = Lazy("cavity._core.row_pairs")
 
 ROWS = 1 << 15  # of a call of the kernel
 PARTS = 16  # at most; each has sums of its own
-TERMS = 8  # for each of these sums, at least
+TERMS = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 
 
 def _parts(terms, sums, n_rows):
-    """Ranges of rows that are summed on their own: so many that adding up their sums costs little."""
-    return spans(n_rows, max(1, min(PARTS, terms // (TERMS * max(sums, 1)))), ROWS)
+    """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
+    several = min(PARTS, terms // (TERMS * max(sums, 1)))
+    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
 
 
 class RowPairs:

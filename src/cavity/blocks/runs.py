@@ -214,6 +214,15 @@ def _apart(result, arrays):
     return result
 
 
+def check_here(source):
+    """Raise TypeError for rows that are not read here, as those of collections of dask."""
+    if source is not None and source.elsewhere is not None:
+        raise TypeError(
+            f"{source.name} is a collection of dask, and this is done with the rows in one process: give "
+            f"{source.name}.compute() if they fit into memory, or files"
+        )
+
+
 class Slot:
     """Memory for a run of those sources that are read ahead, and the error if they could not be read."""
 
@@ -250,12 +259,8 @@ class Reader:
     """
 
     def __init__(self, sources, runs, threads):
-        afar = next((source for source in sources if source is not None and source.elsewhere is not None), None)
-        if afar is not None:
-            raise TypeError(
-                f"{afar.name} is a collection of dask, and this is done with the rows in one process: give "
-                f"{afar.name}.compute() if they fit into memory, or files"
-            )
+        for source in sources:
+            check_here(source)
         self._sources, self._runs, self._threads = sources, runs, threads
         self._rows = max(stop - start for start, stop in runs)
         self._unused = max(threads.count + 2, AHEAD_BYTES // (self._rows * _row_bytes(sources)))

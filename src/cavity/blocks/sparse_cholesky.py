@@ -21,6 +21,8 @@ STEPS = 10_000_000  # of the analysis, in a call of its kernel
 CALL, SPREAD, ENTRY = 500.0, 30.0, 200.0  # what supernodes, entries of their updates and of their panels cost: products
 TASK = 1e7  # products of a task: some ms
 TASKS = 4  # of a call
+LARGE, MOST_ROWS = 3e7, 1024  # products, and rows below, of supernodes that one thread works on
+LEAST_ROWS, TILES = 32, 8  # of a large supernode: rows of a task, and tasks, if there are enough rows
 ENTRIES = 10_000_000  # of L in a call of a solve
 TOGETHER = 32  # right hand sides that are solved at a time, if they are few numbers
 
@@ -152,7 +154,7 @@ class SparseCholesky:
         cost = CALL + products + w * (w + b) ** 2 + 2.0 * w * b * b
         task, turn = np.empty(S, np.int32), np.zeros(S, np.int32)
         _analysis.rounds(self._parent, cost, TASK, task, turn, np.zeros(S))
-        large = cost > TASK
+        large = (cost > LARGE) | ((w > 1) & (b > MOST_ROWS))
         self._square = int(np.max(np.where(large | (w == 1), b, b * b + b * w + w * w), initial=1))
         small = np.flatnonzero(~large)
         schedule = small[np.lexsort((small, task[small], turn[small]))]
@@ -315,6 +317,7 @@ def _share(threads, tasks, most, kernel, arguments, work):
 
 
 def _tiles(threads, rows, products, kernel, arguments, work):
-    """Let the threads call a kernel, whose tasks are TILE rows, each of so many products."""
-    most = max(1, int(TASKS * TASK / (_kernel.TILE * products + 1.0)))
-    _share(threads, range(-(-rows // _kernel.TILE)), most, kernel, arguments, work)
+    """Let the threads call a kernel, whose tasks are rows, each of so many products."""
+    size = min(_kernel.TILE, LEAST_ROWS * -(-rows // (LEAST_ROWS * TILES)))
+    most = max(1, int(TASKS * TASK / (size * products + 1.0)))
+    _share(threads, range(-(-rows // size)), most, kernel, (*arguments, size), work)

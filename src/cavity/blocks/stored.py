@@ -38,8 +38,8 @@ class StoredRows(Source):
             return self.rows(*index.indices(self.n_rows)[:2])
         if self.elsewhere is not None:
             raise ValueError(
-                f"{self.name} is a collection of dask, of which all rows count: leave out those of weight 0, and those "
-                "that are zero in all columns"
+                f"{self.name} is a collection of dask, of which all rows count, once in ADF: leave out those of weight "
+                "0, and those that are zero in all columns"
             )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)

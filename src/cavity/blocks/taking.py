@@ -2,10 +2,11 @@
 
 from cavity.base import arrays, frames
 from cavity.blocks import formats
+from cavity.blocks.runs import check_here
 from cavity.blocks.sources import Source, opened
 
 
-def taken(X, given, columns=None, roles=None):
+def taken(X, given, columns=None, roles=None, *, elsewhere=False):
     """Return `frames.taken` of tables of any kind: those in files are opened, and their columns read that are named.
 
     Parameters
@@ -13,6 +14,8 @@ def taken(X, given, columns=None, roles=None):
     X, given, columns, roles
         As for `frames.taken`; X may be a path, a list of paths, a collection of dask, or a Source, and values of
         `given` paths of files of one column, or collections.
+    elsewhere : bool, default False
+        Whether the caller works on collections where they are; TypeError for them if not.
 
     Returns
     -------
@@ -25,6 +28,9 @@ def taken(X, given, columns=None, roles=None):
     names = frames.names_of(X) or ()
     given = {argument: _read(argument, value, names) for argument, value in given.items()}
     X, values, roles = frames.taken(X, given, columns, roles)
+    if not elsewhere:
+        for each in (X, *values):
+            check_here(each if isinstance(each, Source) else None)
     if isinstance(X, Source):
         X.check_numbers("X")
     return (

@@ -22,6 +22,7 @@ EXTRAS = {  # packages by the extra that brings them
     "pyarrow": "arrow",
     "arviz": "arviz",
     "tqdm": "progress",
+    "formulae": "formula",
     "pandas": "of your own",
     "polars": "of your own",
     "zarr": "of your own",

@@ -77,6 +77,8 @@ class Engine:
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""
+        if self.geometry.parallel_only and not self.warm:
+            self._begin()
         status, changes = self._sweep_to_rest()
         self.spare = None
         steps = []
@@ -140,8 +142,8 @@ class Engine:
 
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
-        if self.sweeps == 0 and not self.warm:
-            self._begin()
+        if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
+            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
         h, g, skipped, new = self._renewed(self.damping.step, self.damping.down)
         if skipped and self.good is not None:
             self._retreat()
@@ -182,10 +184,7 @@ class Engine:
         return self.tau.copy(), self.rho.copy()
 
     def _begin(self):
-        """Leave the prior, from which all sites at once would overshoot: by some rows in turn, or sites given."""
-        if not self.geometry.parallel_only:
-            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
-            return
+        """Leave the prior, from which all sites at once may overshoot, for the sites that a geometry knows."""
         first = self.geometry.first(self.sites, self.options)
         belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
         if belief is not None:

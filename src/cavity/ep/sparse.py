@@ -24,7 +24,7 @@ from cavity.blocks.sparse_cholesky import SparseCholesky
 from cavity.ep.geometry import GROUPS
 from cavity.ep.visits import renew_block
 
-MATCHED_ROWS = 1024  # rows whose sites are matched together
+MATCHED_ROWS = 8192  # rows whose sites are matched together
 DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
 
 

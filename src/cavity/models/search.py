@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from itertools import count
+from time import perf_counter
 
 import numpy as np
 
@@ -53,11 +54,16 @@ class Objective:
     def __init__(self, evidence, vector, n_rows=FEW_ROWS):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.values = []  # log evidence plus log prior of every evaluation
+        self.seconds, self._since = [], perf_counter()  # at which each of them was done
         self.slope = np.inf  # the largest entry of the last gradient
+        self._last = None, None, np.inf  # the place of the last evaluation, its point and value
         self.failures = 0
 
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
+        last, point, value = self._last
+        if point is not None and np.array_equal(last, x):  # a start, whose gradient is asked for now
+            return point, value
         settings = self.vector.unpack(x)
         tol = max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
@@ -69,7 +75,14 @@ class Objective:
             self.failures += 1
             return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + self.vector.log_prior(settings)[0])
+        self.seconds.append(perf_counter() - self._since)
+        self._last = x.copy(), point, -self.values[-1]
         return point, -self.values[-1]
+
+    @property
+    def trace(self):
+        """What a posterior keeps of the evaluations: their values, and the seconds since the search began."""
+        return {"learning": np.array(self.values), "seconds": np.array(self.seconds)}
 
     def value(self, x):
         """Return minus the log evidence and log prior of a vector, without the gradient."""
@@ -219,15 +232,26 @@ def curvature(evidence, vector, x, free, job=QUIET):
         return slopes[free]
 
     rows = np.empty((len(free), len(free)))
+    sites = evidence.start
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
-            ahead, behind = (gradient(i, step) for step in (CURVATURE_STEP, -CURVATURE_STEP))
+            ahead = gradient(i, CURVATURE_STEP)
+            evidence.start = _mirrored(sites, evidence.start)
+            behind = gradient(i, -CURVATURE_STEP)
+            evidence.start = sites
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
         if job.after(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)
+
+
+def _mirrored(sites, moved):
+    """The sites to start from on the other side of a place: as far away, up to the square of the step."""
+    if sites is None or moved is None or not all(isinstance(each, np.ndarray) for each in (*sites, *moved)):
+        return moved
+    return tuple(2.0 * here - there for here, there in zip(sites, moved, strict=True))
 
 
 def errors_of(bent, free, jacobian, names):

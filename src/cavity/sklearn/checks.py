@@ -4,17 +4,28 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn import exceptions
 from sklearn.base import is_classifier
+from sklearn.utils import validation
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
+from cavity.blocks.formats import is_collection
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
 
 
 class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
     """An iteration stopped before its stopping rule was met: a warning of both libraries."""
+
+
+def validate_data(estimator, *rows, **options):
+    """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
+    if any(is_collection(each) for each in rows):
+        raise TypeError(
+            "collections of dask would be read whole: give X.compute() if that fits into memory; "
+            "cavity.GaussianMixture, GLM, LinearRegression and LogisticRegression take them as they are"
+        )
+    return validation.validate_data(estimator, *rows, **options)
 
 
 def counted(sample_weight, *rows):

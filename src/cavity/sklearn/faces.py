@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
+from cavity.sklearn.checks import validate_data
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 

@@ -69,7 +69,7 @@ def test_ep_is_exact_for_gaussian_observations():
 
 def cbpp_ep(case, variance):
     A = reference.rows(case.X, case.terms)
-    C = reference.prior_covariance(np.full(4, case.known["fixed_variance"]), case.terms, [variance])
+    C = reference.prior_covariance(case.known["fixed_variance"], case.terms, [variance])
     return A, C, reference.ep(mixed.binomial(case.y), A, C)
 
 

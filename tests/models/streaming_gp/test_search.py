@@ -83,7 +83,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
     assert learnt.status == CONVERGED
     assert learnt.tension == 0.0
-    assert max(learnt.values) == pytest.approx(-best.fun, abs=1e-6)
+    assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=1e-6)
     found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
     np.testing.assert_allclose(found, best.x, atol=1e-3)
 

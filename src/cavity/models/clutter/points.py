@@ -14,6 +14,7 @@ from cavity.blocks.executors import Threads
 from cavity.blocks.formats import is_unopened
 from cavity.blocks.merge import starts
 from cavity.blocks.parts import ArrayRows
+from cavity.blocks.runs import check_here
 from cavity.blocks.sources import Source, open_source, rows
 
 NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
@@ -102,6 +103,7 @@ def opened(x, ndim, columns=None):
     """
     if isinstance(x, Source) or is_unopened(x) or hasattr(x, "__next__"):
         data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
+        check_here(data)
         return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
     data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)
     return (data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(x)

@@ -1,6 +1,6 @@
 """What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -118,6 +118,7 @@ class Found:
     start: tuple | None = None
     learnt: Learnt | None = None
     status: str = CONVERGED  # of the search
+    trace: dict = field(default_factory=dict)  # of the search
 
 
 def learned(problem, names, groups, threads, options):
@@ -150,7 +151,8 @@ def searched(evidence, starts):
         sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
     evidence.remember()
     learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
-    return Found(evidence.best(settings), sites, learnt, STOPPED if job.stopped else status)
+    status = STOPPED if job.stopped else status
+    return Found(evidence.best(settings), sites, learnt, status, objective.trace)
 
 
 # ------------------------------------------------------------------------------------------ starts

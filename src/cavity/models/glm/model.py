@@ -258,7 +258,7 @@ class GLM(Frozen):
         (True, [0.51, 0.32, -0.29])
         """
         given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        X, given, roles = taken(X, given)
+        X, given, roles = taken(X, given, elsewhere=True)
         y, offset, exposure, sample_weight = map(fetched, given)
         known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
         y, classes = coded(y, known.likelihood)

@@ -22,7 +22,7 @@ from cavity.blocks.collections import lazily
 from cavity.blocks.formats import is_collection
 from cavity.blocks.reading import is_stored
 from cavity.blocks.scratch import MOST_IN_MEMORY, ScratchVector
-from cavity.blocks.taking import taken
+from cavity.blocks.taking import fetched, taken
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import Coefficients
@@ -113,7 +113,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     method : {"ep", "adf"}
         How the last rows were taken in.
     trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps.
+        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search for what is learnt
+        "learning", the log evidence of every fixed point on the way, and "seconds", when it was known, since the search
+        began. Files do not keep these two.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
@@ -445,7 +447,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
         """
         given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        X, (y, offset, exposure, sample_weight), roles = taken(X, given, self.columns, self.roles)
+        X, given, roles = taken(X, given, self.columns, self.roles, elsewhere=True)
+        y, offset, exposure, sample_weight = map(fetched, given)
         y = recoded(y, self.model.likelihood, self.classes)
         offset = with_exposure(self.model.likelihood, offset, exposure, X)
         columns = names_of(X) if self.columns is None else self.columns

@@ -57,6 +57,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
             last = options.job.ending().within("last")
             fit = engine_of(geometry, sites, replace(options, job=last), found.start).run()
         weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
+        fit = replace(fit, trace=fit.trace | found.trace)
         return GLMSolution(problem, fit, weights, found.learnt, found.status)
 
 

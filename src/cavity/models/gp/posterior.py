@@ -50,7 +50,7 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
     fit = ended(evidence.rows, point)
     model = point.settings.put_in(model)
     status = found.status if found is not None and fit.converged else fit.status
-    values = np.zeros(0) if found is None else found.values
+    searched = {"learning": np.zeros(0)} if found is None else found.trace
     solver = point.geometry.final_solver(belief)
     solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
@@ -65,7 +65,7 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
         status=status,
         residual=fit.residual,
         n_samples=rows.n,
-        trace={**fit.trace, "learning": values},
+        trace=fit.trace | searched,
         **kept,
         _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
@@ -121,7 +121,8 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
         N.
     trace : dict of ndarray
         "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
-        log evidence plus log prior of every fixed point on the way of the search for hyperparameters.
+        log evidence plus log prior of every fixed point on the way of the search for hyperparameters, and "seconds"
+        when it was known, since the search began, which files do not keep.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.

@@ -153,7 +153,7 @@ class Found:
     """What a search ended with."""
 
     settings: Settings
-    values: np.ndarray  # (n,): log evidence plus log prior of every fixed point on the way
+    trace: dict  # "learning" and "seconds" of every fixed point on the way
     status: str  # of the search
     learnt: Learnt | None = None
 
@@ -166,20 +166,20 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     """
     vector = Vector(settings, covariance, names, unit_of(evidence.rows.y))
     if vector.size == 0:
-        return Found(settings, np.zeros(0), CONVERGED)
+        return Found(settings, {"learning": np.zeros(0)}, CONVERGED)
     objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
     tried = values_of(objective, found, job.stage(STARTS))
     ranked = [found[i] for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     if not objective.values:
         warn_without_start(len(found))
-        return Found(settings, np.zeros(0), STOPPED if job.stopped else NOT_LEARNT)
+        return Found(settings, objective.trace, STOPPED if job.stopped else NOT_LEARNT)
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
     runs = [climb(objective, x, bounds, job=stage) for x, stage in searches]
     value, x, slope = min(runs, key=lambda run: run[0])
     status = ended(objective, value, slope, job)
     settings = vector.unpack(x)
-    return Found(settings, np.array(objective.values), status, vector.learnt(settings))
+    return Found(settings, objective.trace, status, vector.learnt(settings))
 
 
 def with_errors(learnt, model, evidence):

@@ -103,7 +103,9 @@ class MixedGLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         How many of all effects the data have determined: the trace of X'RX times the posterior covariance, R the
         precisions of the sites.
     trace : dict of ndarray
-        "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps.
+        "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps, "learning" the
+        log evidence plus log prior of every fixed point on the way of the search, and "seconds" when it was known,
+        since the search began. Files do not keep the last two.
     learnt : Learnt or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.

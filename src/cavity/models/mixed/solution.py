@@ -36,6 +36,7 @@ def solved(problem, names, options, n_threads=1):
         geometry = problem.geometry(threads)
         last = options.job.ending().within("last")
         fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
+        fit = replace(fit, trace=fit.trace | found.trace)
         return MixedSolution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
 
 

@@ -112,9 +112,9 @@ def by_name(X, sample_weight, columns=None, roles=None):
     stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
     stored = stored or formats.is_collection(sample_weight)
     if stored and sample_weight not in (frames.names_of(X) or ()):
-        X, _, roles = taking.taken(X, {"sample_weight": None}, columns, roles)
+        X, _, roles = taking.taken(X, {"sample_weight": None}, columns, roles, elsewhere=True)
         return X, sample_weight, roles
-    X, (weights,), roles = taking.taken(X, {"sample_weight": sample_weight}, columns, roles)
+    X, (weights,), roles = taking.taken(X, {"sample_weight": sample_weight}, columns, roles, elsewhere=True)
     return X, weights, roles
 
 

@@ -172,7 +172,7 @@ class LinearRegression(Public):
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
-        X, (y,), roles = taken(X, {"y": y})
+        X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)

@@ -162,7 +162,7 @@ class LogisticRegression(Public):
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        X, (y,), roles = taken(X, {"y": y})
+        X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
         y, classes = coded_elsewhere(y, _likelihood) if is_elsewhere(y) else coded(y, _likelihood)
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)

@@ -51,7 +51,7 @@ class Learnt:
 
     model: object  # StreamingGP with these settings
     Z: np.ndarray  # (M, D): inducing points that the search ended with
-    values: np.ndarray  # increments plus log priors on the way
+    trace: dict  # "learning", increments plus log priors on the way, and "seconds" since the last search began
     status: str  # of the search
     tension: float  # nats that the new rows would gain at settings of their own
 
@@ -102,7 +102,7 @@ def learn_batch(
     settings = Settings(model.covariance, model.likelihood)
     vector = Vector(settings, covariance, scales)
     if vector.size == 0:
-        return Learnt(model, Z, np.zeros(0), CONVERGED, 0.0)
+        return Learnt(model, Z, {}, CONVERGED, 0.0)
     pooled = pooled and is_exact(model.likelihood) and model.alpha == 0.0 and len(scales) > 0
     search = _Search(vector, model, threads, options, choose, pooled, job)
     if old is None or old[1].n == 0.0:
@@ -211,11 +211,11 @@ class _Search:
     def learnt(self, value, x, slope, objective, tension):
         """What came out of a search."""
         status = ended(objective, value, slope, self.job)
-        return Learnt(self.model_at(x), objective.evidence.Z, np.array(objective.values), status, tension)
+        return Learnt(self.model_at(x), objective.evidence.Z, objective.trace, status, tension)
 
     def nothing(self, Z):
         """What came out where EP failed from the start."""
-        return Learnt(self.model, Z, np.zeros(0), STOPPED if self.job.stopped else NOT_LEARNT, 0.0)
+        return Learnt(self.model, Z, {}, STOPPED if self.job.stopped else NOT_LEARNT, 0.0)
 
 
 def largest_tension(n):

@@ -120,7 +120,7 @@ class Snapshot:
         stored |= {"triangle": basis.factor, "inducing_ids": self.inducing_ids}
         stored |= {name: getattr(known, name) for name in FACTOR}
         stored |= {"waiting_X": waiting.X, "waiting_weight": waiting.weight}
-        stored |= {f"trace_{name}": values for name, values in self.trace.items()}
+        stored |= {f"trace_{name}": self.trace[name] for name in EMPTY}
         settings = {"information": {name: getattr(known, name) for name in SUMS}}
         settings["history"] = self.history.to_settings()
         settings["parts"] = {name: getattr(self, name.lstrip("_")) for name in NUMBERS}

@@ -90,8 +90,8 @@ class StreamingGPState(SparsePosterior):
         "trace",
         """Arrays by names, of the last update.
 
-        "change" of every sweep of EP, and "learning", the increment plus log prior of every step of the search for
-        settings.
+        "change" of every sweep of EP, "learning", the increment plus log prior of every step of the search for
+        settings, and "seconds" when it was known, since the last part of the search began, which files do not keep.
         """,
     )
     columns: tuple[str, ...] | None = _shown(

@@ -44,7 +44,7 @@ class Update:
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
         self.searched = CONVERGED  # the status of the search for settings, if there is one
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
-        self.learning = EMPTY["learning"]
+        self.learning = {}
         model = now.model
         self.options = options if is_exact(model.likelihood) else scheduled(options, model.likelihood, model.alpha)
 
@@ -82,7 +82,7 @@ class Update:
             lost=self.lost,
             status=status,
             n_iter=n_iter,
-            trace={"change": changes, "learning": self.learning},
+            trace=EMPTY | {"change": changes} | self.learning,
             model=model,
             basis=self.basis,
             information=self.information,
@@ -145,7 +145,7 @@ class Update:
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
         )  # fmt: skip
-        self.learning = read_only(learnt.values)
+        self.learning = {name: read_only(values) for name, values in learnt.trace.items()}
         self.model = learnt.model
         self.basis = Basis.of(learnt.model.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.optimize import minimize
 from sklearn.base import MultiOutputMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
@@ -21,6 +21,7 @@ from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
 from cavity.blocks import merge
 from cavity.covariances.base import gram_of
+from cavity.sklearn.checks import validate_data
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
 from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings, single_threaded

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, threads_of
-from cavity.sklearn.checks import counted
+from cavity.sklearn.checks import counted, validate_data
 from cavity.sklearn.faces import FLOATS, Face
 from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import METHODS

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
@@ -29,6 +28,7 @@ from cavity.models.mixture.posterior import draw, factors_of, posterior_of
 from cavity.models.mixture.prior import state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.sklearn.checks import validate_data
 from cavity.sklearn.faces import FLOATS
 from cavity.sklearn.mixture import priors
 from cavity.sklearn.mixture.base import Mixture

@@ -1,0 +1,45 @@
+"""Where fits of mixed models begin: wide priors and separable data settle, and the end is that of the dense model."""
+
+import numpy as np
+import pytest
+from reference import mixed as reference
+from support.glms import GLM
+
+import cavity
+from cavity import likelihoods
+from cavity.models.mixed.terms import terms_of
+
+RNG = np.random.default_rng(3)
+N = 120
+X = np.column_stack([np.ones(N), 100.0 * RNG.normal(size=N), RNG.normal(50.0, 5.0, N)])
+GROUPS = {"g": RNG.integers(2, size=N), "h": RNG.integers(9, size=N)}
+F = X @ [0.5, 0.01, 0.02] - 1.5 + np.array([-2.0, 2.0])[GROUPS["g"]] + RNG.normal(size=9)[GROUPS["h"]]
+CASES = {
+    "separable": (likelihoods.Logit(), (F > 0).astype(float), 1e3, {"g": 50.0**2, "h": 0.3}),
+    "noisy": (likelihoods.Probit(), (F + RNG.normal(size=N) > 0).astype(float), 1e4, {"g": 4.0, "h": 1.0}),
+    "counts": (likelihoods.Poisson(), RNG.poisson(np.exp(F)), 1e4, {"g": 9.0, "h": 1.0}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wide_priors_settle_where_the_dense_model_does(name):
+    likelihood, y, variance, covariances = CASES[name]
+    settings = {"prior_variance": variance, "covariances": covariances}
+    posterior = cavity.MixedGLM(["g", "h"], likelihood, **settings).fit(X, y, groups=GROUPS)
+    terms = terms_of(["g", "h"], X, None, GROUPS)
+    prior = reference.prior_covariance(np.full(3, variance), terms, list(covariances.values()))
+    dense = GLM(likelihood, prior_variance=prior).fit(reference.rows(X, terms), y)
+    assert posterior.converged
+    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=1e-7)
+    np.testing.assert_allclose(posterior.mean, dense.mean[:3], atol=1e-5 * np.sqrt(dense.variance[:3]).max())
+
+
+def test_rows_without_fixed_effects_start_from_the_prior():
+    days = np.arange(12.0)[:, None] % 4
+    y = np.array([0, 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1])
+    model = cavity.MixedGLM("g", "probit", prior_variance=1.0, covariances={"g": 1.0}, intercept=False)
+    posterior = model.fit(days, y, groups=np.repeat(["a", "b", "c"], 4))
+    terms = terms_of("g", days, None, np.repeat(["a", "b", "c"], 4))
+    prior = reference.prior_covariance(np.ones(1), terms, [1.0])
+    dense = GLM(likelihoods.Probit(), prior_variance=prior).fit(reference.rows(days, terms), y)
+    assert posterior.log_evidence == pytest.approx(dense.log_evidence, abs=1e-9)

@@ -1,0 +1,127 @@
+"""Faults made for real: workers that are killed or run out of memory, chunks that raise, clients closed, Ctrl-C."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import cavity
+
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="it sends signals"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+N, CHUNK = 60_000, 6_000
+
+
+def rows(change=lambda block: block):
+    """Return rows that workers make, the same whenever they do; functions within this one are sent as they are."""
+
+    def made(block_info=None):
+        (start, stop), _ = block_info[None]["array-location"]
+        rng = np.random.default_rng(start)
+        return change(rng.normal(size=(stop - start, 2)) + rng.choice([-4.0, 1.0, 5.0], size=(stop - start, 1)))
+
+    return da.map_blocks(made, chunks=((CHUNK,) * (N // CHUNK), (2,)), dtype=float, meta=np.empty((0, 2)))
+
+
+X = rows().compute(scheduler="sync")
+Y = X @ [0.5, -0.3] + np.random.default_rng(0).normal(size=N) > 0
+MIXTURE, GLM = cavity.GaussianMixture(3), cavity.GLM("probit", intercept=True)
+
+
+@pytest.fixture
+def cluster():
+    options = {"n_workers": 3, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster, set_as_default=False) as client, dask.config.set(scheduler=client):
+        client.wait_for_workers(3, timeout=60)
+        yield client
+
+
+def killer(client, passes, how_many=1):
+    """Return a callback that kills workers after so many passes, those that hold most first, once."""
+    left = [passes]
+
+    def callback(event):
+        if left and event.stage in ("fit", "last") and event.n_iter == left[0]:
+            left.clear()
+            held = {worker: len(keys) for worker, keys in client.has_what().items()}
+            pids = client.run(os.getpid)
+            for worker in sorted(pids, key=held.get)[-how_many:]:
+                os.kill(pids[worker], signal.SIGKILL)
+
+    return callback
+
+
+def test_a_killed_worker_changes_no_bit(client):
+    found = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2))
+    assert found.elbo == MIXTURE.fit(X).elbo
+
+
+@pytest.mark.long
+def test_two_of_three_killed_change_no_bit(client):
+    found = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2, how_many=2))
+    assert found.elbo == MIXTURE.fit(X).elbo
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("passes", [1, 2, 8])
+def test_lost_sites_are_made_again(passes, client, monkeypatch):
+    monkeypatch.setattr("cavity.ep.elsewhere.PASSES", passes)
+    y = da.from_array(Y, chunks=CHUNK)
+    found = GLM.fit(client.persist(rows()), client.persist(y), callback=killer(client, 3))
+    known = GLM.fit(X, Y)
+    assert found.log_evidence == known.log_evidence
+    assert np.array_equal(found.sites.tau, known.sites.tau)
+
+
+@pytest.mark.long
+def test_workers_out_of_memory_are_told():
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit="600MB"
+        ) as small,
+        distributed.Client(small, set_as_default=False) as client,
+        dask.config.set(scheduler=client),
+        pytest.raises(RuntimeError, match=r"X: .*(the workers that tried have died, out of memory perhaps)"),
+    ):
+        MIXTURE.fit(rows(lambda block: block + 0.0 * sum(np.ones(1 << 27))))
+
+
+@pytest.mark.long
+def test_a_client_closed_in_mid_fit_is_told(cluster, tmp_path):
+    options = {"checkpoint": tmp_path / "fit", "checkpoint_every": 0}
+    client = distributed.Client(cluster, set_as_default=False)
+    with dask.config.set(scheduler=client):
+        data = rows()
+        with pytest.raises(RuntimeError, match="the dask client was closed before the pass over the data was done"):
+            MIXTURE.fit(data, callback=lambda event: event.n_iter == 3 and client.close(), **options)
+    with distributed.Client(cluster, set_as_default=False) as another, dask.config.set(scheduler=another):
+        assert MIXTURE.fit(rows(), **options).elbo == MIXTURE.fit(X).elbo
+
+
+@pytest.mark.long
+def test_ctrl_c_cancels_what_was_under_way(client):
+    data = rows(lambda block: (time.sleep(0.3), block)[1])
+    threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        MIXTURE.fit(data)
+    deadline = time.perf_counter() + 20.0
+    while any(client.processing().values()) and time.perf_counter() < deadline:
+        time.sleep(0.1)
+    assert not any(client.processing().values())
+    assert client.submit(sum, (1, 2)).result() == 3

@@ -13,7 +13,7 @@ from cavity._core.tasks cimport let_others_work, load, next_number, store
 
 cdef enum:
     STEP_COLUMNS = 128                       # of a tile
-    STEP_ROWS = 256                          # of a tile of the rows below
+    STEP_ROWS = 256                          # of a tile of the rows below, where there are several runs of columns
     REFLECTED = 32                           # reflections that are applied at once
 
 COLUMNS, ROWS, TOGETHER = STEP_COLUMNS, STEP_ROWS, REFLECTED
@@ -22,6 +22,7 @@ COLUMNS, ROWS, TOGETHER = STEP_COLUMNS, STEP_ROWS, REFLECTED
 def stack(double[:, ::1] a,                 # inout (N, N) lower: R', then that of all rows
           double[:, ::1] b,                  # inout (N, m): the columns of the rows below; then what reflected them
           double[:, :, ::1] t,               # out   (row tiles, N, REFLECTED): factors of the reflections
+          Py_ssize_t height,                 # in    rows of a tile
           const long long[:, ::1] tasks,     # in    (n, 4): tile of rows, run of columns, tile reflected, first run
           long long[::1] state,              # inout (2 + (runs + row tiles) runs)
           double most):
@@ -37,17 +38,17 @@ def stack(double[:, ::1] a,                 # inout (N, N) lower: R', then that 
             if task >= tasks.shape[0]:
                 store(&state[1], 1)
                 break
-            spent += step(a, b, t, &tasks[task, 0], &state[2])
+            spent += step(a, b, t, height, &tasks[task, 0], &state[2])
 
 
-cdef double step(double[:, ::1] a, double[:, ::1] b, double[:, :, ::1] t, const long long *task,
+cdef double step(double[:, ::1] a, double[:, ::1] b, double[:, :, ::1] t, Py_ssize_t height, const long long *task,
                  long long *seen) noexcept nogil:
     """Do a task; return how many operations it took."""
     cdef Py_ssize_t runs = (a.shape[0] + STEP_COLUMNS - 1) // STEP_COLUMNS
     cdef Py_ssize_t tile = task[0], run = task[1], moved = task[2]
-    cdef Py_ssize_t top = STEP_ROWS * tile, at = STEP_COLUMNS * run, left = STEP_COLUMNS * moved
+    cdef Py_ssize_t top = height * tile, at = STEP_COLUMNS * run, left = STEP_COLUMNS * moved
     cdef long long *steps = seen + (runs + tile) * runs
-    cdef int rows = <int> min(STEP_ROWS, b.shape[1] - top), own = <int> min(STEP_COLUMNS, a.shape[0] - at)
+    cdef int rows = <int> min(height, b.shape[1] - top), own = <int> min(STEP_COLUMNS, a.shape[0] - at)
     cdef int columns = <int> min(STEP_COLUMNS, a.shape[0] - left), together = min(REFLECTED, own), none = 0
     cdef int ld = <int> a.shape[0], ld_below = <int> b.shape[1], ld_t = REFLECTED, info
     cdef double work[REFLECTED * STEP_COLUMNS]

@@ -117,11 +117,13 @@ def stack(triangle, columns, threads, *, triangular=False):
     any sign. It is the transposed factor of L' with the rows C' below.
     """
     n, m = columns.shape
-    runs, tiles = -(-n // _stacked.COLUMNS), -(-m // _stacked.ROWS)
+    # one run of columns leaves nothing to share: few calls of BLAS are faster, above all on several threads at once
+    height = _stacked.ROWS if n > _stacked.COLUMNS else max(m, 1)
+    runs, tiles = -(-n // _stacked.COLUMNS), -(-m // height)
     tasks = _steps(runs, tiles, _stacked.ROWS // _stacked.COLUMNS if triangular else 0)
     factors = np.empty((tiles, n, _stacked.TOGETHER))
     size = 2 + (runs + tiles) * runs
-    _round(threads, _stacked.stack, triangle, columns, factors, tasks, flops=2.0 * m * n * n, size=size)
+    _round(threads, _stacked.stack, triangle, columns, factors, height, tasks, flops=2.0 * m * n * n, size=size)
 
 
 @cache

@@ -71,6 +71,7 @@ class Chunks:
     ends: list
     seconds: dict = field(default_factory=dict)  # that a block took in the last pass, by tasks
     builds: set = field(default_factory=set)  # of processes that have worked on them
+    clients: set = field(default_factory=set)  # by whom they were worked on
     edges: dict = field(default_factory=dict)  # futures of rows that lie in several chunks, by client and `Cut`
 
     @classmethod

@@ -156,6 +156,7 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     parts = [None if source is None else _part(source, layout) for source in sources]
     chunks = [part.chunks for part in parts if part is not None]
     scheduler, paces, pace = Scheduler(), chunks[0].seconds, (getattr(task, "function", task), layout.block_rows)
+    scheduler.goes_on(chunks[0])
     row_bytes = 8 * sum(source.n_features for source in sources if source is not None)
     most = 1 if grain == 1 else _most(layout, row_bytes, paces.get(pace), scheduler.threads)
     spans, token = _spans(chunks, layout, most), uuid.uuid4().hex
@@ -280,6 +281,7 @@ class Runs:
             Of what was found, in order, and of what was left behind. Without `rows`, runs have no arrays.
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
+        scheduler.goes_on(self.part.chunks)
         keys, tellers, given = [], [], Given(task, broadcast, self.layout.block_rows, np.geterr())
         graph, given = scheduler.sent(given, len(self.spans), token)
         graph |= self.part.chunks.graph if rows else {}
@@ -342,6 +344,14 @@ def computed(graph, tasks):
     return list(Scheduler().get(graph | dict(zip(keys, tasks, strict=True)), keys))
 
 
+def _closed():
+    """Return the error of a client that is no more."""
+    return RuntimeError(
+        "the dask client was closed before the fit was done; a checkpoint, if there is one, is whole, and the same "
+        "call goes on from it"
+    )
+
+
 class Scheduler:
     """Who is in force for dask: its client, or a local scheduler; threads if there is none."""
 
@@ -355,6 +365,15 @@ class Scheduler:
             self.get = threaded.get
         client = getattr(self.get, "__self__", None)
         self.client = client if hasattr(client, "gather") and hasattr(client, "nthreads") else None
+        if self.client is not None and self.client.status != "running":
+            raise _closed()
+
+    def goes_on(self, chunks):
+        """Raise RuntimeError if there is no client any more where there was one for these chunks."""
+        if self.client is None and chunks.clients:
+            raise _closed()
+        if self.client is not None:
+            chunks.clients.add(self.client.id)
 
     @property
     def threads(self):
@@ -424,10 +443,7 @@ class Scheduler:
     def _told(self, error, graph, futures, spans, parts):
         """Return what to raise for an error of dask or of a chunk; None for the error itself."""
         if self.client is not None and self.client.status != "running":
-            return RuntimeError(
-                "the dask client was closed before the pass over the data was done; a checkpoint, if there is one, is "
-                "whole, and the same call goes on from it"
-            )
+            return _closed()
         kind, name = type(error).__name__, next(part.name for part in parts if part is not None)
         if kind == "KilledWorker":
             states = [future.status for future in futures]

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ def package_of(module):
     return ".".join(parts[:2])
 
 
+@cache
 def imports_of(module):
     """Every module of cavity that a module imports, by an import or `import_module`, at its top or in a function.
 
@@ -59,6 +61,7 @@ def imports_of(module):
     """
     package = module if path_of(module).name == "__init__.py" else module.rpartition(".")[0]
     tree = ast.parse(path_of(module).read_text())
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
@@ -78,7 +81,8 @@ def imports_of(module):
         for source, name in names:
             if source.partition(".")[0] == "cavity":
                 whole = f"{source}.{name}"
-                yield whole if whole in MODULES else source
+                found.append(whole if whole in MODULES else source)
+    return found
 
 
 def test_import_is_fast_and_light():

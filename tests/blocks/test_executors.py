@@ -343,6 +343,50 @@ print(counts() == {2})
     assert out.split() == ["True", "True"]
 
 
+def test_fits_inside_fits_and_limits_of_the_user():
+    """A callback that fits, an error out of it, a limit around both: what was there before comes back."""
+    out = script(
+        BLAS
+        + """
+import cavity
+X, y = [[1.0, 2.0], [1.0, 1.0], [1.0, 0.0], [1.0, 3.0]], [0, 1, 1, 0]
+def fit(callback=None):
+    return cavity.GLM("probit").fit(X, y, callback=callback)
+def inner(event):
+    if event.n_iter == 1:
+        fit()
+        print(counts() == {1})  # the outer fit goes on under its limit
+def wrong(event):
+    fit()
+    raise KeyError
+fit(inner)
+print(counts() == {2})
+try:
+    fit(wrong)
+except KeyError:
+    print(counts() == {2})
+with threadpool_limits(3, user_api="blas"):
+    before = counts()
+    fit()
+    print(counts() == before != {1})
+print(counts() == {2})
+"""
+    )
+    assert out.split() == ["True"] * 5
+
+
+def test_a_blas_that_nobody_can_limit(monkeypatch):
+    """As one that threadpoolctl does not know."""
+    monkeypatch.setattr(executors, "_libraries", lambda: ([], []))
+    with executors.Threads(2) as threads, executors.single_blas():
+        assert threads.run(pow, [(2, 3), (3, 2)]) == [8, 9]
+        with executors.single_blas():
+            pass
+    assert executors.blas_words() == "no known BLAS"
+    with pytest.raises(KeyError), executors.single_blas():
+        raise KeyError
+
+
 def test_the_limit_is_lifted_after_an_interruption_at_any_line():
     out = script(
         BLAS

@@ -179,7 +179,14 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.parametrize(("target", "name"), [(t, name) for t, names in LIKELIHOODS.items() for name in names])
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(target, name, marks=pytest.mark.long if name in ("laplace", "logit", "negative-binomial") else ())
+        for target, names in LIKELIHOODS.items()
+        for name in names
+    ],
+)
 def test_every_likelihood(run, tmp_path, target, name):
     columns = table()
     path = write(tmp_path / "x.csv", {"a": columns["a"], "b": columns["b"], target: columns[target]})

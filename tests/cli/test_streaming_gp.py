@@ -330,9 +330,9 @@ def test_classes_that_come_late(run, tmp_path):
     [
         ("level", "ordered-probit", "wrong"),
         ("count", "poisson", "RMSE"),
-        ("count", "negative-binomial", "RMSE"),
         ("real", "student-t", "RMSE"),
-        ("real", "laplace", "RMSE"),
+        pytest.param("count", "negative-binomial", "RMSE", marks=pytest.mark.long),
+        pytest.param("real", "laplace", "RMSE", marks=pytest.mark.long),
     ],
 )
 def test_every_likelihood(run, tmp_path, target, name, column):

@@ -727,9 +727,7 @@ def prod_slack(tau, rho, gamma, t, r, d=1):
     return slack + (place - centre) ** 2 * sum(map(abs, rho))
 
 
-@pytest.mark.parametrize(
-    "top", [8, pytest.param(90, marks=pytest.mark.long), 110, pytest.param(300, marks=pytest.mark.long), 1000]
-)
+@pytest.mark.parametrize("top", [8, *(pytest.param(top, marks=pytest.mark.long) for top in (90, 110, 300)), 1000])
 def test_prod_at_any_exponents(top):
     for _ in range(60):
         n = int(WIDE.integers(1, 6))

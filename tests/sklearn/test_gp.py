@@ -279,7 +279,7 @@ def test_classifier_is_cavity_gaussian_process(kernel, likelihood, link):
 def test_probabilities_and_evidence_of_two_rows_are_close_to_the_integrals(likelihood, link):
     X, y, new = np.array([[0.0], [1.0]]), np.array([1, 0]), np.array([[0.4], [-1.0]])
     model = GaussianProcessClassifier(4.0 * RBF(1.5), likelihood=likelihood, optimizer=None).fit(X, y)
-    grid = np.linspace(-14, 14, 561)
+    grid = np.linspace(-14, 14, 281)  # steps by which sums of smooth densities are exact
     f = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)
     K = 4.0 * RBF(1.5)(np.vstack([X, new]))
     density = multivariate_normal(np.zeros(2), K[:2, :2]).pdf(f) * link(f[..., 0]) * link(-f[..., 1])
@@ -406,7 +406,7 @@ def test_rows_whose_function_value_is_known():
     np.testing.assert_allclose(model.predict_proba([[0.0]]), [[0.5, 0.5]])
 
 
-@pytest.mark.parametrize("load", [load_breast_cancer, load_iris])
+@pytest.mark.parametrize("load", [pytest.param(load_breast_cancer, marks=pytest.mark.long), load_iris])
 def test_better_probabilities_than_by_laplace(load):
     """Out of sample, with the same kernel: log loss and error not worse than those of scikit-learn's classifier."""
     X, y = load(return_X_y=True)

@@ -173,7 +173,7 @@ def test_loo_score_of_more_classes_is_that_of_the_cavities():
         assert classifier.loo_score_ == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("load", [load_breast_cancer, load_iris])
+@pytest.mark.parametrize("load", [load_breast_cancer, pytest.param(load_iris, marks=pytest.mark.long)])
 def test_as_good_as_logistic_regression(load):
     """Out of sample: log loss at most 0.01 nats above that of the mode, close probabilities with the same link."""
     X, y = load(return_X_y=True)
@@ -370,7 +370,7 @@ def test_without_intercept():
 # ---------------------------------------------------------------------------------------------- the tools around
 
 
-@BOTH
+@pytest.mark.parametrize("kind", [ProbitClassifier, pytest.param(LogitClassifier, marks=pytest.mark.long)])
 def test_tools_of_scikit_learn(kind):
     X, y = load_iris(return_X_y=True)
     pipeline = make_pipeline(StandardScaler(), kind())

@@ -68,12 +68,22 @@ def same_predictions(a, b, X, rtol=1e-7, atol=1e-9):
 @parametrize_with_checks(
     [
         StreamingGPClassifier(learn=False),
-        StreamingGPClassifier(covariances.RBF(2.0), likelihood="probit", learn=False),
-        StreamingGPRegressor(learn=False),
         StreamingGPRegressor(covariances.RBF() + covariances.White(0.1), power=1.0, normalize_y=True, learn=False),
     ]
 )
 def test_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@QUIET
+@parametrize_with_checks(
+    [
+        StreamingGPClassifier(covariances.RBF(2.0), likelihood="probit", learn=False),
+        StreamingGPRegressor(learn=False),
+    ]
+)
+def test_contract_of_scikit_learn_with_other_settings(estimator, check):
     check(estimator)
 
 

@@ -174,7 +174,14 @@ def test_is_the_linear_model_with_as_many_weights_as_rows():
     np.testing.assert_allclose(process.predict(-3 * X), linear.predict(-3 * X), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("Probit", 0.02), ("Poisson", 0.08), ("StudentT", 0.04)])
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [
+        ("Probit", 0.02),
+        pytest.param("Poisson", 0.08, marks=pytest.mark.long),
+        pytest.param("StudentT", 0.04, marks=pytest.mark.long),
+    ],
+)
 def test_leave_one_out_is_near_refitting_without_the_row(name, tolerance):
     """The cavity is EP's posterior of the others with their sites as they are: equal up to EP's own accuracy."""
     likelihood, X, y = problem(name, n=40)
@@ -196,8 +203,14 @@ def test_leave_one_out_is_near_refitting_without_the_row(name, tolerance):
 # ------------------------------------------------------------------------------------------ schedules
 
 
-@pytest.mark.parametrize("kernel", ["RBF", "Matern12", "sum"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        pytest.param(name, kernel, marks=() if name == "Logit" or kernel == "RBF" else pytest.mark.long)
+        for name in NAMES
+        for kernel in ("RBF", "Matern12", "sum")
+    ],
+)
 def test_schedules_agree(name, kernel):
     likelihood, X, y = problem(name, n=60, seed=3)
     a, b = (fit(likelihood, X, y, kernel, schedule=schedule) for schedule in SCHEDULES)
@@ -226,7 +239,9 @@ def test_damping_and_start_do_not_change_the_fixed_point(schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", ["Probit", "Logit", "OrderedProbit", "StudentT", "Cauchy"])
+@pytest.mark.parametrize(
+    "name", ["Probit", "Logit", "OrderedProbit", "StudentT", pytest.param("Cauchy", marks=pytest.mark.long)]
+)
 def test_power_ep_and_fractional_weights_by_the_book(name, schedule):
     likelihood, X, y = problem(name)
     weights = np.random.default_rng(2).uniform(0.3, 2.5, len(y))
@@ -570,7 +585,9 @@ def test_tiny_and_huge_lengthscales(name, lengthscale, schedule):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "Cauchy" else ()) for name in NAMES]
+)
 def test_duplicate_inputs(name, schedule):
     """Every row three times, with its own and with other observations; the Gram matrix is singular."""
     likelihood, X, y = problem(name, n=15)

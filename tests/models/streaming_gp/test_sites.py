@@ -63,7 +63,12 @@ def run(sites, W, schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     ("name", "power", "weighted"),
-    [("Probit", 1.0, False), ("Poisson", 0.5, True), ("Cauchy", 1.0, False), ("Logit", 1.0, True)],
+    [
+        ("Probit", 1.0, False),
+        ("Poisson", 0.5, True),
+        pytest.param("Cauchy", 1.0, False, marks=pytest.mark.long),
+        ("Logit", 1.0, True),
+    ],
 )
 def test_ends_in_a_fixed_point_of_ep_by_the_book(name, power, weighted, schedule):
     n, size = 7, 3

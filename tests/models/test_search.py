@@ -5,6 +5,7 @@ import pytest
 
 import cavity
 from cavity.blocks.job import Job
+from cavity.ep.options import Options
 from cavity.models import search
 
 
@@ -107,3 +108,52 @@ def test_evaluations_and_their_times_are_in_the_trace(kind, tmp_path):
     assert np.all(np.diff(seconds) > 0)
     posterior.save(tmp_path / "posterior.npz")
     assert "seconds" not in cavity.load(tmp_path / "posterior.npz").trace
+
+
+class Place:
+    """A fixed point of `Few`."""
+
+    converged = True
+
+    def __init__(self, settings):
+        self.settings, self.log_evidence = settings, -float(settings @ settings)
+
+
+class Few:
+    """An evidence, and the vector of its settings, that keeps the tolerances it was asked for."""
+
+    def __init__(self):
+        self.options, self.tols = Options(tol=1e-8), []
+
+    def at(self, settings, tol, double_loop):
+        self.tols.append(tol)
+        return Place(settings)
+
+    def unpack(self, x):
+        return x
+
+    def log_prior(self, settings):
+        return 0.0, np.zeros(len(settings))
+
+    def gradient(self, evidence, point):
+        return -2.0 * point.settings
+
+
+def test_places_met_again_are_evaluated_again_only_for_a_finer_tolerance():
+    few = Few()
+    objective, far, near = search.Objective(few, few), np.array([3.0, 4.0]), np.array([1e-3, 0.0])
+    first = objective(far)
+    objective(far)  # its slope is known now, and so is a tolerance
+    assert len(few.tols) == len(objective.values) == 2
+    objective(near)
+    value, slopes = objective(near)  # now to the finest
+    assert few.tols[3] == search.SEARCH_TOL < few.tols[2]
+    assert len(objective.trace["learning"]) == 4
+    again = objective(near)
+    assert len(few.tols) == len(objective.trace["learning"]) == 4
+    assert (again[0], objective.slope) == (value, 2e-3)
+    np.testing.assert_array_equal(again[1], slopes)
+    value, slopes = objective(far)  # which was evaluated more roughly
+    assert few.tols[4] == search.SEARCH_TOL
+    assert value == first[0]
+    np.testing.assert_array_equal(slopes, first[1])

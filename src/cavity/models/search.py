@@ -49,6 +49,8 @@ class Objective:
 
     `evidence.at(settings, tol=, double_loop=)` gives a point, with a log evidence and whether it is one; the `vector`
     knows which settings are free: `unpack`, `gradient`, and their log prior with its slopes in the first entries.
+    Line searches come back to places, most of all where steps are lost in rounding: what is known there to the
+    tolerance of now is not found again. It is kept in as many numbers a place as are free, and two more.
     """
 
     def __init__(self, evidence, vector, n_rows=FEW_ROWS):
@@ -57,15 +59,18 @@ class Objective:
         self.seconds, self._since = [], perf_counter()  # at which each of them was done
         self.slope = np.inf  # the largest entry of the last gradient
         self._last = None, None, np.inf  # the place of the last evaluation, its point and value
+        self._known = {}  # by the bytes of a place: the tolerance, the value and the gradient
         self.failures = 0
+
+    def _tol(self):
+        return max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
 
     def _point(self, x):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         last, point, value = self._last
         if point is not None and np.array_equal(last, x):  # a start, whose gradient is asked for now
             return point, value
-        settings = self.vector.unpack(x)
-        tol = max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
+        settings, tol = self.vector.unpack(x), self._tol()
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
             point = self.evidence.at(settings, tol=tol, double_loop=steps)
@@ -89,14 +94,18 @@ class Objective:
         return self._point(x)[1]
 
     def __call__(self, x):
-        point, value = self._point(x)
-        if point is None:
-            return value, np.zeros(len(x))
-        gradient = self.vector.gradient(self.evidence, point)
-        slope = self.vector.log_prior(point.settings)[1]
-        gradient[: len(slope)] += slope
-        self.slope = float(np.max(np.abs(gradient)))
-        return value, -gradient
+        place, tol = x.tobytes(), self._tol()
+        if not self._known.get(place, (np.inf,))[0] <= tol:
+            point, value = self._point(x)
+            if point is None:
+                return value, np.zeros(len(x))
+            gradient = self.vector.gradient(self.evidence, point)
+            slope = self.vector.log_prior(point.settings)[1]
+            gradient[: len(slope)] += slope
+            self._known[place], self._last = (tol, value, -gradient), (None, None, np.inf)
+        _, value, slopes = self._known[place]
+        self.slope = float(np.max(np.abs(slopes)))
+        return value, slopes
 
 
 class _Stopped(Exception):

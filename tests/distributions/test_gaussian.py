@@ -727,6 +727,14 @@ def prod_slack(tau, rho, gamma, t, r, d=1):
     return slack + (place - centre) ** 2 * sum(map(abs, rho))
 
 
+def test_a_factor_that_is_nearly_all_of_a_product_leaves_what_the_other_says():
+    """Far out, where the other is exp(1.6e362): beyond float64, though 1e-130 of what cancels."""
+    tau = [float.fromhex("0x1.19e914bbfb26dp-989"), float.fromhex("-0x1.884c2c05c93acp+663")]
+    rho = [float.fromhex("-0x1.eb436d5558ed5p-745"), float.fromhex("0x1.647607f5cf162p-311")]
+    assert Gaussian(tau, rho, [-1.2, -0.4]).prod().log_scale == INF
+    assert Gaussian(tau[::-1], rho[::-1], [-1.2, -0.4]).prod().log_scale == INF
+
+
 @pytest.mark.parametrize("top", [8, *(pytest.param(top, marks=pytest.mark.long) for top in (90, 110, 300)), 1000])
 def test_prod_at_any_exponents(top):
     for _ in range(60):

@@ -458,5 +458,10 @@ class NewRows:
     groups: Any = None
     levels: str = "known"
 
-    def __len__(self):
+    @property
+    def shape(self) -> Any:
+        """Numbers of rows and of columns."""
+        return np.shape(self.X)
+
+    def __len__(self) -> int:
         return len(self.X)

@@ -243,6 +243,16 @@ def test_no_variance_where_there_is_none():
     assert away.learnt.sd[0] is not None
 
 
+def test_effects_that_nothing_limits():
+    """Groups whose labels are all the same: the evidence rises with the variance, and the warning says what that is."""
+    groups = {"g": np.arange(60) % 6}
+    with pytest.warns(cavity.NumericalWarning, match="nothing limits these effects"):
+        posterior = cavity.MixedGLM("g", "probit", prior_variance=10.0).fit(
+            X[:60], np.where(groups["g"] > 2, 1, -1), groups=groups
+        )
+    assert posterior.learnt.values[0] > 100.0
+
+
 BAD = [
     (dict(effects=3), TypeError, "effects must be RandomEffects"),
     (dict(effects="g", effects_prior="normal"), ValueError, "effects_prior must be"),
@@ -283,6 +293,12 @@ def test_bad_data():
         posterior.joint([("1 + x2 | g", 3)])
     with pytest.raises(ValueError, match="X must hold the 150 rows of the fit"):
         posterior.leave_group_out("h", X[:9], y[:9], groups={name: column[:9] for name, column in GROUPS.items()})
+
+
+def test_a_formula_without_fixed_effects_is_refused():
+    pytest.importorskip("formulae")
+    with pytest.raises(ValueError, match="effects must have fixed effects, if only an intercept"):
+        cavity.MixedGLM("y ~ 0 + (1 | g)").fit({"y": CASES["gaussian"][1], "g": GROUPS["g"]})
 
 
 def test_data_frames_by_name():

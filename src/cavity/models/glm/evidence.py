@@ -99,7 +99,7 @@ class Vector:
         """That of the log evidence at a point."""
         return evidence.gradient(point, self)
 
-    def flat(self, x, i):
+    def flat(self, x, i, _):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
         return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 

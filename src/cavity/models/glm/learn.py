@@ -258,7 +258,7 @@ def _has_no_maximum(evidence, vector, x, i, bounds, value):
 
 def _warn_flat(vector, x, i, way):
     if i < vector.n_prior:
-        name, place, limit = vector.flat(x, i)
+        name, place, limit = vector.flat(x, i, way)
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"

@@ -110,6 +110,8 @@ def _by_formula(model, frame, y, groups, others):
             raise arrays.wrong(name, words)
     frame, (offset, exposure, weight), roles = taken(frame, others)
     found = design(model.effects, frame)
+    if not found.names:
+        raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
     bare = tuple(term.without_rows() for term in found.terms)
     reader = FormulaReader(bare, found.names, len(found.names), roles, coding=found.coding)
 

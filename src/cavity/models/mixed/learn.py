@@ -144,8 +144,11 @@ class MixedVector:
                 parts.append(np.append(np.log(diagonal), (factor / diagonal[:, None])[root.below]))
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
-    def flat(self, x, i):
-        """A component beyond which the evidence does not fall, in words: what, where, and what that means."""
+    def flat(self, x, i, way):
+        """A component beyond which the evidence does not fall, in words: what, where, and what that means.
+
+        `way` is positive where that is towards larger ones.
+        """
         names, values, _ = self.described(self.unpack(x), None)
         firsts = np.cumsum([0, *(root.size for _, root in self.open)])
         which = int(np.searchsorted(firsts, i, side="right")) - 1
@@ -154,7 +157,8 @@ class MixedVector:
         if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < DEPENDS * values[i]:
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
-        return names[i], f"{values[i]:.2g}", "; as far as these data tell there is no such effect"
+        meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
+        return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
 
     def gradient(self, evidence, point):
         """That of the log evidence at a point."""
